@@ -1,1 +1,48 @@
-//! Under construction.
+//! Words, rules and the engine contract of Holdline: no I/O, no clock, no randomness.
+//!
+//! | look at | for |
+//! |---|---|
+//! | [`name`], [`lease_id`], [`token`], [`mode`], [`metadata`], [`lease`] | the words |
+//! | [`validity`], [`renewal`], [`backoff`] | how long a lease may be believed, and when to renew it |
+//! | [`table`] | the lock table: the executable definition of what a lock is |
+//! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
+//!
+//! Users import the crate `holdline`; this one is for those who write engines.
+
+pub mod backoff;
+pub mod capabilities;
+pub mod contract;
+pub mod engine;
+pub mod error;
+mod escape;
+pub mod lease;
+pub mod lease_id;
+pub mod metadata;
+pub mod mode;
+pub mod moment;
+pub mod name;
+pub mod renewal;
+pub mod snapshot;
+pub mod table;
+pub mod token;
+pub mod validity;
+
+pub use backoff::Backoff;
+pub use capabilities::{Capabilities, ClockKind, Expiry, HandOff, LeaseRange};
+pub use contract::{
+    AcquireReply, AcquireRequest, Anchor, Ending, Hint, Operation, OperationReply, Purpose,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+};
+pub use engine::{Answer, Engine, Hints};
+pub use error::{Certainty, ErrorKind, LockError, LostReason};
+pub use escape::Escaped;
+pub use lease::{Hold, LeaseTerms, TermsError};
+pub use lease_id::{ClientId, Entropy, LeaseId, LeaseIdError, ShortLeaseId};
+pub use metadata::{HolderFields, Metadata, MetadataError};
+pub use mode::{Mode, PermitsError};
+pub use moment::{Clock, Moment};
+pub use name::{LockName, NameError};
+pub use snapshot::{
+    FreezeView, GrantState, HolderSummary, HolderView, ListPage, ListRequest, Snapshot, WaiterView,
+};
+pub use token::{FencingToken, TokenError};

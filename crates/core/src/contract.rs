@@ -1,0 +1,256 @@
+//! What library and engine say to each other.
+//!
+//! Plain data, the same for every engine; [`crate::Engine`] carries it. Durations travel as
+//! what is *left*, never as times of day, so that no clock is compared with another.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::lease::Hold;
+use crate::lease_id::{ClientId, LeaseId};
+use crate::metadata::Metadata;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::snapshot::HolderSummary;
+use crate::token::FencingToken;
+
+/// The shortest claim window: a contender that was handed a name has at least this long to
+/// claim it.
+pub const MIN_CLAIM_WINDOW: Duration = Duration::from_secs(1);
+/// The longest claim window that a contender may ask for.
+pub const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(10);
+/// How often a client sends the heartbeat of everything it has queued.
+pub const QUEUE_HEARTBEAT: Duration = Duration::from_secs(1);
+/// A queued contender that is not heard for this long leaves the queue.
+pub const QUEUE_SILENCE: Duration = Duration::from_secs(4);
+/// A lease id that was given up is refused for at least this long.
+pub const MIN_TOMBSTONE: Duration = Duration::from_secs(30);
+/// How many shared contenders one command admits at most.
+pub const READER_BATCH: usize = 64;
+
+/// Asks for a name, or asks again under the same lease id.
+///
+/// Asking again changes nothing that was given: the same token, and the duration that is left;
+/// with another mode or hold it is `Invalid`. An id that was handed the name claims it by
+/// asking again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcquireRequest {
+    /// The lock name.
+    pub name: LockName,
+    /// Fresh for each attempt; asked again only while no undo for it has been written.
+    pub lease_id: LeaseId,
+    /// Which client asks.
+    pub client: ClientId,
+    /// Exclusive, shared or permits.
+    pub mode: Mode,
+    /// How the grant is kept; starts with at most [`crate::lease::MAX_FIRST_LEASE`].
+    pub hold: Hold,
+    /// Queue when the name is not free; otherwise answer `Busy`.
+    pub queue: bool,
+    /// How long a hand-off waits for the claim: four round trips, within
+    /// [`MIN_CLAIM_WINDOW`] and [`MAX_CLAIM_WINDOW`].
+    pub claim_window: Duration,
+    /// What the holder tells about itself.
+    pub metadata: Metadata,
+}
+
+/// What the store answers to an [`AcquireRequest`].
+#[derive(Clone, Debug)]
+pub enum AcquireReply {
+    /// The name is held under the lease id.
+    Granted {
+        /// Constant for the life of the grant.
+        token: FencingToken,
+        /// How long the store keeps the grant from now; `None` for a live grant.
+        left: Option<Duration>,
+        /// What keeps a live grant; `None` for all others.
+        anchor: Option<Anchor>,
+    },
+    /// The lease id stands in the queue.
+    Queued {
+        /// How many stand before it.
+        position: usize,
+        /// Who holds the name now.
+        holder: Option<HolderSummary>,
+        /// When to look again at the latest.
+        next_look: Duration,
+    },
+    /// The name is not free, and nothing of ours was left.
+    Busy {
+        /// Who holds the name, or stands first in the queue.
+        holder: Option<HolderSummary>,
+        /// After how long the name is free at the latest if nobody renews.
+        at_most: Option<Duration>,
+    },
+}
+
+/// What keeps a live grant: it ends when the last copy of this descriptor is closed, in this
+/// process and in all that inherited it.
+#[derive(Clone, Debug)]
+pub struct Anchor(Arc<OwnedFd>);
+
+impl Anchor {
+    /// Wraps the descriptor.
+    pub fn new(descriptor: OwnedFd) -> Anchor {
+        Anchor(Arc::new(descriptor))
+    }
+
+    /// Returns the descriptor, for a child to inherit.
+    pub fn descriptor(&self) -> &OwnedFd {
+        &self.0
+    }
+}
+
+/// What a line of a renewal batch is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// Keep the grant: give it this hold from now. A renewal never shortens a lease, and may turn
+    /// a leased grant into a detached one or back (then `client` becomes its client).
+    Keep(Hold),
+    /// Keep the place in the queue, and tell how it stands. It never claims.
+    Wait,
+}
+
+/// One line of a renewal batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewRequest {
+    /// The lock name.
+    pub name: LockName,
+    /// The lease id that was granted or queued.
+    pub lease_id: LeaseId,
+    /// Which client asks.
+    pub client: ClientId,
+    /// What the line is about.
+    pub purpose: Purpose,
+}
+
+/// What the store answers to a [`RenewRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenewReply {
+    /// The grant is kept.
+    Renewed {
+        /// How long the store keeps it from now; `None` for a live grant.
+        left: Option<Duration>,
+    },
+    /// It stands in the queue and was heard.
+    Queued {
+        /// How many stand before it.
+        position: usize,
+        /// When to look again at the latest.
+        next_look: Duration,
+    },
+    /// The name is held under this id: ask again to claim it or to learn the grant.
+    Handed {
+        /// Within how long; `None` when nothing ends it.
+        claim_within: Option<Duration>,
+    },
+    /// An operator revoked the grant: this renewal and all later ones are refused.
+    Revoked {
+        /// The operator's words.
+        reason: String,
+        /// How long the store still keeps the grant; zero when it is already gone, `None` for a
+        /// live grant that stays until its holder ends it.
+        left: Option<Duration>,
+    },
+    /// The store does not know the id: lost, dropped from the queue, or never applied.
+    Unknown,
+}
+
+/// Ends whatever the lease id has: a grant, a hand-off, a place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Leave a tombstone: the id was repeated, or a request under it may still be on its way. It
+    /// is refused for the longer of [`MIN_TOMBSTONE`] and the lease.
+    pub for_good: bool,
+    /// The lease that was asked for.
+    pub hold: Hold,
+}
+
+/// Asks to end whatever a lease id has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseRequest {
+    /// The lock name.
+    pub name: LockName,
+    /// The lease id. It is dead once this request may have left.
+    pub lease_id: LeaseId,
+    /// How.
+    pub ending: Ending,
+}
+
+/// What the store answers to a [`ReleaseRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReleaseReply {
+    /// The grant, or the hand-off that was not claimed yet, is over.
+    Released {
+        /// How long the store kept it.
+        held_for: Duration,
+    },
+    /// The place in the queue is given up.
+    Withdrawn,
+    /// There was nothing under the id; nothing else was changed.
+    NotHeld {
+        /// The operator's words, if the grant had been revoked.
+        revoked: Option<String>,
+    },
+}
+
+/// An operator's command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Takes the grant with this token away: politely, or now.
+    Revoke {
+        /// The lock name.
+        name: LockName,
+        /// The grant's token; another token changes nothing.
+        token: FencingToken,
+        /// The operator's words, at most 512 bytes.
+        reason: String,
+        /// Frees the name at once, outside the promise of exclusion; otherwise the holder is told
+        /// and its renewals are refused.
+        now: bool,
+    },
+    /// Keeps everybody from the name: takes it before the queue as soon as it is free.
+    Freeze {
+        /// The lock name.
+        name: LockName,
+        /// For how long, counted from now.
+        duration: Duration,
+        /// The operator's words, at most 512 bytes.
+        reason: String,
+    },
+    /// Ends a freeze.
+    Unfreeze {
+        /// The lock name.
+        name: LockName,
+    },
+    /// Makes all later tokens larger than `to`: after a store was restored from an old copy.
+    RaiseFence {
+        /// The largest token that may have been given.
+        to: FencingToken,
+    },
+}
+
+/// What the store answers to an [`Operation`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperationReply {
+    /// It is done.
+    Done,
+    /// The holder was told; the grant lasts until it is released or this long; `None` for a live
+    /// grant, which lasts until its processes end.
+    Told {
+        /// How long the grant may still last.
+        left: Option<Duration>,
+    },
+    /// Nothing matched: no grant with that token, or no freeze.
+    NothingThere,
+}
+
+/// What a watch says. It is never a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hint {
+    /// It is worth asking again: the name may have been handed to this lease id, or be free.
+    LookAgain,
+    /// The grant may have been revoked or lost: renew now to learn.
+    CheckLease,
+}

@@ -1,0 +1,290 @@
+//! What went wrong, and what is certain about it.
+//!
+//! Invariant E1: "held by another", "no answer" and "refused" are never one value.
+//! Invariant E2: every failure says whether the request was applied, was not applied, or that
+//! this is unknown.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use crate::name::LockName;
+use crate::snapshot::HolderSummary;
+
+/// Whether the request that failed took effect in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Certainty {
+    /// It took effect.
+    Applied,
+    /// It did not take effect and will not.
+    NotApplied,
+    /// It may have taken effect, or may yet.
+    Unknown,
+}
+
+/// Why a lease was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// It was not renewed in time, by the holder's own clock.
+    Expired,
+    /// The store no longer knows it: deleted, flushed, or ended by the store's own timer.
+    Missing,
+    /// An operator revoked it, with these words.
+    Revoked(String),
+    /// The store's session, database or file that carried it is gone.
+    StoreGone(String),
+    /// It was released under its lease id by somebody else.
+    Released,
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LostReason::Expired => f.write_str("not renewed in time"),
+            LostReason::Missing => f.write_str("the store no longer knows the lease"),
+            LostReason::Revoked(reason) => {
+                write!(f, "revoked by an operator: {}", crate::Escaped(reason))
+            }
+            LostReason::StoreGone(what) => write!(f, "the store is gone: {what}"),
+            LostReason::Released => f.write_str("released by somebody who knew its lease id"),
+        }
+    }
+}
+
+/// What kind of failure it was, named by meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Somebody else holds the name, or waits for it before us.
+    Busy {
+        /// Who holds it, where the engine can tell.
+        holder: Option<Box<HolderSummary>>,
+    },
+    /// The wait limit passed while somebody else held the name.
+    TimedOut {
+        /// How long we waited.
+        waited: Duration,
+        /// Who held it when we last looked.
+        holder: Option<Box<HolderSummary>>,
+    },
+    /// The request was given up by our own side.
+    Cancelled,
+    /// The lease is no longer ours.
+    Lost {
+        /// Why.
+        reason: LostReason,
+    },
+    /// The name's queue is full.
+    TooManyWaiters {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// Too few nodes answered.
+    NoQuorum {
+        /// One line for each node.
+        nodes: Vec<String>,
+    },
+    /// The store came back without its memory and keeps still for a while.
+    Quarantined {
+        /// For how long yet.
+        left: Duration,
+    },
+    /// The store has not been set up for locks.
+    NotInitialised,
+    /// The engine cannot do this.
+    Unsupported {
+        /// What was asked for.
+        feature: &'static str,
+    },
+    /// Something that is not ours stands under the name. It was left as it is.
+    Foreign {
+        /// What was found.
+        found: String,
+    },
+    /// The store refused: authentication, rights, read-only, full.
+    Refused {
+        /// What it said, and what to do.
+        message: String,
+    },
+    /// The store did not answer.
+    Unavailable {
+        /// What was tried, and what happened.
+        message: String,
+    },
+    /// The store answered what it must not.
+    Protocol {
+        /// What was expected and what came.
+        message: String,
+    },
+    /// The request itself is wrong.
+    Invalid {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it, and what would be right.
+        message: String,
+    },
+}
+
+/// A failure of a lock operation: its kind, what is certain, the engine and the lock name.
+pub struct LockError(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    certainty: Certainty,
+    engine: &'static str,
+    name: Option<LockName>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl LockError {
+    /// Makes an error. `engine` is the engine's short name, such as `local`.
+    pub fn new(engine: &'static str, kind: ErrorKind, certainty: Certainty) -> LockError {
+        LockError(Box::new(Inner { kind, certainty, engine, name: None, source: None }))
+    }
+
+    /// Makes an error of kind `Invalid`, which is never applied.
+    pub fn invalid(engine: &'static str, field: &'static str, message: impl fmt::Display) -> Self {
+        let kind = ErrorKind::Invalid { field, message: message.to_string() };
+        LockError::new(engine, kind, Certainty::NotApplied)
+    }
+
+    /// Makes an error of kind `Unsupported`, which is never applied.
+    pub fn unsupported(engine: &'static str, feature: &'static str) -> LockError {
+        LockError::new(engine, ErrorKind::Unsupported { feature }, Certainty::NotApplied)
+    }
+
+    /// Adds the lock name.
+    #[must_use]
+    pub fn with_name(mut self, name: &LockName) -> LockError {
+        self.0.name = Some(name.clone());
+        self
+    }
+
+    /// Adds the error that caused this one.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> LockError {
+        self.0.source = Some(Box::new(source));
+        self
+    }
+
+    /// Replaces what is certain.
+    #[must_use]
+    pub fn with_certainty(mut self, certainty: Certainty) -> LockError {
+        self.0.certainty = certainty;
+        self
+    }
+
+    /// Returns the kind of failure.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// Returns whether the request took effect.
+    pub fn certainty(&self) -> Certainty {
+        self.0.certainty
+    }
+
+    /// Returns the engine's short name.
+    pub fn engine(&self) -> &'static str {
+        self.0.engine
+    }
+
+    /// Returns the lock name, where the failure concerns one.
+    pub fn name(&self) -> Option<&LockName> {
+        self.0.name.as_ref()
+    }
+
+    /// Tells whether somebody else holds or held the name: `Busy` or `TimedOut`.
+    pub fn is_contended(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Busy { .. } | ErrorKind::TimedOut { .. })
+    }
+}
+
+impl Clone for LockError {
+    /// Copies all but the source, which is kept as its text.
+    fn clone(&self) -> LockError {
+        let source = self
+            .0
+            .source
+            .as_ref()
+            .map(|source| Box::<dyn StdError + Send + Sync>::from(source.to_string()));
+        LockError(Box::new(Inner {
+            kind: self.0.kind.clone(),
+            certainty: self.0.certainty,
+            engine: self.0.engine,
+            name: self.0.name.clone(),
+            source,
+        }))
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.0.engine)?;
+        if let Some(name) = &self.0.name {
+            write!(f, "{name}: ")?;
+        }
+        write!(f, "{}", self.0.kind)?;
+        match self.0.certainty {
+            Certainty::Unknown => f.write_str(" (whether it took effect is unknown)"),
+            Certainty::Applied => f.write_str(" (it took effect)"),
+            Certainty::NotApplied => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockError")
+            .field("kind", &self.0.kind)
+            .field("certainty", &self.0.certainty)
+            .field("engine", &self.0.engine)
+            .field("name", &self.0.name)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for LockError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_ref().map(|source| -> &(dyn StdError + 'static) { source.as_ref() })
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ErrorKind::Busy { holder } => write!(f, "held by {}", Who(holder.as_deref())),
+            ErrorKind::TimedOut { waited, holder } => {
+                write!(f, "not free after {waited:.1?}, held by {}", Who(holder.as_deref()))
+            }
+            ErrorKind::Cancelled => f.write_str("given up by our own side"),
+            ErrorKind::Lost { reason } => write!(f, "the lease is lost: {reason}"),
+            ErrorKind::TooManyWaiters { limit } => write!(f, "{limit} contenders wait already"),
+            ErrorKind::NoQuorum { nodes } => write!(f, "no quorum: {}", nodes.join("; ")),
+            ErrorKind::Quarantined { left } => {
+                write!(f, "the store lost its memory and grants nothing for {left:.1?}")
+            }
+            ErrorKind::NotInitialised => f.write_str("the store is not set up for locks"),
+            ErrorKind::Unsupported { feature } => write!(f, "this engine cannot do: {feature}"),
+            ErrorKind::Foreign { found } => write!(f, "not ours, left as it is: {found}"),
+            ErrorKind::Refused { message } => write!(f, "refused: {message}"),
+            ErrorKind::Unavailable { message } => write!(f, "no answer: {message}"),
+            ErrorKind::Protocol { message } => write!(f, "unexpected answer: {message}"),
+            ErrorKind::Invalid { field, message } => write!(f, "{field}: {message}"),
+        }
+    }
+}
+
+struct Who<'a>(Option<&'a HolderSummary>);
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(holder) => holder.fmt(f),
+            None => f.write_str("another"),
+        }
+    }
+}

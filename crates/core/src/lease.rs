@@ -1,0 +1,186 @@
+//! The five times of a lease, checked together.
+//!
+//! | time | what it is |
+//! |---|---|
+//! | `lease_duration` | how long the store keeps the grant without hearing from the holder |
+//! | `renew_interval` | how often the keeper renews; a third of the lease unless set |
+//! | `drift` | by which part the rates of two clocks may differ; 1 % unless set |
+//! | `valid_until` | until when the holder may believe its lease ([`crate::validity`]) |
+//! | `wait` | how long a contender waits for the name |
+//!
+//! Invariant D1: a [`LeaseTerms`] that exists leaves room for at least two renewals before the
+//! holder must stop believing.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::validity::MARGIN;
+
+/// The shortest lease.
+pub const MIN_LEASE: Duration = Duration::from_millis(50);
+/// The longest lease: 24 hours.
+pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The lease of a library lock unless set: 30 s.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// No grant starts longer than this; a longer lease is reached by its first renewal. So a grant
+/// whose reply was lost, and whose undo could not be sent, is gone after 30 s at the latest.
+pub const MAX_FIRST_LEASE: Duration = Duration::from_secs(30);
+/// By which part the rates of two clocks may differ unless set, in parts per million: 1 %.
+pub const DEFAULT_DRIFT_PPM: u32 = 10_000;
+/// The largest drift that may be set: 20 %.
+pub const MAX_DRIFT_PPM: u32 = 200_000;
+
+/// How a grant is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// Renewed by the client that asked; where the engine sees that client die, it ends at once.
+    Leased(Duration),
+    /// Tied to no process: ends by its duration or by whoever knows the lease id.
+    Detached(Duration),
+    /// Held exactly as long as some process keeps the grant's [`crate::Anchor`] open; never ends
+    /// by time.
+    Live,
+}
+
+impl Hold {
+    /// Returns the duration, or `None` for a live grant.
+    pub fn duration(self) -> Option<Duration> {
+        match self {
+            Hold::Leased(duration) | Hold::Detached(duration) => Some(duration),
+            Hold::Live => None,
+        }
+    }
+
+    /// Returns the same kind of hold, cut to what a grant may start with.
+    #[must_use]
+    pub fn first(self) -> Hold {
+        match self {
+            Hold::Leased(duration) => Hold::Leased(duration.min(MAX_FIRST_LEASE)),
+            Hold::Detached(duration) => Hold::Detached(duration.min(MAX_FIRST_LEASE)),
+            Hold::Live => Hold::Live,
+        }
+    }
+}
+
+/// The times of a lease, checked against each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    lease_duration: Duration,
+    renew_interval: Duration,
+    drift_ppm: u32,
+}
+
+impl LeaseTerms {
+    /// Checks the times; `renew_interval` is a third of the lease when `None`.
+    ///
+    /// # Errors
+    /// [`TermsError`] names the field that is wrong and what it may be. Nothing was asked of any
+    /// store.
+    pub fn new(
+        lease_duration: Duration,
+        renew_interval: Option<Duration>,
+        drift_ppm: u32,
+    ) -> Result<LeaseTerms, TermsError> {
+        if !(MIN_LEASE..=MAX_LEASE).contains(&lease_duration) {
+            return Err(TermsError::LeaseDuration(lease_duration));
+        }
+        if drift_ppm > MAX_DRIFT_PPM {
+            return Err(TermsError::Drift(drift_ppm));
+        }
+        let renew_interval = renew_interval.unwrap_or(lease_duration / 3);
+        let believed = crate::validity::believed(lease_duration, drift_ppm);
+        if renew_interval.is_zero() || renew_interval.saturating_mul(2) > believed {
+            return Err(TermsError::RenewInterval { renew_interval, longest: believed / 2 });
+        }
+        Ok(LeaseTerms { lease_duration, renew_interval, drift_ppm })
+    }
+
+    /// Returns how long the store keeps the grant without hearing from the holder.
+    pub fn lease_duration(&self) -> Duration {
+        self.lease_duration
+    }
+
+    /// Returns how often the keeper renews.
+    pub fn renew_interval(&self) -> Duration {
+        self.renew_interval
+    }
+
+    /// Returns by which part the rates of two clocks may differ, in parts per million.
+    pub fn drift_ppm(&self) -> u32 {
+        self.drift_ppm
+    }
+}
+
+impl Default for LeaseTerms {
+    fn default() -> LeaseTerms {
+        LeaseTerms {
+            lease_duration: DEFAULT_LEASE,
+            renew_interval: DEFAULT_LEASE / 3,
+            drift_ppm: DEFAULT_DRIFT_PPM,
+        }
+    }
+}
+
+/// Which of the times is wrong, and what it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TermsError {
+    /// The lease is too short or too long.
+    #[error("lease_duration must be from 50ms to 24h, not {0:?}")]
+    LeaseDuration(Duration),
+    /// The renew interval leaves no room for two renewals.
+    #[error(
+        "renew_interval must be above 0 and at most {longest:?} (two renewals must fit into the \
+         lease less drift and a margin of {MARGIN:?}), not {renew_interval:?}"
+    )]
+    RenewInterval {
+        /// What was asked for.
+        renew_interval: Duration,
+        /// The longest that fits.
+        longest: Duration,
+    },
+    /// The drift is above [`MAX_DRIFT_PPM`].
+    #[error("drift must be at most 20 % (200000 parts per million), not {0} parts per million")]
+    Drift(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn good_terms() {
+        let terms = LeaseTerms::new(30 * S, None, DEFAULT_DRIFT_PPM).expect("default");
+        assert_eq!(terms, LeaseTerms::default());
+        assert!(LeaseTerms::new(MIN_LEASE, None, 0).is_ok());
+        assert!(LeaseTerms::new(MAX_LEASE, Some(S), MAX_DRIFT_PPM).is_ok());
+    }
+
+    #[test]
+    fn forbidden_terms_name_the_field() {
+        let cases = [
+            (Duration::ZERO, None, 0, "lease_duration"),
+            (Duration::from_millis(49), None, 0, "lease_duration"),
+            (MAX_LEASE + S, None, 0, "lease_duration"),
+            (Duration::MAX, None, 0, "lease_duration"),
+            (30 * S, Some(Duration::ZERO), 0, "renew_interval"),
+            (30 * S, Some(16 * S), 0, "renew_interval"),
+            (30 * S, Some(Duration::MAX), 0, "renew_interval"),
+            (30 * S, None, MAX_DRIFT_PPM + 1, "drift"),
+        ];
+        for (lease, renew, drift, field) in cases {
+            let told = LeaseTerms::new(lease, renew, drift).expect_err("forbidden").to_string();
+            assert!(told.starts_with(field), "{told}");
+        }
+    }
+
+    #[test]
+    fn no_grant_starts_longer_than_thirty_seconds() {
+        assert_eq!(Hold::Leased(90 * S).first(), Hold::Leased(30 * S));
+        assert_eq!(Hold::Detached(5 * S).first(), Hold::Detached(5 * S));
+        assert_eq!(Hold::Live.first(), Hold::Live);
+    }
+}

@@ -1,0 +1,181 @@
+//! The proof of a grant, and who asked for it.
+//!
+//! Whoever knows a lease id can renew and release the grant: it is made of 128 random bits and
+//! is shown cut to eight characters everywhere but where its holder asked for it.
+//! Invariant L1: a lease id is asked again only while no undo for it has been written.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A source of random bytes that is passed in.
+pub trait Entropy {
+    /// Fills `bytes` with unguessable random bytes.
+    fn fill(&mut self, bytes: &mut [u8]);
+}
+
+/// The unguessable proof of one grant: 128 random bits, written as 32 lower-case hex digits.
+///
+/// `Debug` and `Display` show the first eight digits only; [`LeaseId::to_hex`] gives all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId([u8; 16]);
+
+impl LeaseId {
+    /// Draws a fresh lease id.
+    pub fn random(entropy: &mut dyn Entropy) -> LeaseId {
+        let mut bytes = [0; 16];
+        entropy.fill(&mut bytes);
+        LeaseId(bytes)
+    }
+
+    /// Makes a lease id of bytes that a store has kept.
+    pub const fn from_bytes(bytes: [u8; 16]) -> LeaseId {
+        LeaseId(bytes)
+    }
+
+    /// Returns the bytes, for a store to keep.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// Returns all 32 hex digits. This is the proof itself: keep it out of logs and messages.
+    pub fn to_hex(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Returns the first eight hex digits, which prove nothing.
+    pub fn short(self) -> ShortLeaseId {
+        ShortLeaseId([self.0[0], self.0[1], self.0[2], self.0[3]])
+    }
+}
+
+/// The first eight hex digits of a lease id: enough to tell grants apart, no proof.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShortLeaseId([u8; 4]);
+
+impl fmt::Display for ShortLeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ShortLeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for ShortLeaseId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.short(), f)
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseId({}…)", self.short())
+    }
+}
+
+/// The text is not a lease id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a lease id is 32 lower-case hex digits")]
+pub struct LeaseIdError;
+
+impl FromStr for LeaseId {
+    type Err = LeaseIdError;
+
+    fn from_str(text: &str) -> Result<LeaseId, LeaseIdError> {
+        let digits = text.as_bytes();
+        if digits.len() != 32 {
+            return Err(LeaseIdError);
+        }
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
+        }
+        Ok(LeaseId(bytes))
+    }
+}
+
+fn hex_digit(digit: u8) -> Result<u8, LeaseIdError> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        _ => Err(LeaseIdError),
+    }
+}
+
+impl Serialize for LeaseId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.serialize_str(&self.to_hex())
+        } else {
+            self.0.serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LeaseId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LeaseId, D::Error> {
+        if deserializer.is_human_readable() {
+            String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        } else {
+            <[u8; 16]>::deserialize(deserializer).map(LeaseId)
+        }
+    }
+}
+
+/// Which client asked: one value for each client of the library, drawn at its start.
+///
+/// Waiters of one client are heard by one heartbeat and skipped together when it falls silent.
+/// It is no proof of anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClientId(u64);
+
+impl ClientId {
+    /// Draws a fresh client id.
+    pub fn random(entropy: &mut dyn Entropy) -> ClientId {
+        let mut bytes = [0; 8];
+        entropy.fill(&mut bytes);
+        ClientId(u64::from_le_bytes(bytes))
+    }
+
+    /// Makes a client id of a number that a store has kept.
+    pub const fn from_u64(number: u64) -> ClientId {
+        ClientId(number)
+    }
+
+    /// Returns the number, for a store to keep.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_goes_both_ways_and_nothing_else_is_taken() {
+        let id = LeaseId::from_bytes([0xab; 16]);
+        assert_eq!(id.to_hex().parse(), Ok(id));
+        for bad in ["", "30", &id.to_hex().to_uppercase(), &format!("{}0", id.to_hex()), "zz"] {
+            assert_eq!(bad.to_string().parse::<LeaseId>(), Err(LeaseIdError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_no_proof() {
+        let id = LeaseId::from_bytes(*b"0123456789abcdef");
+        assert_eq!(format!("{id}"), "30313233");
+        assert_eq!(format!("{id:?}"), "LeaseId(30313233…)");
+    }
+}

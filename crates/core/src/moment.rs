@@ -1,0 +1,89 @@
+//! Points on a clock that only moves forward.
+//!
+//! A [`Moment`] says nothing about the time of day: it is a distance from an origin that only
+//! its own clock knows. Two moments of different clocks must never be compared.
+//! Invariant M1: arithmetic never wraps; it saturates at both ends.
+//! Read next: [`crate::validity`], which turns moments into how long a lease may be believed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A reading of one clock, in nanoseconds since an origin that only that clock knows.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The origin of the clock.
+    pub const ORIGIN: Moment = Moment(0);
+    /// Later than every other moment: the deadline of what never ends by time.
+    pub const NEVER: Moment = Moment(u64::MAX);
+
+    /// Makes a moment from nanoseconds since the clock's origin.
+    pub const fn from_nanos(nanos: u64) -> Moment {
+        Moment(nanos)
+    }
+
+    /// Returns the nanoseconds since the clock's origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the moment `duration` later; stays at [`Moment::NEVER`] instead of wrapping.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_add(nanos(duration)))
+    }
+
+    /// Returns the moment `duration` earlier; stays at [`Moment::ORIGIN`] instead of wrapping.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_sub(nanos(duration)))
+    }
+
+    /// Returns how long it is from `earlier` to this moment; zero if this one is not later.
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Returns how long it is from this moment to `later`; zero if it is past.
+    pub fn until(self, later: Moment) -> Duration {
+        later.since(self)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A clock that is passed in: rules never read one by themselves.
+///
+/// # Guarantees
+/// `now` never goes back. `sleep_until` resolves once `now` has reached the moment, and soon
+/// after; a clock that counts suspended time resolves right after the machine wakes.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// Reads the clock.
+    fn now(&self) -> Moment;
+
+    /// Resolves when the clock has reached `at`. Dropping the future loses nothing.
+    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates_at_both_ends() {
+        let one = Duration::from_secs(1);
+        assert_eq!(Moment::NEVER.after(one), Moment::NEVER);
+        assert_eq!(Moment::ORIGIN.before(one), Moment::ORIGIN);
+        assert_eq!(Moment::ORIGIN.after(Duration::MAX), Moment::NEVER);
+        assert_eq!(Moment::ORIGIN.since(Moment::NEVER), Duration::ZERO);
+        assert_eq!(Moment::from_nanos(5).until(Moment::from_nanos(9)), Duration::from_nanos(4));
+    }
+}

@@ -1,0 +1,196 @@
+//! How a name stands, for people and tools to look at.
+//!
+//! A snapshot is old when it arrives. It decides nothing.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::escape::Escaped;
+use crate::lease_id::ShortLeaseId;
+use crate::metadata::Metadata;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::token::FencingToken;
+
+/// One holder in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderSummary {
+    /// The first digits of its lease id.
+    pub lease_id: ShortLeaseId,
+    /// Its fencing token; `None` for a holder that is not ours.
+    pub token: Option<FencingToken>,
+    /// How it holds the name.
+    pub mode: Mode,
+    /// For how long it has held it.
+    pub held_for: Duration,
+    /// How long the store keeps the grant from now; `None` for a live one.
+    pub left: Option<Duration>,
+    /// What it tells about itself.
+    pub metadata: Metadata,
+}
+
+impl fmt::Display for HolderSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.metadata.fields();
+        let program = if fields.program.is_empty() { "another" } else { &fields.program };
+        write!(f, "{:.80}", Escaped(program))?;
+        match (fields.pid, fields.host.is_empty()) {
+            (Some(pid), false) => write!(f, " (pid {pid} on {:.64})", Escaped(&fields.host))?,
+            (Some(pid), true) => write!(f, " (pid {pid})")?,
+            (None, false) => write!(f, " (on {:.64})", Escaped(&fields.host))?,
+            (None, true) => {}
+        }
+        write!(f, " for {}", coarse(self.held_for))?;
+        if fields.reason.is_empty() {
+            return Ok(());
+        }
+        write!(f, ": {:.200}", Escaped(&fields.reason))
+    }
+}
+
+/// Writes a duration as people read it: two units at most.
+pub fn coarse(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// Where a grant stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrantState {
+    /// Held.
+    Held,
+    /// Handed over and not claimed yet.
+    Handed,
+    /// Held, and an operator asked for it back with these words.
+    Revoked(String),
+}
+
+/// One holder in full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderView {
+    /// Who it is.
+    pub summary: HolderSummary,
+    /// Where its grant stands.
+    pub state: GrantState,
+    /// Tied to no process.
+    pub detached: bool,
+    /// Lives as long as its processes.
+    pub live: bool,
+    /// The processes that keep a live grant, where the engine can tell.
+    pub pids: Vec<u32>,
+}
+
+/// One contender in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterView {
+    /// The first digits of its lease id.
+    pub lease_id: ShortLeaseId,
+    /// How it wants to hold the name.
+    pub mode: Mode,
+    /// For how long it has waited.
+    pub waited: Duration,
+    /// What it tells about itself.
+    pub metadata: Metadata,
+}
+
+/// An operator's freeze.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreezeView {
+    /// The operator's words.
+    pub reason: String,
+    /// How long it lasts from now.
+    pub left: Duration,
+    /// Whether it has the name, or still waits for the holders to go.
+    pub active: bool,
+    /// The token of the freeze's own grant, once active.
+    pub token: Option<FencingToken>,
+}
+
+/// How a name stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The lock name.
+    pub name: LockName,
+    /// The holders, oldest first, at most [`MAX_VIEWS`].
+    pub holders: Vec<HolderView>,
+    /// How many holders there are.
+    pub holder_count: usize,
+    /// The queue, head first, at most [`MAX_VIEWS`].
+    pub queue: Vec<WaiterView>,
+    /// How many wait.
+    pub queue_length: usize,
+    /// The semaphore's total, when the name is one.
+    pub permits_of: Option<u32>,
+    /// The freeze, if there is one.
+    pub freeze: Option<FreezeView>,
+}
+
+/// How many holders and how many waiters a snapshot shows at most.
+pub const MAX_VIEWS: usize = 1_000;
+
+impl Snapshot {
+    /// Makes the snapshot of a name that nobody holds or waits for.
+    pub fn free(name: LockName) -> Snapshot {
+        Snapshot {
+            name,
+            holders: Vec::new(),
+            holder_count: 0,
+            queue: Vec::new(),
+            queue_length: 0,
+            permits_of: None,
+            freeze: None,
+        }
+    }
+
+    /// Tells whether somebody holds the name, a freeze included.
+    pub fn is_held(&self) -> bool {
+        self.holder_count > 0 || self.freeze.as_ref().is_some_and(|freeze| freeze.active)
+    }
+}
+
+/// Asks for names that are held or waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListRequest {
+    /// Only names that begin with this text.
+    pub prefix: String,
+    /// Where the last page ended; `None` for the first page.
+    pub after: Option<LockName>,
+    /// How many names to return at most; engines cut it to 1,000.
+    pub limit: usize,
+}
+
+/// One page of names, in byte order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListPage {
+    /// The names.
+    pub names: Vec<Snapshot>,
+    /// Where to go on; `None` when this was the last page.
+    pub after: Option<LockName>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_people_read_them() {
+        for (duration, text) in [
+            (Duration::from_millis(7), "7ms"),
+            (Duration::from_secs(59), "59s"),
+            (Duration::from_secs(61), "1m01s"),
+            (Duration::from_secs(3_600), "1h00m"),
+            (Duration::from_secs(90_000), "1d01h"),
+        ] {
+            assert_eq!(coarse(duration), text);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Asking for a name: a fresh request, asking again, and the claim.
+
+use std::time::Duration;
+
+use super::state::{Entry, Holder, deadline_of};
+use super::store::Store;
+use super::{Outcome, Planted, Table};
+use crate::contract::{
+    AcquireReply, AcquireRequest, MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT,
+};
+use crate::error::{Certainty, ErrorKind, LockError, LostReason};
+use crate::lease::Hold;
+use crate::mode::Mode;
+use crate::moment::Moment;
+use crate::snapshot::HolderSummary;
+use crate::token::FencingToken;
+
+impl<S: Store> Table<'_, S> {
+    /// Carries out an acquire request.
+    ///
+    /// # Errors
+    /// Outer: the store's own failure. Inner: `Invalid`, `Unsupported`, `Cancelled` (the id was
+    /// given up), `Lost` (the id was revoked), `TooManyWaiters`; none of them is applied.
+    pub fn acquire(&mut self, request: &AcquireRequest) -> Outcome<AcquireReply, S::Error> {
+        if let Err(error) = self.check_request(request) {
+            return Ok(Err(error.with_name(&request.name)));
+        }
+        self.settle()?;
+        let reply = match self.answer_known(request)? {
+            Some(reply) => reply,
+            None => self.acquire_fresh(request)?,
+        };
+        Ok(reply.map_err(|error| error.with_name(&request.name)))
+    }
+
+    fn check_request(&self, request: &AcquireRequest) -> Result<(), LockError> {
+        let engine = self.profile.engine;
+        self.profile.check(request.mode, request.hold)?;
+        if request.hold != request.hold.first() {
+            let message = "a grant starts with at most 30s; renew it to a longer lease";
+            return Err(LockError::invalid(engine, "lease_duration", message));
+        }
+        if let Mode::Permits { count, of } = request.mode {
+            Mode::permits(count, of)
+                .map_err(|error| LockError::invalid(engine, "permits", error))?;
+        }
+        if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&request.claim_window) {
+            let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
+            return Err(LockError::invalid(engine, "claim_window", message));
+        }
+        if request.queue && !self.profile.queue {
+            return Err(self.profile.lacks("queueing"));
+        }
+        Ok(())
+    }
+
+    /// Answers for a lease id that the name has met before; `None` when it has not.
+    fn answer_known(
+        &mut self,
+        request: &AcquireRequest,
+    ) -> Result<Option<Result<AcquireReply, LockError>>, S::Error> {
+        let (engine, id) = (self.profile.engine, request.lease_id);
+        if self.head.is_given_up(id) {
+            return Ok(Some(Err(not_applied(engine, ErrorKind::Cancelled))));
+        }
+        if let Some(reason) = self.head.revoked_reason(id) {
+            let reason = LostReason::Revoked(reason.to_owned());
+            return Ok(Some(Err(not_applied(engine, ErrorKind::Lost { reason }))));
+        }
+        if let Some(holder) = self.head.holder(id) {
+            if (holder.mode, holder.asked) != (request.mode, request.hold) {
+                return Ok(Some(Err(other_terms(engine))));
+            }
+            return self.ask_again(request).map(Some);
+        }
+        if self.head.queued == 0 {
+            return Ok(None);
+        }
+        let Some(entry) = self.store.find(id)? else { return Ok(None) };
+        if (entry.mode, entry.hold) != (request.mode, request.hold) {
+            return Ok(Some(Err(other_terms(engine))));
+        }
+        self.store.hear(entry.place, self.now)?;
+        let position = self.store.ahead_of(entry.place)?;
+        Ok(Some(Ok(self.queued_reply(position))))
+    }
+
+    /// Repeats what was given; a hand-off is claimed by this, and its lease begins now.
+    fn ask_again(
+        &mut self,
+        request: &AcquireRequest,
+    ) -> Result<Result<AcquireReply, LockError>, S::Error> {
+        let now = self.now;
+        let fresh = match self.has(Planted::AskingAgainDrawsToken) {
+            true => Some(self.store.next_token()?),
+            false => None,
+        };
+        let keeps_window = self.has(Planted::ClaimKeepsWindow);
+        let Some(holder) = self.head.holder_mut(request.lease_id) else {
+            return Ok(Err(not_applied(self.profile.engine, ErrorKind::Cancelled)));
+        };
+        if !holder.claimed {
+            holder.claimed = true;
+            holder.metadata = request.metadata.clone();
+            if !keeps_window {
+                holder.deadline = deadline_of(now, holder.hold);
+            }
+        }
+        holder.token = fresh.unwrap_or(holder.token);
+        Ok(Ok(AcquireReply::Granted { token: holder.token, left: holder.left(now), anchor: None }))
+    }
+
+    fn acquire_fresh(
+        &mut self,
+        request: &AcquireRequest,
+    ) -> Result<Result<AcquireReply, LockError>, S::Error> {
+        if let Err(error) = self.check_kind(request.mode) {
+            return Ok(Err(error));
+        }
+        if self.is_open_to(request.mode) {
+            let token = self.store.next_token()?;
+            return Ok(Ok(self.grant(request, token)));
+        }
+        if !request.queue {
+            let at_most = self.head.all_free();
+            return Ok(Ok(AcquireReply::Busy {
+                holder: self.blocker(),
+                at_most: (at_most != Moment::NEVER).then(|| self.now.until(at_most)),
+            }));
+        }
+        let limit = self.profile.max_waiters;
+        if self.head.queued >= limit {
+            let kind = ErrorKind::TooManyWaiters { limit };
+            return Ok(Err(not_applied(self.profile.engine, kind)));
+        }
+        let position = self.head.queued;
+        self.enqueue(request)?;
+        Ok(Ok(self.queued_reply(position)))
+    }
+
+    /// Exclusive and shared go together; permits only with permits of the same total.
+    fn check_kind(&self, mode: Mode) -> Result<(), LockError> {
+        let in_use = !self.head.holders.is_empty() || self.head.queued > 0;
+        if !in_use || self.head.permits_of == mode.permits_of() {
+            return Ok(());
+        }
+        let message = match self.head.permits_of {
+            Some(of) => format!("the name is in use as a semaphore of {of}, not as {mode}"),
+            None => format!("the name is in use as a mutex or read/write lock, not as {mode}"),
+        };
+        Err(LockError::invalid(self.profile.engine, "mode", message))
+    }
+
+    fn is_open_to(&self, mode: Mode) -> bool {
+        let frozen = self.head.freeze.is_some() && !self.has(Planted::FreezeWaits);
+        let passes = self.has(Planted::NewcomerPassesQueue)
+            || (mode == Mode::Shared && self.has(Planted::ReaderPassesWriter));
+        let mode = match mode {
+            Mode::Permits { count, of } if self.has(Planted::OnePermitTooMany) => {
+                Mode::Permits { count, of: of + 1 }
+            }
+            mode => mode,
+        };
+        !frozen && (self.head.queued == 0 || passes) && self.head.admits(mode)
+    }
+
+    fn grant(&mut self, request: &AcquireRequest, token: FencingToken) -> AcquireReply {
+        let holder = Holder {
+            lease_id: request.lease_id,
+            client: request.client,
+            mode: request.mode,
+            asked: request.hold,
+            hold: request.hold,
+            token,
+            since: self.now,
+            deadline: deadline_of(self.now, request.hold),
+            claimed: true,
+            revoked: None,
+            metadata: request.metadata.clone(),
+        };
+        let left = holder.left(self.now);
+        self.head.permits_of = request.mode.permits_of();
+        self.head.holders.push(holder);
+        AcquireReply::Granted { token, left, anchor: None }
+    }
+
+    fn enqueue(&mut self, request: &AcquireRequest) -> Result<(), S::Error> {
+        let place = self.head.next_place;
+        self.store.push(Entry {
+            place,
+            lease_id: request.lease_id,
+            client: request.client,
+            mode: request.mode,
+            hold: request.hold,
+            claim_window: request.claim_window,
+            queued_at: self.now,
+            heard: self.now,
+            metadata: request.metadata.clone(),
+        })?;
+        if self.head.queued == 0 {
+            self.head.heard_since = self.now;
+        }
+        self.head.next_place += 1;
+        self.head.queued += 1;
+        self.head.permits_of = request.mode.permits_of();
+        Ok(())
+    }
+
+    fn queued_reply(&self, position: usize) -> AcquireReply {
+        let next_look = self.next_look(position);
+        AcquireReply::Queued { position, holder: self.blocker(), next_look }
+    }
+
+    /// Returns when a contender at this position looks again: with the heartbeat, and at the head
+    /// also when the first grant ends by time.
+    pub(super) fn next_look(&self, position: usize) -> Duration {
+        match position {
+            0 => self.now.until(self.head.next_free()).min(QUEUE_HEARTBEAT),
+            _ => QUEUE_HEARTBEAT,
+        }
+    }
+
+    /// Returns who is in the way: the oldest holder.
+    fn blocker(&self) -> Option<HolderSummary> {
+        self.head.holders.first().map(|holder| self.summary(holder))
+    }
+
+    pub(super) fn summary(&self, holder: &Holder) -> HolderSummary {
+        HolderSummary {
+            lease_id: holder.lease_id.short(),
+            token: Some(holder.token),
+            mode: holder.mode,
+            held_for: holder.since.until(self.now),
+            left: holder.left(self.now),
+            metadata: holder.metadata.clone(),
+        }
+    }
+}
+
+fn not_applied(engine: &'static str, kind: ErrorKind) -> LockError {
+    LockError::new(engine, kind, Certainty::NotApplied)
+}
+
+fn other_terms(engine: &'static str) -> LockError {
+    let message = "was asked before with another mode or lease; draw a new lease id for that";
+    LockError::invalid(engine, "lease_id", message)
+}
+
+/// Tells whether a renewal may turn one kind of hold into the other.
+pub(super) fn may_become(from: Hold, to: Hold) -> bool {
+    (from == Hold::Live) == (to == Hold::Live)
+}

@@ -1,0 +1,103 @@
+//! Commands and replies as data, for the oracle and the model.
+
+use std::convert::Infallible;
+
+use super::{LockState, MemoryStore, Planted, Table, WakeUp};
+use crate::capabilities::Capabilities;
+use crate::contract::{
+    AcquireReply, AcquireRequest, Operation, OperationReply, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest,
+};
+use crate::error::LockError;
+use crate::moment::Moment;
+use crate::name::LockName;
+use crate::snapshot::Snapshot;
+
+/// One command on one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Ask for the name.
+    Acquire(AcquireRequest),
+    /// Renew, or send the queue heartbeat.
+    Renew(RenewRequest),
+    /// End whatever the lease id has.
+    Release(ReleaseRequest),
+    /// Look.
+    Inspect(LockName),
+    /// An operator's command on this name.
+    Operate(Operation),
+}
+
+/// The reply to a [`Command`].
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// To an acquire.
+    Acquire(Result<AcquireReply, LockError>),
+    /// To a renewal.
+    Renew(Result<RenewReply, LockError>),
+    /// To a release.
+    Release(ReleaseReply),
+    /// To a look.
+    Inspect(Snapshot),
+    /// To an operator.
+    Operate(Result<OperationReply, LockError>),
+}
+
+impl LockState {
+    /// Carries out a command: the whole state machine in one call.
+    ///
+    /// `counter` is the largest token drawn so far, by all names of the store.
+    pub fn apply(
+        &mut self,
+        counter: &mut u64,
+        profile: &Capabilities,
+        command: &Command,
+        now: Moment,
+    ) -> (Reply, Vec<WakeUp>) {
+        self.apply_planted(counter, profile, command, now, None)
+    }
+
+    /// Like [`LockState::apply`], with a planted bug where the feature `planted` is on.
+    pub fn apply_planted(
+        &mut self,
+        counter: &mut u64,
+        profile: &Capabilities,
+        command: &Command,
+        now: Moment,
+        planted: Option<Planted>,
+    ) -> (Reply, Vec<WakeUp>) {
+        if let Command::Operate(Operation::RaiseFence { to }) = command {
+            *counter = to.get().max(*counter);
+            return (Reply::Operate(Ok(OperationReply::Done)), Vec::new());
+        }
+        let mut store = MemoryStore { queue: &mut self.queue, counter };
+        let table = Table::new(&mut self.head, &mut store, profile, now);
+        #[cfg(feature = "planted")]
+        let table = table.with_planted(planted);
+        #[cfg(not(feature = "planted"))]
+        let _ = planted;
+        match run(table, command) {
+            Ok(done) => done,
+            Err(never) => match never {},
+        }
+    }
+}
+
+fn run(
+    mut table: Table<'_, MemoryStore<'_>>,
+    command: &Command,
+) -> Result<(Reply, Vec<WakeUp>), Infallible> {
+    let reply = match command {
+        Command::Acquire(request) => Reply::Acquire(table.acquire(request)?),
+        Command::Renew(request) => Reply::Renew(table.renew(request)?),
+        Command::Release(request) => Reply::Release(table.release(request)?),
+        Command::Inspect(name) => Reply::Inspect(table.inspect(name)?),
+        Command::Operate(operation) => Reply::Operate(match operation {
+            Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now)?,
+            Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason)?,
+            Operation::Unfreeze { .. } => table.unfreeze()?,
+            Operation::RaiseFence { .. } => Ok(OperationReply::Done),
+        }),
+    };
+    Ok((reply, table.into_wake_ups()))
+}

@@ -1,0 +1,102 @@
+//! What an operator may do to one name: revoke, freeze, unfreeze.
+
+use std::time::Duration;
+
+use super::state::Freeze;
+use super::store::Store;
+use super::{Outcome, Table};
+use crate::contract::{Hint, OperationReply};
+use crate::error::LockError;
+use crate::token::FencingToken;
+
+/// The longest reason that an operator may give, in bytes.
+pub const MAX_REASON_BYTES: usize = 512;
+/// The longest freeze: a year.
+pub const MAX_FREEZE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+impl<S: Store> Table<'_, S> {
+    /// Takes the grant with this token away: politely, or `at_once`.
+    ///
+    /// # Errors
+    /// Outer: the store's own failure. Inner: `Unsupported`, or `Invalid` for the reason.
+    pub fn revoke(
+        &mut self,
+        token: FencingToken,
+        reason: &str,
+        at_once: bool,
+    ) -> Outcome<OperationReply, S::Error> {
+        if !self.profile.revoke {
+            return Ok(Err(self.profile.lacks("revoke")));
+        }
+        if let Err(error) = self.check_reason(reason) {
+            return Ok(Err(error));
+        }
+        self.settle()?;
+        let now = self.now;
+        let Some(holder) = self.head.holders.iter_mut().find(|holder| holder.token == token) else {
+            return Ok(Ok(OperationReply::NothingThere));
+        };
+        holder.revoked = Some(reason.to_owned());
+        let (client, lease_id, left) = (holder.client, holder.lease_id, holder.left(now));
+        // A hand-off that nobody has claimed is believed by nobody: it can go at once.
+        let at_once = at_once || !holder.claimed;
+        self.wake(client, lease_id, Hint::CheckLease);
+        if !at_once {
+            return Ok(Ok(OperationReply::Told { left }));
+        }
+        if let Some(holder) = self.head.take_holder(lease_id) {
+            self.remember_revoked(&holder);
+        }
+        self.hand_over()?;
+        Ok(Ok(OperationReply::Done))
+    }
+
+    /// Keeps everybody from the name for `duration` from now; replaces an earlier freeze.
+    ///
+    /// # Errors
+    /// Outer: the store's own failure. Inner: `Unsupported`, or `Invalid` for reason or duration.
+    pub fn freeze(
+        &mut self,
+        duration: Duration,
+        reason: &str,
+    ) -> Outcome<OperationReply, S::Error> {
+        if !self.profile.freeze {
+            return Ok(Err(self.profile.lacks("freeze")));
+        }
+        if let Err(error) = self.check_reason(reason) {
+            return Ok(Err(error));
+        }
+        if duration.is_zero() || duration > MAX_FREEZE {
+            let message = format!("must be above 0 and at most 365 days, not {duration:?}");
+            return Ok(Err(LockError::invalid(self.profile.engine, "duration", message)));
+        }
+        self.settle()?;
+        let token = self.head.freeze.take().and_then(|freeze| freeze.token);
+        let until = self.now.after(duration);
+        self.head.freeze = Some(Freeze { reason: reason.to_owned(), until, token });
+        self.hand_over()?;
+        Ok(Ok(OperationReply::Done))
+    }
+
+    /// Ends a freeze.
+    ///
+    /// # Errors
+    /// Outer: the store's own failure. Inner: `Unsupported`.
+    pub fn unfreeze(&mut self) -> Outcome<OperationReply, S::Error> {
+        if !self.profile.freeze {
+            return Ok(Err(self.profile.lacks("freeze")));
+        }
+        self.settle()?;
+        let was_frozen = self.head.freeze.take().is_some();
+        self.hand_over()?;
+        Ok(Ok(if was_frozen { OperationReply::Done } else { OperationReply::NothingThere }))
+    }
+
+    fn check_reason(&self, reason: &str) -> Result<(), LockError> {
+        if reason.len() <= MAX_REASON_BYTES {
+            return Ok(());
+        }
+        let message = format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
+        Err(LockError::invalid(self.profile.engine, "reason", message))
+    }
+}

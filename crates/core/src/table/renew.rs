@@ -1,0 +1,76 @@
+//! Renewal, and the queue heartbeat that is the poll.
+
+use super::acquire::may_become;
+use super::state::deadline_of;
+use super::store::Store;
+use super::{Outcome, Planted, Table};
+use crate::contract::{Purpose, RenewReply, RenewRequest};
+use crate::error::LockError;
+use crate::lease::Hold;
+
+impl<S: Store> Table<'_, S> {
+    /// Carries out one line of a renewal batch.
+    ///
+    /// # Errors
+    /// Outer: the store's own failure. Inner: `Invalid` or `Unsupported` for a hold that cannot
+    /// be given; nothing is applied.
+    pub fn renew(&mut self, request: &RenewRequest) -> Outcome<RenewReply, S::Error> {
+        if let Purpose::Keep(hold) = request.purpose
+            && let Err(error) = self.profile.check(crate::Mode::Exclusive, hold)
+        {
+            return Ok(Err(error.with_name(&request.name)));
+        }
+        if !self.has(Planted::RenewalResurrects) {
+            self.settle()?;
+        }
+        if self.head.holder(request.lease_id).is_some() {
+            let reply = self.renew_holder(request);
+            return Ok(reply.map_err(|error| error.with_name(&request.name)));
+        }
+        if let Some(reason) = self.head.revoked_reason(request.lease_id) {
+            let left = Some(std::time::Duration::ZERO);
+            return Ok(Ok(RenewReply::Revoked { reason: reason.to_owned(), left }));
+        }
+        if self.head.queued == 0 {
+            return Ok(Ok(RenewReply::Unknown));
+        }
+        let Some(entry) = self.store.find(request.lease_id)? else {
+            return Ok(Ok(RenewReply::Unknown));
+        };
+        self.store.hear(entry.place, self.now)?;
+        let position = self.store.ahead_of(entry.place)?;
+        Ok(Ok(RenewReply::Queued { position, next_look: self.next_look(position) }))
+    }
+
+    fn renew_holder(&mut self, request: &RenewRequest) -> Result<RenewReply, LockError> {
+        let (now, engine) = (self.now, self.profile.engine);
+        let claims = self.has(Planted::HeartbeatClaims);
+        let ignores_revoke = self.has(Planted::RevokedRenews);
+        let Some(holder) = self.head.holder_mut(request.lease_id) else {
+            return Ok(RenewReply::Unknown);
+        };
+        if claims && !holder.claimed {
+            holder.claimed = true;
+            holder.deadline = deadline_of(now, holder.hold);
+        }
+        let Purpose::Keep(hold) = request.purpose else {
+            return Ok(RenewReply::Handed { claim_within: holder.left(now) });
+        };
+        if !holder.claimed {
+            return Ok(RenewReply::Handed { claim_within: holder.left(now) });
+        }
+        if let (Some(reason), false) = (&holder.revoked, ignores_revoke) {
+            return Ok(RenewReply::Revoked { reason: reason.clone(), left: holder.left(now) });
+        }
+        if !may_become(holder.hold, hold) {
+            let message = "a live grant stays live and a lease stays a lease";
+            return Err(LockError::invalid(engine, "hold", message));
+        }
+        if matches!(hold, Hold::Leased(_)) {
+            holder.client = request.client;
+        }
+        holder.hold = hold;
+        holder.deadline = holder.deadline.max(deadline_of(now, hold));
+        Ok(RenewReply::Renewed { left: holder.left(now) })
+    }
+}

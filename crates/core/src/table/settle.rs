@@ -1,0 +1,156 @@
+//! Settling: what every command does first.
+//!
+//! What is over is removed: leases whose time has come, hand-offs that were not claimed, silent
+//! contenders, marks that have done their work. Then a free name goes to the head of the queue,
+//! which is told. The token is fixed at this hand-off; the lease begins with the claim.
+
+use super::state::{Entry, Holder, Remembered, memory_of};
+use super::store::{Remaining, Store};
+use super::{Planted, Table};
+use crate::contract::{Hint, QUEUE_SILENCE, READER_BATCH};
+use crate::lease::Hold;
+use crate::lease_id::{ClientId, LeaseId};
+use crate::mode::Mode;
+use crate::moment::Moment;
+
+impl<S: Store> Table<'_, S> {
+    /// Brings the name up to date. Every other command does this first.
+    ///
+    /// # Errors
+    /// The store's own failure.
+    pub fn settle(&mut self) -> Result<(), S::Error> {
+        let now = self.now;
+        if self.head.next_change() <= now {
+            self.head.tombstones.retain(|mark| mark.until > now);
+            self.head.revoked.retain(|mark| mark.until > now);
+            self.head.freeze.take_if(|freeze| freeze.until <= now);
+            self.expire_holders()?;
+            self.drop_silent()?;
+        }
+        self.hand_over()
+    }
+
+    /// Ends everything that hangs on a client that is known to be dead: its leased grants, its
+    /// hand-offs, its places in the queue. Detached and live grants stay.
+    ///
+    /// # Errors
+    /// The store's own failure.
+    pub fn bury_client(&mut self, client: ClientId) -> Result<(), S::Error> {
+        self.head.holders.retain(|holder| {
+            holder.client != client || (holder.claimed && !matches!(holder.hold, Hold::Leased(_)))
+        });
+        if self.head.queued > 0 {
+            let remaining = self.store.remove_client(client, Moment::NEVER)?;
+            self.note(remaining);
+        }
+        self.settle()
+    }
+
+    /// Ends a live grant whose anchor is known to be closed everywhere.
+    ///
+    /// # Errors
+    /// The store's own failure.
+    pub fn bury_live(&mut self, lease_id: LeaseId) -> Result<(), S::Error> {
+        if self.head.holder(lease_id).is_some_and(|holder| holder.hold == Hold::Live) {
+            self.head.take_holder(lease_id);
+        }
+        self.settle()
+    }
+
+    fn expire_holders(&mut self) -> Result<(), S::Error> {
+        let now = self.now;
+        while let Some(at) = self.head.holders.iter().position(|holder| holder.deadline <= now) {
+            let holder = self.head.holders.remove(at);
+            self.remember_revoked(&holder);
+            if !holder.claimed && self.head.queued > 0 {
+                // The client was told and did not come: what else it has queued and not renewed
+                // since would only cost the others a claim window each.
+                let remaining = self.store.remove_client(holder.client, holder.since)?;
+                self.note(remaining);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the id of a revoked grant that is over, so that its holder is told why.
+    pub(super) fn remember_revoked(&mut self, holder: &Holder) {
+        if let Some(reason) = &holder.revoked {
+            let mark = Remembered {
+                lease_id: holder.lease_id,
+                until: self.now.after(memory_of(holder.hold)),
+                reason: reason.clone(),
+            };
+            Remembered::add(&mut self.head.revoked, mark);
+        }
+    }
+
+    fn drop_silent(&mut self) -> Result<(), S::Error> {
+        let due = self.head.heard_since.after(QUEUE_SILENCE) <= self.now;
+        if self.head.queued == 0 || !due || self.has(Planted::SilentStay) {
+            return Ok(());
+        }
+        let remaining = self.store.remove_silent(self.now.before(QUEUE_SILENCE))?;
+        self.note(remaining);
+        Ok(())
+    }
+
+    pub(super) fn note(&mut self, remaining: Remaining) {
+        self.head.queued = remaining.queued;
+        self.head.heard_since = remaining.heard_since;
+    }
+
+    /// Gives a free name to the freeze, or to the head of the queue and whoever fits beside it.
+    pub(super) fn hand_over(&mut self) -> Result<(), S::Error> {
+        let mut readers = 0;
+        while self.head.freeze.is_none() && self.head.queued > 0 {
+            let Some(entry) = self.store.first()? else { break };
+            let full = entry.mode == Mode::Shared && readers == READER_BATCH;
+            if full || !self.head.admits(entry.mode) {
+                break;
+            }
+            readers += usize::from(entry.mode == Mode::Shared);
+            self.take_from_queue(entry.place)?;
+            self.hand_to(entry)?;
+        }
+        let free = self.head.holders.is_empty();
+        if free && self.head.freeze.as_ref().is_some_and(|freeze| freeze.token.is_none()) {
+            let token = self.store.next_token()?;
+            if let Some(freeze) = &mut self.head.freeze {
+                freeze.token = Some(token);
+            }
+        }
+        if free && self.head.queued == 0 {
+            self.head.permits_of = None;
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_from_queue(&mut self, place: u64) -> Result<(), S::Error> {
+        self.store.remove(place)?;
+        self.head.queued -= 1;
+        Ok(())
+    }
+
+    fn hand_to(&mut self, entry: Entry) -> Result<(), S::Error> {
+        let mut token = self.store.next_token()?;
+        if self.has(Planted::HandOffKeepsToken) {
+            token = crate::FencingToken::new(token.get() - 1).unwrap_or(token);
+        }
+        let deadline = self.now.after(entry.claim_window);
+        self.wake(entry.client, entry.lease_id, Hint::LookAgain);
+        self.head.holders.push(Holder {
+            lease_id: entry.lease_id,
+            client: entry.client,
+            mode: entry.mode,
+            asked: entry.hold,
+            hold: entry.hold,
+            token,
+            since: self.now,
+            deadline,
+            claimed: false,
+            revoked: None,
+            metadata: entry.metadata,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! What a name's state is made of.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::MAX_REMEMBERED;
+use crate::contract::{MIN_TOMBSTONE, QUEUE_SILENCE};
+use crate::lease::Hold;
+use crate::lease_id::{ClientId, LeaseId};
+use crate::metadata::Metadata;
+use crate::mode::Mode;
+use crate::moment::Moment;
+use crate::token::FencingToken;
+
+/// The small part of a name's state: everything but the queue's entries.
+///
+/// A store keeps it as it is; what it means only the rules know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Head {
+    pub(super) holders: Vec<Holder>,
+    /// The semaphore's total, kept while somebody holds or queues.
+    pub(super) permits_of: Option<u32>,
+    pub(super) freeze: Option<Freeze>,
+    pub(super) tombstones: Vec<Remembered>,
+    pub(super) revoked: Vec<Remembered>,
+    /// How many entries the store's queue has.
+    pub(super) queued: usize,
+    /// The place that the next entry gets.
+    pub(super) next_place: u64,
+    /// No entry of the queue was last heard before this.
+    pub(super) heard_since: Moment,
+}
+
+/// A grant, or a hand-off that waits for its claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Holder {
+    pub(super) lease_id: LeaseId,
+    pub(super) client: ClientId,
+    pub(super) mode: Mode,
+    /// The hold that was asked for first: asking again must name the same.
+    pub(super) asked: Hold,
+    /// The hold that the last renewal gave.
+    pub(super) hold: Hold,
+    pub(super) token: FencingToken,
+    /// When the grant or the hand-off was made.
+    pub(super) since: Moment,
+    /// When time ends it: the lease, or the claim window while it is not claimed.
+    pub(super) deadline: Moment,
+    pub(super) claimed: bool,
+    pub(super) revoked: Option<String>,
+    pub(super) metadata: Metadata,
+}
+
+/// A contender in the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its place: entries stand in the order of their places.
+    pub place: u64,
+    /// Its lease id, unique in the queue.
+    pub lease_id: LeaseId,
+    /// Whose it is.
+    pub client: ClientId,
+    /// How it wants to hold the name.
+    pub mode: Mode,
+    /// How the grant is to be kept.
+    pub hold: Hold,
+    /// How long a hand-off waits for its claim.
+    pub claim_window: Duration,
+    /// When it was queued.
+    pub queued_at: Moment,
+    /// When it was last heard.
+    pub heard: Moment,
+    /// What it tells about itself.
+    pub metadata: Metadata,
+}
+
+/// An operator's freeze: next before the queue, until its time is over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Freeze {
+    pub(super) reason: String,
+    pub(super) until: Moment,
+    /// The token of the freeze's own grant, once it has the name.
+    pub(super) token: Option<FencingToken>,
+}
+
+/// A lease id that must not come back before a moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Remembered {
+    pub(super) lease_id: LeaseId,
+    pub(super) until: Moment,
+    /// The operator's words, for a revoked id.
+    pub(super) reason: String,
+}
+
+impl Head {
+    /// Tells whether there is nothing to keep: a store may forget the name.
+    pub fn is_idle(&self) -> bool {
+        self.holders.is_empty()
+            && self.queued == 0
+            && self.freeze.is_none()
+            && self.tombstones.is_empty()
+            && self.revoked.is_empty()
+    }
+
+    /// Returns the holders, oldest first.
+    pub fn holders(&self) -> &[Holder] {
+        &self.holders
+    }
+
+    /// Returns how many entries the queue has.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Returns the moment from which settling would change something by time alone:
+    /// [`Moment::NEVER`] when nothing would.
+    pub fn next_change(&self) -> Moment {
+        let holders = self.holders.iter().map(|holder| holder.deadline);
+        let freeze = self.freeze.iter().map(|freeze| freeze.until);
+        let marks = self.tombstones.iter().chain(&self.revoked).map(|mark| mark.until);
+        let silence = (self.queued > 0).then(|| self.heard_since.after(QUEUE_SILENCE));
+        holders.chain(freeze).chain(marks).chain(silence).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Returns the earliest end of a grant or of the freeze.
+    pub(super) fn next_free(&self) -> Moment {
+        let holders = self.holders.iter().map(|holder| holder.deadline);
+        let freeze = self.freeze.iter().map(|freeze| freeze.until);
+        holders.chain(freeze).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Returns when the name is free at the latest if nobody renews.
+    pub(super) fn all_free(&self) -> Moment {
+        let holders = self.holders.iter().map(|holder| holder.deadline);
+        let freeze = self.freeze.iter().map(|freeze| freeze.until);
+        holders.chain(freeze).max().unwrap_or(Moment::ORIGIN)
+    }
+
+    pub(super) fn holder(&self, lease_id: LeaseId) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.lease_id == lease_id)
+    }
+
+    pub(super) fn holder_mut(&mut self, lease_id: LeaseId) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.lease_id == lease_id)
+    }
+
+    pub(super) fn take_holder(&mut self, lease_id: LeaseId) -> Option<Holder> {
+        let at = self.holders.iter().position(|holder| holder.lease_id == lease_id)?;
+        Some(self.holders.remove(at))
+    }
+
+    /// Tells whether the holders leave room for one more of this mode.
+    pub(super) fn admits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.holders.is_empty(),
+            Mode::Shared => self.holders.iter().all(|holder| holder.mode == Mode::Shared),
+            Mode::Permits { count, of } => self.permits_used().saturating_add(count) <= of,
+        }
+    }
+
+    fn permits_used(&self) -> u32 {
+        let counts = self.holders.iter().map(|holder| match holder.mode {
+            Mode::Permits { count, .. } => count,
+            Mode::Exclusive | Mode::Shared => u32::MAX,
+        });
+        counts.fold(0, u32::saturating_add)
+    }
+
+    /// Returns the operator's words if this id's grant was revoked and is remembered.
+    pub(super) fn revoked_reason(&self, lease_id: LeaseId) -> Option<&str> {
+        let mark = self.revoked.iter().find(|mark| mark.lease_id == lease_id)?;
+        Some(&mark.reason)
+    }
+
+    pub(super) fn is_given_up(&self, lease_id: LeaseId) -> bool {
+        self.tombstones.iter().any(|mark| mark.lease_id == lease_id)
+    }
+}
+
+impl Remembered {
+    /// Adds or prolongs a mark; when there are too many, the one that would go first goes.
+    pub(super) fn add(marks: &mut Vec<Remembered>, mark: Remembered) {
+        if let Some(known) = marks.iter_mut().find(|known| known.lease_id == mark.lease_id) {
+            known.until = known.until.max(mark.until);
+            return;
+        }
+        if marks.len() >= MAX_REMEMBERED {
+            let first = marks.iter().enumerate().min_by_key(|(_, known)| known.until);
+            if let Some((at, _)) = first {
+                marks.swap_remove(at);
+            }
+        }
+        marks.push(mark);
+    }
+}
+
+/// Returns for how long a lease id is remembered that must not come back.
+pub(super) fn memory_of(hold: Hold) -> Duration {
+    hold.duration().unwrap_or(MIN_TOMBSTONE).max(MIN_TOMBSTONE)
+}
+
+impl Holder {
+    /// Returns the lease id of the grant.
+    pub fn lease_id(&self) -> LeaseId {
+        self.lease_id
+    }
+
+    /// Returns whose grant it is.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Returns how the grant is kept.
+    pub fn hold(&self) -> Hold {
+        self.hold
+    }
+
+    /// Returns the fencing token.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Returns the mode.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Tells whether a hand-off was claimed, or the grant was direct.
+    pub fn is_claimed(&self) -> bool {
+        self.claimed
+    }
+
+    /// Returns how much is left at `now`; `None` when time does not end it.
+    pub(super) fn left(&self, now: Moment) -> Option<Duration> {
+        (self.deadline != Moment::NEVER).then(|| now.until(self.deadline))
+    }
+}
+
+/// Returns when a grant ends that is made or renewed at `now`.
+pub(super) fn deadline_of(now: Moment, hold: Hold) -> Moment {
+    hold.duration().map_or(Moment::NEVER, |duration| now.after(duration))
+}

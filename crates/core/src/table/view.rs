@@ -1,0 +1,77 @@
+//! How a name stands, for people and tools.
+
+use super::Table;
+use super::state::{Entry, Holder};
+use super::store::Store;
+use crate::contract::Hint;
+use crate::lease::Hold;
+use crate::lease_id::LeaseId;
+use crate::name::LockName;
+use crate::snapshot::{FreezeView, GrantState, HolderView, MAX_VIEWS, Snapshot, WaiterView};
+
+impl<S: Store> Table<'_, S> {
+    /// Shows how the name stands, after settling it.
+    ///
+    /// # Errors
+    /// The store's own failure.
+    pub fn inspect(&mut self, name: &LockName) -> Result<Snapshot, S::Error> {
+        self.settle()?;
+        let queue = match self.head.queued {
+            0 => Vec::new(),
+            _ => self.store.page(MAX_VIEWS)?,
+        };
+        let now = self.now;
+        let holders = self.head.holders.iter().take(MAX_VIEWS);
+        Ok(Snapshot {
+            name: name.clone(),
+            holders: holders.map(|holder| self.view(holder)).collect(),
+            holder_count: self.head.holders.len(),
+            queue: queue.iter().map(|entry| self.waiter(entry)).collect(),
+            queue_length: self.head.queued,
+            permits_of: self.head.permits_of,
+            freeze: self.head.freeze.as_ref().map(|freeze| FreezeView {
+                reason: freeze.reason.clone(),
+                left: now.until(freeze.until),
+                active: freeze.token.is_some(),
+                token: freeze.token,
+            }),
+        })
+    }
+
+    /// Returns what a watch of this lease id must say at once when it opens.
+    ///
+    /// # Errors
+    /// The store's own failure.
+    pub fn pending_hint(&mut self, lease_id: LeaseId) -> Result<Option<Hint>, S::Error> {
+        self.settle()?;
+        Ok(self.head.holder(lease_id).and_then(|holder| match holder {
+            Holder { revoked: Some(_), .. } => Some(Hint::CheckLease),
+            Holder { claimed: false, .. } => Some(Hint::LookAgain),
+            Holder { .. } => None,
+        }))
+    }
+
+    fn view(&self, holder: &Holder) -> HolderView {
+        let state = match (&holder.revoked, holder.claimed) {
+            (Some(reason), _) => GrantState::Revoked(reason.clone()),
+            (None, true) => GrantState::Held,
+            (None, false) => GrantState::Handed,
+        };
+        HolderView {
+            summary: self.summary(holder),
+            state,
+            detached: matches!(holder.hold, Hold::Detached(_)),
+            live: holder.hold == Hold::Live,
+            pids: Vec::new(),
+        }
+    }
+
+    fn waiter(&self, entry: &Entry) -> WaiterView {
+        WaiterView {
+            lease_id: entry.lease_id.short(),
+            mode: entry.mode,
+            waited: entry.queued_at.until(self.now),
+            metadata: entry.metadata.clone(),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The engine: each command is one step of the lock table under one mutex.
+
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+
+use holdline_core::table::{LockState, MemoryStore, Table, WakeUp};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
+    ListRequest, LockError, LockName, Moment, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+};
+
+use crate::hints::Watches;
+use crate::keys::{Shard, Shards};
+use crate::options::MemoryOptions;
+
+/// The longest page of a listing.
+const MAX_PAGE: usize = 1_000;
+/// How many fading names one command sweeps at most.
+const SWEEP: usize = 2;
+
+/// The in-process engine. Clones share their names.
+#[derive(Clone)]
+pub struct MemoryEngine {
+    capabilities: Arc<Capabilities>,
+    clock: Arc<dyn Clock>,
+    shards: Arc<Shards>,
+    watches: Arc<Watches>,
+}
+
+impl MemoryEngine {
+    /// Makes an engine with no names. `identity` tells engines of one process apart.
+    pub fn new(
+        identity: impl Into<String>,
+        clock: Arc<dyn Clock>,
+        options: &MemoryOptions,
+    ) -> MemoryEngine {
+        let mut capabilities = Capabilities::reference("memory", identity);
+        capabilities.max_waiters = options.max_waiters();
+        MemoryEngine {
+            capabilities: Arc::new(capabilities),
+            clock,
+            shards: Arc::new(Shards::new()),
+            watches: Arc::new(Watches::default()),
+        }
+    }
+
+    /// Runs one step on a name and tells whom it concerns, outside the mutex.
+    fn step<T>(
+        &self,
+        name: &LockName,
+        step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, std::convert::Infallible>,
+    ) -> T {
+        let (reply, wake_ups, swept) = {
+            let mut shard = self.shards.of(name).lock();
+            let now = self.clock.now();
+            let swept = sweep(&mut shard, &self.capabilities, now);
+            let (reply, wake_ups) = step_in(&mut shard, &self.capabilities, name, now, step);
+            (reply, wake_ups, swept)
+        };
+        for wake_up in swept.into_iter().chain(wake_ups) {
+            self.watches.tell(wake_up.lease_id, wake_up.hint);
+        }
+        reply
+    }
+}
+
+/// Runs one step on a name of this shard; a name that is idle afterwards is forgotten.
+fn step_in<T>(
+    shard: &mut Shard,
+    profile: &Capabilities,
+    name: &LockName,
+    now: Moment,
+    step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, std::convert::Infallible>,
+) -> (T, Vec<WakeUp>) {
+    let Shard { names, counter, fading } = shard;
+    let mut entry = match names.entry(name.clone()) {
+        Entry::Occupied(entry) => entry,
+        Entry::Vacant(entry) => entry.insert_entry(LockState::default()),
+    };
+    let state = entry.get_mut();
+    let mut store = MemoryStore { queue: &mut state.queue, counter };
+    let mut table = Table::new(&mut state.head, &mut store, profile, now);
+    let reply = match step(&mut table) {
+        Ok(reply) => reply,
+        Err(never) => match never {},
+    };
+    let wake_ups = table.into_wake_ups();
+    let head = &state.head;
+    if head.is_idle() {
+        entry.remove();
+    } else if head.holders().is_empty() && head.queued() == 0 {
+        fading.push_back((head.next_change(), name.clone()));
+    }
+    (reply, wake_ups)
+}
+
+/// Forgets a few of the names that only remembered ids, once their time has come. A name that
+/// was used again since is settled, and whom that concerns is returned.
+fn sweep(shard: &mut Shard, profile: &Capabilities, now: Moment) -> Vec<WakeUp> {
+    let mut wake_ups = Vec::new();
+    for _ in 0..SWEEP {
+        if shard.fading.front().is_none_or(|(until, _)| *until > now) {
+            break;
+        }
+        let Some((_, name)) = shard.fading.pop_front() else { break };
+        if shard.names.contains_key(&name) {
+            wake_ups.extend(step_in(shard, profile, &name, now, |table| table.settle()).1);
+        }
+    }
+    wake_ups
+}
+
+impl Engine for MemoryEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        Answer::ready(self.step(&request.name, |table| table.acquire(request)))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        let renew = |request: &RenewRequest| self.step(&request.name, |table| table.renew(request));
+        Answer::ready(batch.iter().map(renew).collect())
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        Answer::ready(Ok(self.step(&request.name, |table| table.release(request))))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        Answer::ready(Ok(self.step(name, |table| table.inspect(name))))
+    }
+
+    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        let limit = request.limit.clamp(1, MAX_PAGE);
+        let wanted = |name: &LockName| {
+            name.as_str().starts_with(&request.prefix)
+                && request.after.as_ref().is_none_or(|after| name > after)
+        };
+        let mut names = Vec::new();
+        for shard in self.shards.all() {
+            names.extend(shard.lock().names.keys().filter(|name| wanted(name)).cloned());
+        }
+        names.sort_unstable();
+        let mut page = ListPage::default();
+        for name in names {
+            if page.names.len() == limit {
+                page.after = page.names.last().map(|last: &Snapshot| last.name.clone());
+                break;
+            }
+            let snapshot = self.step(&name, |table| table.inspect(&name));
+            if snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some() {
+                page.names.push(snapshot);
+            }
+        }
+        Answer::ready(Ok(page))
+    }
+
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        let stream = Watches::open(&self.watches, lease_id);
+        // What has happened before the watch was open is told now (rule G4 of the contract).
+        if let Some(hint) = self.step(name, |table| table.pending_hint(lease_id)) {
+            stream.tell(hint);
+        }
+        Box::pin(stream)
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        Answer::ready(match operation {
+            Operation::Revoke { name, token, reason, now } => {
+                self.step(name, |table| table.revoke(*token, reason, *now))
+            }
+            Operation::Freeze { name, duration, reason } => {
+                self.step(name, |table| table.freeze(*duration, reason))
+            }
+            Operation::Unfreeze { name } => self.step(name, |table| table.unfreeze()),
+            Operation::RaiseFence { to } => {
+                for shard in self.shards.all() {
+                    let mut shard = shard.lock();
+                    shard.counter = shard.counter.max(to.get());
+                }
+                Ok(OperationReply::Done)
+            }
+        })
+    }
+}
+
+impl fmt::Debug for MemoryEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryEngine")
+            .field("identity", &self.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, ready};
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use holdline_core::contract::MIN_CLAIM_WINDOW;
+    use holdline_core::{ClientId, Ending, Hint, Hold, Metadata, Mode};
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Moment {
+            Moment::from_nanos(self.0.load(Ordering::SeqCst))
+        }
+
+        fn sleep_until(&self, _: Moment) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            Box::pin(ready(()))
+        }
+    }
+
+    fn now<T: Unpin>(answer: Answer<'_, T>) -> T {
+        match answer {
+            Answer::Ready(Some(value)) => value,
+            _ => panic!("memory answers at once"),
+        }
+    }
+
+    const HOLD: Hold = Hold::Leased(Duration::from_secs(10));
+
+    fn request(name: &str, id: u8) -> AcquireRequest {
+        AcquireRequest {
+            name: LockName::new(name).expect("good name"),
+            lease_id: LeaseId::from_bytes([id; 16]),
+            client: ClientId::from_u64(u64::from(id)),
+            mode: Mode::Exclusive,
+            hold: HOLD,
+            queue: true,
+            claim_window: MIN_CLAIM_WINDOW,
+            metadata: Metadata::default(),
+        }
+    }
+
+    fn release(name: &str, id: u8, for_good: bool) -> ReleaseRequest {
+        ReleaseRequest {
+            name: LockName::new(name).expect("good name"),
+            lease_id: LeaseId::from_bytes([id; 16]),
+            ending: Ending { for_good, hold: HOLD },
+        }
+    }
+
+    fn engine() -> (MemoryEngine, Arc<Hand>) {
+        let clock = Arc::new(Hand::default());
+        (MemoryEngine::new("test", clock.clone(), &MemoryOptions::default()), clock)
+    }
+
+    fn poll(hints: &mut Hints) -> Poll<Option<Hint>> {
+        hints.as_mut().poll_next(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_watch_tells_of_the_hand_off_whenever_it_was_opened() {
+        let (engine, _) = engine();
+        for id in [1, 2, 3] {
+            now(engine.try_acquire(&request("a", id))).expect("granted or queued");
+        }
+        let name = LockName::new("a").expect("good name");
+        let mut early = engine.watch(&name, LeaseId::from_bytes([2; 16]));
+        assert_eq!(poll(&mut early), Poll::Pending);
+        now(engine.release(&release("a", 1, false))).expect("released");
+        assert_eq!(poll(&mut early), Poll::Ready(Some(Hint::LookAgain)));
+        assert_eq!(poll(&mut early), Poll::Pending);
+        let mut late = engine.watch(&name, LeaseId::from_bytes([2; 16]));
+        assert_eq!(poll(&mut late), Poll::Ready(Some(Hint::LookAgain)));
+        drop((early, late));
+        assert_eq!(engine.watches.len(), 0);
+    }
+
+    #[test]
+    fn idle_names_are_forgotten_and_given_up_ids_only_for_a_while() {
+        let (engine, clock) = engine();
+        for n in 0..1_000 {
+            let name = format!("n{n}");
+            now(engine.try_acquire(&request(&name, 1))).expect("granted");
+            now(engine.release(&release(&name, 1, n % 2 == 0))).expect("released");
+        }
+        let kept = |engine: &MemoryEngine| -> usize {
+            engine.shards.all().map(|shard| shard.lock().names.len()).sum()
+        };
+        assert_eq!(kept(&engine), 500);
+        clock.0.store(31_000_000_000, Ordering::SeqCst);
+        for n in 0..1_000 {
+            let name = format!("m{n}");
+            now(engine.try_acquire(&request(&name, 1))).expect("granted");
+            now(engine.release(&release(&name, 1, false))).expect("released");
+        }
+        assert_eq!(kept(&engine), 0);
+    }
+
+    #[test]
+    fn pages_are_in_order_and_end() {
+        let (engine, _) = engine();
+        for n in 0..25 {
+            now(engine.try_acquire(&request(&format!("p/{n:02}"), 1))).expect("granted");
+        }
+        now(engine.try_acquire(&request("q", 1))).expect("granted");
+        let mut request = ListRequest { prefix: "p/".into(), after: None, limit: 10 };
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let page = now(engine.list(&request)).expect("a page");
+            seen.extend(page.names.iter().map(|snapshot| snapshot.name.to_string()));
+            request.after = page.after;
+        }
+        assert_eq!(request.after, None);
+        assert_eq!(seen, (0..25).map(|n| format!("p/{n:02}")).collect::<Vec<_>>());
+    }
+}

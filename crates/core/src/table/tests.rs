@@ -1,1 +1,0 @@
-//! Tables of commands and replies.

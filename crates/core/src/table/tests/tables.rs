@@ -1,0 +1,394 @@
+//! Small scripts, each about one rule.
+
+use std::time::Duration;
+
+use super::super::{Command, Reply};
+use super::world::{LEASE, World, ask, id, name, renewal};
+use crate::contract::{
+    AcquireReply, Hint, Operation, OperationReply, Purpose, READER_BATCH, ReleaseReply, RenewReply,
+};
+use crate::{ClientId, ErrorKind, FencingToken, Hold, LockError, LostReason, Mode};
+
+const S: Duration = Duration::from_secs(1);
+const X: Mode = Mode::Exclusive;
+const R: Mode = Mode::Shared;
+
+fn permits(count: u32, of: u32) -> Mode {
+    Mode::permits(count, of).expect("good permits")
+}
+
+fn refused(world: &mut World, command: &Command) -> LockError {
+    match world.step(command).0 {
+        Reply::Acquire(Err(error)) | Reply::Renew(Err(error)) | Reply::Operate(Err(error)) => error,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn position(reply: &AcquireReply) -> usize {
+    match reply {
+        AcquireReply::Queued { position, .. } => *position,
+        other => panic!("not queued: {other:?}"),
+    }
+}
+
+#[test]
+fn a_release_hands_over_in_order_and_tells_only_the_next() {
+    let mut world = World::new();
+    let first = world.grant(0x10, X);
+    assert_eq!(position(&world.acquire(0x20, X, true)), 0);
+    assert_eq!(position(&world.acquire(0x30, X, true)), 1);
+    let (reply, wake_ups) = world.release(0x10, false);
+    assert!(matches!(reply, Reply::Release(ReleaseReply::Released { .. })));
+    assert_eq!(wake_ups.len(), 1);
+    assert_eq!((wake_ups[0].lease_id, wake_ups[0].hint), (id(0x20), Hint::LookAgain));
+    let second = world.grant(0x20, X);
+    assert!(second > first);
+    assert_eq!(position(&world.acquire(0x30, X, true)), 0);
+}
+
+#[test]
+fn a_try_on_a_busy_name_leaves_nothing() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    let before = world.state.clone();
+    match world.acquire(0x20, X, false) {
+        AcquireReply::Busy { holder, at_most } => {
+            assert_eq!(holder.expect("a holder").lease_id, id(0x10).short());
+            assert_eq!(at_most, Some(10 * S));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(world.state, before);
+}
+
+#[test]
+fn the_claim_gives_the_whole_lease_and_keeps_the_token_of_the_hand_off() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.release(0x10, false);
+    let token = world.state.head.holders()[0].token();
+    world.pass(S / 2);
+    let heartbeat = world.renew(0x20, Purpose::Wait);
+    assert_eq!(heartbeat, RenewReply::Handed { claim_within: Some(S / 2) });
+    match world.acquire(0x20, X, true) {
+        AcquireReply::Granted { token: claimed, left, .. } => {
+            assert_eq!((claimed, left), (token, Some(10 * S)));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_missed_claim_skips_the_silent_client_and_only_that() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    for waiter in [0x20, 0x21, 0x30] {
+        world.acquire(waiter, X, true);
+    }
+    world.release(0x10, false);
+    world.pass(S / 2);
+    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Queued { position: 1, .. }));
+    world.pass(S / 2);
+    assert_eq!(world.renew(0x20, Purpose::Wait), RenewReply::Unknown);
+    assert_eq!(world.renew(0x21, Purpose::Wait), RenewReply::Unknown);
+    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Handed { .. }));
+}
+
+#[test]
+fn a_client_that_was_heard_after_its_missed_hand_off_keeps_its_other_places() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.acquire(0x21, X, true);
+    world.release(0x10, false);
+    world.pass(S / 2);
+    world.renew(0x21, Purpose::Wait);
+    world.pass(S / 2);
+    assert!(matches!(world.renew(0x21, Purpose::Wait), RenewReply::Handed { .. }));
+}
+
+#[test]
+fn silent_waiters_leave_and_heard_ones_stay() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.acquire(0x30, X, true);
+    for _ in 0..4 {
+        world.pass(S);
+        world.renew(0x30, Purpose::Wait);
+    }
+    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Queued { position: 0, .. }));
+    assert_eq!(world.renew(0x20, Purpose::Wait), RenewReply::Unknown);
+}
+
+#[test]
+fn a_waiting_writer_stops_later_readers() {
+    let mut world = World::new();
+    world.grant(0x10, R);
+    world.grant(0x20, R);
+    world.acquire(0x30, X, true);
+    assert!(matches!(world.acquire(0x40, R, false), AcquireReply::Busy { .. }));
+    assert_eq!(position(&world.acquire(0x50, R, true)), 1);
+    world.release(0x10, false);
+    let (_, wake_ups) = world.release(0x20, false);
+    assert_eq!(wake_ups[0].lease_id, id(0x30));
+    world.grant(0x30, X);
+    let (_, wake_ups) = world.release(0x30, false);
+    assert_eq!(wake_ups[0].lease_id, id(0x50));
+}
+
+#[test]
+fn a_writer_that_leaves_the_queue_lets_the_readers_behind_it_in() {
+    let mut world = World::new();
+    world.grant(0x10, R);
+    world.acquire(0x20, X, true);
+    world.acquire(0x30, R, true);
+    let (reply, wake_ups) = world.release(0x20, false);
+    assert!(matches!(reply, Reply::Release(ReleaseReply::Withdrawn)));
+    assert_eq!(wake_ups[0].lease_id, id(0x30));
+}
+
+#[test]
+fn readers_are_admitted_in_batches() {
+    let mut world = World::new();
+    world.profile.max_waiters = 1_000;
+    world.grant(0x01, X);
+    for reader in 0..70 {
+        world.acquire(0x10 + reader, R, true);
+    }
+    let (_, wake_ups) = world.release(0x01, false);
+    assert_eq!(wake_ups.len(), READER_BATCH);
+    world.grant(0x10, R);
+    assert_eq!(world.state.head.holders().len(), 70);
+}
+
+#[test]
+fn permits_are_counted_and_a_large_request_at_the_head_blocks() {
+    let mut world = World::new();
+    world.grant(0x10, permits(2, 3));
+    assert!(matches!(world.acquire(0x20, permits(2, 3), true), AcquireReply::Queued { .. }));
+    assert!(matches!(world.acquire(0x30, permits(1, 3), false), AcquireReply::Busy { .. }));
+    let error = refused(&mut world, &Command::Acquire(ask(0x40, permits(1, 4), true)));
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "mode", .. }), "{error}");
+    let error = refused(&mut world, &Command::Acquire(ask(0x40, X, true)));
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "mode", .. }), "{error}");
+    world.release(0x10, false);
+    world.grant(0x20, permits(2, 3));
+    world.grant(0x30, permits(1, 3));
+    world.release(0x20, false);
+    world.release(0x30, false);
+    world.grant(0x50, X);
+}
+
+#[test]
+fn asking_again_changes_nothing_and_other_terms_are_refused() {
+    let mut world = World::new();
+    let token = world.grant(0x10, X);
+    world.pass(3 * S);
+    match world.acquire(0x10, X, false) {
+        AcquireReply::Granted { token: again, left, .. } => {
+            assert_eq!((again, left), (token, Some(7 * S)));
+        }
+        other => panic!("{other:?}"),
+    }
+    let error = refused(&mut world, &Command::Acquire(ask(0x10, R, true)));
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "lease_id", .. }));
+    let mut longer = ask(0x10, X, true);
+    longer.hold = Hold::Leased(11 * S);
+    let error = refused(&mut world, &Command::Acquire(longer));
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "lease_id", .. }));
+}
+
+#[test]
+fn a_given_up_id_never_comes_back_while_it_could_matter() {
+    let mut world = World::new();
+    let (reply, _) = world.release(0x10, true);
+    assert!(matches!(reply, Reply::Release(ReleaseReply::NotHeld { revoked: None })));
+    let error = refused(&mut world, &Command::Acquire(ask(0x10, X, true)));
+    assert!(matches!(error.kind(), ErrorKind::Cancelled));
+    world.pass(30 * S);
+    world.grant(0x10, X);
+    world.release(0x10, true);
+    assert!(!world.state.head.is_idle());
+    world.pass(30 * S);
+    world.renew(0x10, Purpose::Wait);
+    assert!(world.state.head.is_idle());
+}
+
+#[test]
+fn renewal_prolongs_never_shortens_and_never_resurrects() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    let keep = |seconds| Purpose::Keep(Hold::Leased(Duration::from_secs(seconds)));
+    assert_eq!(world.renew(0x10, keep(60)), RenewReply::Renewed { left: Some(60 * S) });
+    assert_eq!(world.renew(0x10, keep(5)), RenewReply::Renewed { left: Some(60 * S) });
+    world.pass(60 * S);
+    assert_eq!(world.renew(0x10, keep(60)), RenewReply::Unknown);
+    assert!(world.state.head.is_idle());
+    assert_eq!(world.renew(0x20, keep(60)), RenewReply::Unknown);
+}
+
+#[test]
+fn holds_change_between_leased_and_detached_only() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.renew(0x10, Purpose::Keep(Hold::Detached(10 * S)));
+    assert_eq!(world.state.head.holders()[0].hold(), Hold::Detached(10 * S));
+    let mut attach = renewal(0x10, Purpose::Keep(Hold::Leased(10 * S)));
+    attach.client = ClientId::from_u64(9);
+    world.step(&Command::Renew(attach));
+    assert_eq!(world.state.head.holders()[0].client(), ClientId::from_u64(9));
+    let live = Command::Renew(renewal(0x10, Purpose::Keep(Hold::Live)));
+    let error = refused(&mut world, &live);
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "hold", .. }));
+}
+
+#[test]
+fn a_live_grant_is_not_ended_by_time() {
+    let mut world = World::new();
+    let mut request = ask(0x10, X, true);
+    request.hold = Hold::Live;
+    let reply = world.step(&Command::Acquire(request)).0;
+    assert!(matches!(reply, Reply::Acquire(Ok(AcquireReply::Granted { left: None, .. }))));
+    world.pass(Duration::from_secs(1_000_000));
+    assert_eq!(world.renew(0x10, Purpose::Keep(Hold::Live)), RenewReply::Renewed { left: None });
+    match world.acquire(0x20, X, false) {
+        AcquireReply::Busy { at_most, .. } => assert_eq!(at_most, None),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_polite_revoke_tells_and_refuses_renewals_until_the_lease_ends() {
+    let mut world = World::new();
+    let token = world.grant(0x10, X);
+    let revoke = |token, now| Operation::Revoke { name: name(), token, reason: "why".into(), now };
+    let wrong = FencingToken::new(token.get() + 1).expect("in range");
+    let reply = world.operate(revoke(wrong, true));
+    assert!(matches!(reply, Reply::Operate(Ok(OperationReply::NothingThere))));
+    world.pass(4 * S);
+    let reply = world.operate(revoke(token, false));
+    assert!(
+        matches!(reply, Reply::Operate(Ok(OperationReply::Told { left })) if left == Some(6 * S))
+    );
+    let told = |left| RenewReply::Revoked { reason: "why".into(), left: Some(left) };
+    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), told(6 * S));
+    world.pass(6 * S);
+    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), told(Duration::ZERO));
+    let error = refused(&mut world, &Command::Acquire(ask(0x10, X, true)));
+    let reason = LostReason::Revoked("why".into());
+    assert_eq!(error.kind(), &ErrorKind::Lost { reason });
+    world.grant(0x20, X);
+}
+
+#[test]
+fn a_forced_revoke_hands_over_at_once() {
+    let mut world = World::new();
+    let token = world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    let reason = "now".to_string();
+    let command = Command::Operate(Operation::Revoke { name: name(), token, reason, now: true });
+    let (reply, wake_ups) = world.step(&command);
+    assert!(matches!(reply, Reply::Operate(Ok(OperationReply::Done))));
+    let hints: Vec<_> = wake_ups.iter().map(|wake| (wake.lease_id, wake.hint)).collect();
+    assert_eq!(hints, [(id(0x10), Hint::CheckLease), (id(0x20), Hint::LookAgain)]);
+    let (reply, _) = world.release(0x10, false);
+    match reply {
+        Reply::Release(ReleaseReply::NotHeld { revoked }) => {
+            assert_eq!(revoked.as_deref(), Some("now"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_freeze_is_next_before_the_queue_and_ends_by_itself() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    let freeze = |s| Operation::Freeze {
+        name: name(),
+        duration: Duration::from_secs(s),
+        reason: "upgrade".into(),
+    };
+    world.operate(freeze(20));
+    let (_, wake_ups) = world.release(0x10, false);
+    assert!(wake_ups.is_empty());
+    for _ in 0..19 {
+        world.pass(S);
+        assert!(matches!(world.renew(0x20, Purpose::Wait), RenewReply::Queued { .. }));
+        assert!(matches!(world.acquire(0x30, X, false), AcquireReply::Busy { .. }));
+    }
+    world.pass(S);
+    assert!(matches!(world.renew(0x20, Purpose::Wait), RenewReply::Handed { .. }));
+    world.operate(freeze(20));
+    world.release(0x20, false);
+    let reply = world.operate(Operation::Unfreeze { name: name() });
+    assert!(matches!(reply, Reply::Operate(Ok(OperationReply::Done))));
+    let reply = world.operate(Operation::Unfreeze { name: name() });
+    assert!(matches!(reply, Reply::Operate(Ok(OperationReply::NothingThere))));
+    world.grant(0x40, X);
+}
+
+#[test]
+fn the_queue_has_an_end() {
+    let mut world = World::new();
+    world.profile.max_waiters = 2;
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.acquire(0x30, X, true);
+    let error = refused(&mut world, &Command::Acquire(ask(0x40, X, true)));
+    assert!(matches!(error.kind(), ErrorKind::TooManyWaiters { limit: 2 }));
+}
+
+#[test]
+fn a_dead_client_loses_what_hangs_on_it_and_nothing_else() {
+    let mut world = World::new();
+    world.grant(0x10, R);
+    world.grant(0x20, R);
+    world.renew(0x20, Purpose::Keep(Hold::Detached(10 * S)));
+    world.acquire(0x11, X, true);
+    world.acquire(0x30, R, true);
+    let (state, counter) = (&mut world.state, &mut world.counter);
+    let mut store = super::super::MemoryStore { queue: &mut state.queue, counter };
+    let mut table =
+        super::super::Table::new(&mut state.head, &mut store, &world.profile, world.now);
+    for client in [1, 2] {
+        let Ok(()) = table.bury_client(ClientId::from_u64(client));
+    }
+    let ids: Vec<_> = world.state.head.holders().iter().map(|holder| holder.lease_id()).collect();
+    assert_eq!(ids, [id(0x20), id(0x30)]);
+    assert_eq!(world.state.head.queued(), 0);
+}
+
+#[test]
+fn requests_that_no_engine_may_take_are_refused() {
+    let mut world = World::new();
+    let mut long = ask(0x10, X, true);
+    long.hold = Hold::Leased(31 * S);
+    let mut short = ask(0x10, X, true);
+    short.hold = Hold::Leased(Duration::from_millis(49));
+    let mut window = ask(0x10, X, true);
+    window.claim_window = Duration::ZERO;
+    let none = ask(0x10, Mode::Permits { count: 0, of: 3 }, true);
+    let cases = [
+        (long, "lease_duration"),
+        (short, "lease_duration"),
+        (window, "claim_window"),
+        (none, "permits"),
+    ];
+    for (request, wrong) in cases {
+        let error = refused(&mut world, &Command::Acquire(request));
+        assert!(
+            matches!(error.kind(), ErrorKind::Invalid { field, .. } if *field == wrong),
+            "{error}"
+        );
+    }
+    let reason = "x".repeat(513);
+    let freeze = Operation::Freeze { name: name(), duration: S, reason };
+    assert!(refused(&mut world, &Command::Operate(freeze)).to_string().contains("reason"));
+    let freeze = Operation::Freeze { name: name(), duration: Duration::MAX, reason: String::new() };
+    assert!(refused(&mut world, &Command::Operate(freeze)).to_string().contains("duration"));
+    assert!(world.state.head.is_idle());
+}

@@ -98,6 +98,11 @@ pub struct Capabilities {
     pub clock: ClockKind,
     /// How many contenders may queue for one name.
     pub max_waiters: usize,
+    /// An acquire whose outcome is unknown may be asked again under its id. Otherwise the id is
+    /// dead then: a quorum might answer through another majority with another token.
+    pub repeat: bool,
+    /// How many lines a renewal batch may have.
+    pub max_batch: usize,
 }
 
 impl Capabilities {
@@ -122,6 +127,8 @@ impl Capabilities {
             lag: Duration::ZERO,
             clock: ClockKind::Monotonic,
             max_waiters: 10_000,
+            repeat: true,
+            max_batch: 128,
         }
     }
 

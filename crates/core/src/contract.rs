@@ -1,7 +1,9 @@
 //! What library and engine say to each other.
 //!
 //! Plain data, the same for every engine; [`crate::Engine`] carries it. Durations travel as
-//! what is *left*, never as times of day, so that no clock is compared with another.
+//! what is *left*, never as times of day, so that no clock is compared with another. `left` is
+//! counted from the moment at which the call began: an engine whose knowledge is older (votes
+//! of several nodes, a session's last keepalive) answers with less.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -33,7 +35,8 @@ pub const READER_BATCH: usize = 64;
 ///
 /// Asking again changes nothing that was given: the same token, and the duration that is left;
 /// with another mode or hold it is `Invalid`. An id that was handed the name claims it by
-/// asking again.
+/// asking again. After `Busy`, after `Unknown`, and after any error but one of unknown
+/// certainty, the id is dead: the next attempt draws a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
     /// The lock name.
@@ -48,6 +51,11 @@ pub struct AcquireRequest {
     pub hold: Hold,
     /// Queue when the name is not free; otherwise answer `Busy`.
     pub queue: bool,
+    /// The store has answered under this id before, so it must know it: the claim, and every look
+    /// after `Queued`. An id that it no longer knows (dropped from the queue, deleted) is answered
+    /// [`AcquireReply::Unknown`] and is neither granted nor queued anew unseen. `false` for the
+    /// first request, and when that is repeated because its outcome is unknown.
+    pub known: bool,
     /// How long a hand-off waits for the claim: four round trips, within
     /// [`MIN_CLAIM_WINDOW`] and [`MAX_CLAIM_WINDOW`].
     pub claim_window: Duration,
@@ -62,15 +70,15 @@ pub enum AcquireReply {
     Granted {
         /// Constant for the life of the grant.
         token: FencingToken,
-        /// How long the store keeps the grant from now; `None` for a live grant.
+        /// How long the store keeps the grant; `None` for a live grant.
         left: Option<Duration>,
         /// What keeps a live grant; `None` for all others.
         anchor: Option<Anchor>,
     },
     /// The lease id stands in the queue.
     Queued {
-        /// How many stand before it.
-        position: usize,
+        /// How many stand before it, where the engine can tell at a fair price.
+        position: Option<usize>,
         /// Who holds the name now.
         holder: Option<HolderSummary>,
         /// When to look again at the latest.
@@ -82,7 +90,12 @@ pub enum AcquireReply {
         holder: Option<HolderSummary>,
         /// After how long the name is free at the latest if nobody renews.
         at_most: Option<Duration>,
+        /// When asking again, under a new id, is worth it.
+        next_look: Duration,
     },
+    /// The request said that the id was known, and it is not: it was dropped from the queue, its
+    /// grant ended, or the store forgot. Nothing of ours was left.
+    Unknown,
 }
 
 /// What keeps a live grant: it ends when the last copy of this descriptor is closed, in this
@@ -130,13 +143,13 @@ pub struct RenewRequest {
 pub enum RenewReply {
     /// The grant is kept.
     Renewed {
-        /// How long the store keeps it from now; `None` for a live grant.
+        /// How long the store keeps it; `None` for a live grant.
         left: Option<Duration>,
     },
     /// It stands in the queue and was heard.
     Queued {
-        /// How many stand before it.
-        position: usize,
+        /// How many stand before it, where the engine can tell at a fair price.
+        position: Option<usize>,
         /// When to look again at the latest.
         next_look: Duration,
     },
@@ -161,7 +174,8 @@ pub enum RenewReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Leave a tombstone: the id was repeated, or a request under it may still be on its way. It
-    /// is refused for the longer of [`MIN_TOMBSTONE`] and the lease.
+    /// is refused, as `Cancelled`, for the longer of [`MIN_TOMBSTONE`] and the lease. An engine may
+    /// leave one on its own account: a request on a connection that broke may arrive yet.
     pub for_good: bool,
     /// The lease that was asked for.
     pub hold: Hold,
@@ -183,8 +197,8 @@ pub struct ReleaseRequest {
 pub enum ReleaseReply {
     /// The grant, or the hand-off that was not claimed yet, is over.
     Released {
-        /// How long the store kept it.
-        held_for: Duration,
+        /// How long the store kept it, where the engine can tell.
+        held_for: Option<Duration>,
     },
     /// The place in the queue is given up.
     Withdrawn,

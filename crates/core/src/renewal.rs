@@ -26,12 +26,14 @@ pub enum Standing {
     Lost,
 }
 
-/// Returns when a lease that was last confirmed by a request sent at `sent` is renewed next.
+/// Returns when a lease is renewed next that was last confirmed by a request sent at `sent`, whose
+/// reply said that `left` was left: after the renewal interval, or a third of what is left if
+/// that is less (asking again answers what is left of a lease, and sessions share theirs).
 ///
 /// `jitter` from 0 to 255 spreads renewals over the last eighth of the interval, so that leases
 /// taken together are not renewed together for ever.
-pub fn renew_at(sent: Moment, terms: &LeaseTerms, jitter: u8) -> Moment {
-    let interval = terms.renew_interval();
+pub fn renew_at(sent: Moment, left: Option<Duration>, terms: &LeaseTerms, jitter: u8) -> Moment {
+    let interval = left.map_or(Duration::MAX, |left| left / 3).min(terms.renew_interval());
     let spread = interval / 8;
     sent.after(interval - spread * u32::from(jitter) / 255)
 }
@@ -81,8 +83,12 @@ mod tests {
     #[test]
     fn renewals_are_spread_over_the_last_eighth() {
         let (sent, terms) = (Moment::ORIGIN, terms());
-        assert_eq!(renew_at(sent, &terms, 0), sent.after(Duration::from_secs(10)));
-        assert_eq!(renew_at(sent, &terms, 255), sent.after(Duration::from_millis(8_750)));
+        let full = Some(Duration::from_secs(30));
+        assert_eq!(renew_at(sent, full, &terms, 0), sent.after(Duration::from_secs(10)));
+        assert_eq!(renew_at(sent, full, &terms, 255), sent.after(Duration::from_millis(8_750)));
+        let little = Some(Duration::from_secs(6));
+        assert_eq!(renew_at(sent, little, &terms, 0), sent.after(Duration::from_secs(2)));
+        assert_eq!(renew_at(sent, None, &terms, 0), sent.after(Duration::from_secs(10)));
     }
 
     #[test]

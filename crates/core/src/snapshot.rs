@@ -23,8 +23,8 @@ pub struct HolderSummary {
     pub token: Option<FencingToken>,
     /// How it holds the name.
     pub mode: Mode,
-    /// For how long it has held it.
-    pub held_for: Duration,
+    /// For how long it has held it, where the engine can tell.
+    pub held_for: Option<Duration>,
     /// How long the store keeps the grant from now; `None` for a live one.
     pub left: Option<Duration>,
     /// What it tells about itself.
@@ -42,7 +42,9 @@ impl fmt::Display for HolderSummary {
             (None, false) => write!(f, " (on {:.64})", Escaped(&fields.host))?,
             (None, true) => {}
         }
-        write!(f, " for {}", coarse(self.held_for))?;
+        if let Some(held_for) = self.held_for {
+            write!(f, " for {}", coarse(held_for))?;
+        }
         if fields.reason.is_empty() {
             return Ok(());
         }
@@ -96,8 +98,8 @@ pub struct WaiterView {
     pub lease_id: ShortLeaseId,
     /// How it wants to hold the name.
     pub mode: Mode,
-    /// For how long it has waited.
-    pub waited: Duration,
+    /// For how long it has waited, where the engine can tell.
+    pub waited: Option<Duration>,
     /// What it tells about itself.
     pub metadata: Metadata,
 }

@@ -73,10 +73,14 @@ impl<S: Store> Table<'_, S> {
             }
             return self.ask_again(request).map(Some);
         }
-        if self.head.queued == 0 {
-            return Ok(None);
-        }
-        let Some(entry) = self.store.find(id)? else { return Ok(None) };
+        let entry = match self.head.queued {
+            0 => None,
+            _ => self.store.find(id)?,
+        };
+        let Some(entry) = entry else {
+            let unknown = request.known && !self.has(Planted::UnknownQueuesAnew);
+            return Ok(unknown.then_some(Ok(AcquireReply::Unknown)));
+        };
         if (entry.mode, entry.hold) != (request.mode, request.hold) {
             return Ok(Some(Err(other_terms(engine))));
         }
@@ -126,6 +130,7 @@ impl<S: Store> Table<'_, S> {
             return Ok(Ok(AcquireReply::Busy {
                 holder: self.blocker(),
                 at_most: (at_most != Moment::NEVER).then(|| self.now.until(at_most)),
+                next_look: self.next_look(0),
             }));
         }
         let limit = self.profile.max_waiters;
@@ -208,7 +213,7 @@ impl<S: Store> Table<'_, S> {
 
     fn queued_reply(&self, position: usize) -> AcquireReply {
         let next_look = self.next_look(position);
-        AcquireReply::Queued { position, holder: self.blocker(), next_look }
+        AcquireReply::Queued { position: Some(position), holder: self.blocker(), next_look }
     }
 
     /// Returns when a contender at this position looks again: with the heartbeat, and at the head
@@ -230,7 +235,7 @@ impl<S: Store> Table<'_, S> {
             lease_id: holder.lease_id.short(),
             token: Some(holder.token),
             mode: holder.mode,
-            held_for: holder.since.until(self.now),
+            held_for: Some(holder.since.until(self.now)),
             left: holder.left(self.now),
             metadata: holder.metadata.clone(),
         }

@@ -33,11 +33,13 @@ pub enum Planted {
     ReleaseForgetsQueue,
     /// A freeze waits behind the queue.
     FreezeWaits,
+    /// An id that was dropped from the queue is queued anew, unseen.
+    UnknownQueuesAnew,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 14] = [
+    pub const ALL: [Planted; 15] = [
         Planted::NewcomerPassesQueue,
         Planted::ReaderPassesWriter,
         Planted::ReleaseWithoutCompare,
@@ -52,5 +54,6 @@ impl Planted {
         Planted::OnePermitTooMany,
         Planted::ReleaseForgetsQueue,
         Planted::FreezeWaits,
+        Planted::UnknownQueuesAnew,
     ];
 }

@@ -34,7 +34,8 @@ impl<S: Store> Table<'_, S> {
         }
         if let Some(holder) = taken {
             self.remember_revoked(&holder);
-            return Ok(ReleaseReply::Released { held_for: holder.since.until(self.now) });
+            let held_for = Some(holder.since.until(self.now));
+            return Ok(ReleaseReply::Released { held_for });
         }
         if self.head.queued > 0
             && let Some(entry) = self.store.find(request.lease_id)?

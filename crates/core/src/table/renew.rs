@@ -39,7 +39,7 @@ impl<S: Store> Table<'_, S> {
         };
         self.store.hear(entry.place, self.now)?;
         let position = self.store.ahead_of(entry.place)?;
-        Ok(Ok(RenewReply::Queued { position, next_look: self.next_look(position) }))
+        Ok(Ok(RenewReply::Queued { position: Some(position), next_look: self.next_look(position) }))
     }
 
     fn renew_holder(&mut self, request: &RenewRequest) -> Result<RenewReply, LockError> {

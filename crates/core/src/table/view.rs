@@ -70,7 +70,7 @@ impl<S: Store> Table<'_, S> {
         WaiterView {
             lease_id: entry.lease_id.short(),
             mode: entry.mode,
-            waited: entry.queued_at.until(self.now),
+            waited: Some(entry.queued_at.until(self.now)),
             metadata: entry.metadata.clone(),
         }
     }

@@ -251,6 +251,7 @@ mod tests {
             mode: Mode::Exclusive,
             hold: HOLD,
             queue: true,
+            known: false,
             claim_window: MIN_CLAIM_WINDOW,
             metadata: Metadata::default(),
         }

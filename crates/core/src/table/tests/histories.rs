@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::Command;
 use super::world::{World, ask, ending, name, renewal};
-use crate::contract::{Operation, Purpose};
+use crate::contract::{AcquireRequest, Operation, Purpose};
 use crate::{FencingToken, Hold, Mode};
 
 #[derive(Clone, Debug)]
@@ -40,8 +40,12 @@ fn purpose() -> impl Strategy<Value = Purpose> {
 
 fn step() -> impl Strategy<Value = Move> {
     prop_oneof![
-        8 => (number(), mode(), any::<bool>())
-            .prop_map(|(n, mode, queue)| Move::Do(Command::Acquire(ask(n, mode, queue)))),
+        8 => (number(), mode(), any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+            |(n, mode, queue, known)| {
+                let request = AcquireRequest { known, ..ask(n, mode, queue) };
+                Move::Do(Command::Acquire(request))
+            }
+        ),
         4 => (number(), purpose()).prop_map(|(n, p)| Move::Do(Command::Renew(renewal(n, p)))),
         6 => (number(), prop::bool::weighted(0.2))
             .prop_map(|(n, for_good)| Move::Do(Command::Release(ending(n, for_good)))),

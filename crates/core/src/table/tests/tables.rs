@@ -26,7 +26,7 @@ fn refused(world: &mut World, command: &Command) -> LockError {
 
 fn position(reply: &AcquireReply) -> usize {
     match reply {
-        AcquireReply::Queued { position, .. } => *position,
+        AcquireReply::Queued { position: Some(position), .. } => *position,
         other => panic!("not queued: {other:?}"),
     }
 }
@@ -52,7 +52,7 @@ fn a_try_on_a_busy_name_leaves_nothing() {
     world.grant(0x10, X);
     let before = world.state.clone();
     match world.acquire(0x20, X, false) {
-        AcquireReply::Busy { holder, at_most } => {
+        AcquireReply::Busy { holder, at_most, .. } => {
             assert_eq!(holder.expect("a holder").lease_id, id(0x10).short());
             assert_eq!(at_most, Some(10 * S));
         }
@@ -88,7 +88,10 @@ fn a_missed_claim_skips_the_silent_client_and_only_that() {
     }
     world.release(0x10, false);
     world.pass(S / 2);
-    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Queued { position: 1, .. }));
+    assert!(matches!(
+        world.renew(0x30, Purpose::Wait),
+        RenewReply::Queued { position: Some(1), .. }
+    ));
     world.pass(S / 2);
     assert_eq!(world.renew(0x20, Purpose::Wait), RenewReply::Unknown);
     assert_eq!(world.renew(0x21, Purpose::Wait), RenewReply::Unknown);
@@ -118,7 +121,10 @@ fn silent_waiters_leave_and_heard_ones_stay() {
         world.pass(S);
         world.renew(0x30, Purpose::Wait);
     }
-    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Queued { position: 0, .. }));
+    assert!(matches!(
+        world.renew(0x30, Purpose::Wait),
+        RenewReply::Queued { position: Some(0), .. }
+    ));
     assert_eq!(world.renew(0x20, Purpose::Wait), RenewReply::Unknown);
 }
 
@@ -198,6 +204,21 @@ fn asking_again_changes_nothing_and_other_terms_are_refused() {
     longer.hold = Hold::Leased(11 * S);
     let error = refused(&mut world, &Command::Acquire(longer));
     assert!(matches!(error.kind(), ErrorKind::Invalid { field: "lease_id", .. }));
+}
+
+#[test]
+fn an_id_that_is_no_longer_known_is_told_and_not_queued_anew() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.release(0x10, false);
+    world.pass(S);
+    let mut claim = ask(0x20, X, true);
+    claim.known = true;
+    let reply = world.step(&Command::Acquire(claim)).0;
+    assert!(matches!(reply, Reply::Acquire(Ok(AcquireReply::Unknown))), "{reply:?}");
+    assert!(world.state.head.is_idle());
+    world.grant(0x20, X);
 }
 
 #[test]

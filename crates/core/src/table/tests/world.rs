@@ -31,6 +31,7 @@ pub(super) fn ask(number: u8, mode: Mode, queue: bool) -> AcquireRequest {
         mode,
         hold: LEASE,
         queue,
+        known: false,
         claim_window: MIN_CLAIM_WINDOW,
         metadata: Metadata::default(),
     }
@@ -142,10 +143,13 @@ impl World {
             ) => {
                 let before = settled.head.holder(request.lease_id);
                 match before {
-                    None => assert!(
-                        settled.queue.is_empty() && settled.head.freeze.is_none(),
-                        "T2: a newcomer passed a queue or a freeze"
-                    ),
+                    None => {
+                        assert!(!request.known, "T7: an unknown id was granted anew");
+                        assert!(
+                            settled.queue.is_empty() && settled.head.freeze.is_none(),
+                            "T2: a newcomer passed a queue or a freeze"
+                        );
+                    }
                     Some(before) => {
                         assert_eq!(*token, before.token, "T7: the token changed");
                         let expected = if before.claimed {

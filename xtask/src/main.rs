@@ -1,2 +1,53 @@
-//! Under construction.
-fn main() {}
+//! The repository's own tasks.
+//!
+//! `cargo xtask check` is what every change must pass and what `./check` and continuous
+//! integration run; the other verbs are parts of it, for the hand. Nothing here depends on a
+//! crate of the workspace, so that style can be checked while a crate does not compile.
+//!
+//! Read next: [`check`] for the steps, [`tidy`] for the style rules.
+
+mod cargo;
+mod check;
+mod examples;
+mod markdown;
+mod metadata;
+mod process;
+mod rust_source;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask VERB
+
+  check [STEP...]   every step in order, or only those named
+  check --list      the steps
+  tidy              style as a test
+  tidy --list       the rules";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["check", "--list"] => {
+            check::list();
+            Ok(true)
+        }
+        ["check", steps @ ..] => check::run(steps),
+        ["tidy"] => tidy::run(),
+        ["tidy", "--list"] => {
+            tidy::list();
+            Ok(true)
+        }
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Everything that must hold before a change lands, in order, with a summary.
+//!
+//! A failed step does not stop the others: who waits for the check wants to hear all of it. The
+//! last line is `N passed, N failed, N skipped`, counted over all tests of all binaries, all
+//! doctests and all examples of the documents; a step that fails without a failed test counts as
+//! one failure.
+
+mod counts;
+mod deny;
+mod report;
+mod tests;
+
+use crate::cargo::cargo;
+use crate::{examples, process, tidy};
+pub(crate) use counts::Counts;
+use report::Line;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long a step that compiles may take.
+const COMPILE: Duration = Duration::from_secs(20 * 60);
+
+/// What a step saw: its tests, if it ran any, and in words what was wrong.
+pub(crate) type Outcome = (Counts, Result<(), String>);
+
+struct Step {
+    name: &'static str,
+    asks: &'static str,
+    run: fn() -> Outcome,
+}
+
+const STEPS: [Step; 7] = [
+    Step { name: "format", asks: "every file is as rustfmt writes it", run: format },
+    Step { name: "clippy", asks: "no warning, on all targets and feature sets", run: clippy },
+    Step { name: "docs", asks: "docs build without a warning, private ones too", run: docs },
+    Step { name: "tidy", asks: "style as a test", run: tidy_step },
+    Step { name: "deny", asks: "licences, banned crates, sources, duplicates", run: deny::run },
+    Step { name: "tests", asks: "all tests and doctests", run: tests::run },
+    Step { name: "examples", asks: "the shell examples of the documents", run: examples::run },
+];
+
+/// Prints the steps.
+pub(crate) fn list() {
+    for step in &STEPS {
+        println!("{:<9} {}", step.name, step.asks);
+    }
+}
+
+/// Runs the named steps, all if none is named; true if all is well.
+///
+/// # Errors
+/// A name that is no step.
+pub(crate) fn run(only: &[&str]) -> Result<bool, String> {
+    let steps = chosen(only)?;
+    let mut lines = Vec::new();
+    for step in steps {
+        println!("\n== {}: {}", step.name, step.asks);
+        let start = Instant::now();
+        let (counts, outcome) = (step.run)();
+        if let Err(says) = &outcome {
+            println!("{}: {says}", step.name);
+        }
+        lines.push(Line { step: step.name, took: start.elapsed(), counts, outcome });
+    }
+    let summary = report::summary(&lines);
+    println!("\n{}", summary.text);
+    Ok(summary.well)
+}
+
+fn chosen(only: &[&str]) -> Result<Vec<&'static Step>, String> {
+    if let Some(unknown) = only.iter().find(|name| !STEPS.iter().any(|s| s.name == **name)) {
+        let names = STEPS.map(|s| s.name).join(", ");
+        return Err(format!("`{unknown}` is no step; the steps are: {names}"));
+    }
+    Ok(STEPS.iter().filter(|s| only.is_empty() || only.contains(&s.name)).collect())
+}
+
+/// Runs commands one after the other until one fails.
+fn all(commands: impl IntoIterator<Item = Command>) -> Outcome {
+    let outcome =
+        commands.into_iter().try_for_each(|mut c| process::watch(&mut c, COMPILE, |_| ()));
+    (Counts::default(), outcome)
+}
+
+fn format() -> Outcome {
+    all([cargo(&["fmt", "--all", "--check"])])
+}
+
+fn clippy() -> Outcome {
+    let everything = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    // A feature only adds: the library must stand without any.
+    let bare = ["clippy", "-p", "holdline", "--no-default-features", "--", "-D", "warnings"];
+    all([cargo(&everything), cargo(&bare)])
+}
+
+/// The private run finds broken links in modules that only we read. The public run comes last:
+/// its pages stay, and it alone sees a public page that links to a private item.
+fn docs() -> Outcome {
+    let private = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    let public = ["doc", "--workspace", "--no-deps"];
+    all([&private[..], &public[..]].map(|arguments| {
+        let mut command = cargo(arguments);
+        command.env("RUSTDOCFLAGS", "-D warnings");
+        command
+    }))
+}
+
+fn tidy_step() -> Outcome {
+    let outcome = match tidy::run() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("style is broken in the places above".to_owned()),
+        Err(says) => Err(says),
+    };
+    (Counts::default(), outcome)
+}
+
+#[cfg(test)]
+mod own_tests {
+    use super::*;
+
+    #[test]
+    fn no_name_means_all_steps_in_order() {
+        let names = |only: &[&str]| -> Vec<&str> {
+            chosen(only).expect("these are steps").iter().map(|s| s.name).collect()
+        };
+        assert_eq!(names(&[]).len(), STEPS.len());
+        assert_eq!(names(&["tests", "format"]), ["format", "tests"]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_step_is_refused() {
+        let told = chosen(&["fmt"]).err().expect("refused");
+        assert!(told.contains("`fmt`") && told.contains("format"), "{told}");
+    }
+}

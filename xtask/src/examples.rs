@@ -1,0 +1,203 @@
+//! Runs the shell examples of the documents against the binary that was just built.
+//!
+//! A block that opens with `sh run` is a script for `bash -e`. It must succeed, and if it has
+//! lines that begin with `# => `, its standard output must be exactly these lines; `...` in one
+//! stands for any text. The blocks of one document run in order, in one directory of their own,
+//! with locks, home and configuration of their own.
+
+use crate::cargo::cargo;
+use crate::check::Outcome;
+use crate::markdown::{Fence, fences};
+use crate::metadata::Metadata;
+use crate::process;
+use crate::tidy::is_for_users;
+use crate::tree::{SourceFile, Tree};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const BUILD: Duration = Duration::from_secs(20 * 60);
+/// An example is small: one that takes longer hangs.
+const BLOCK: Duration = Duration::from_secs(60);
+const SCRIPT: &str = "example.sh";
+const EXPECTED: &str = "# => ";
+
+pub(crate) fn run() -> Outcome {
+    let mut counts = crate::check::Counts::default();
+    let outcome = documents().and_then(|documents| {
+        let binaries = if documents.is_empty() { PathBuf::new() } else { build()? };
+        let mut wrong = Vec::new();
+        for (file, blocks) in &documents {
+            let (passed, told) = run_document(file, blocks, &binaries)?;
+            counts.passed += passed;
+            counts.failed += told.len();
+            wrong.extend(told);
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    });
+    (counts, outcome)
+}
+
+/// The documents that have examples to run.
+fn documents() -> Result<Vec<(SourceFile, Vec<Fence>)>, String> {
+    let tree = Tree::read()?;
+    let with_blocks = tree.files.into_iter().filter(is_for_users).map(|file| {
+        let blocks = fences(&file.text);
+        let run = blocks.into_iter().filter(|b| b.language() == "sh" && b.has("run"));
+        let run: Vec<Fence> = run.collect();
+        (file, run)
+    });
+    Ok(with_blocks.filter(|(_, blocks)| !blocks.is_empty()).collect())
+}
+
+/// Builds the binary and says in which directory it lies.
+fn build() -> Result<PathBuf, String> {
+    process::watch(&mut cargo(&["build", "--package", "holdline-cli"]), BUILD, |_| ())?;
+    Ok(Metadata::read()?.target_directory.join("debug"))
+}
+
+fn run_document(
+    file: &SourceFile,
+    blocks: &[Fence],
+    binaries: &Path,
+) -> Result<(usize, Vec<String>), String> {
+    let place = Place::new().map_err(|e| format!("no directory for the examples: {e}"))?;
+    let mut passed = 0;
+    let mut wrong = Vec::new();
+    for block in blocks {
+        println!("{}:{}", file.path, block.line);
+        match run_block(block, &place.0, binaries) {
+            Ok(()) => passed += 1,
+            Err(says) => wrong.push(format!("{}:{}: {says}", file.path, block.line)),
+        }
+    }
+    Ok((passed, wrong))
+}
+
+fn run_block(block: &Fence, place: &Path, binaries: &Path) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(binaries.to_path_buf()).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(paths).map_err(|e| format!("no PATH: {e}"))?;
+    std::fs::write(place.join(SCRIPT), block.body.join("\n"))
+        .map_err(|e| format!("the example could not be written: {e}"))?;
+    let mut command = Command::new("bash");
+    command
+        .args(["-e", "-u", "-o", "pipefail", SCRIPT])
+        .current_dir(place)
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", place)
+        .env("LANG", "C.UTF-8")
+        .env("TERM", "dumb")
+        .env("HOLDLINE_URL", format!("local:{}", place.join("locks").display()));
+    let mut lines = Vec::new();
+    process::watch(&mut command, BLOCK, |line| lines.push(line.to_owned()))?;
+    compare(&expected(block), &lines)
+}
+
+fn expected(block: &Fence) -> Vec<&str> {
+    block.body.iter().filter_map(|line| line.trim_start().strip_prefix(EXPECTED)).collect()
+}
+
+fn compare(expected: &[&str], printed: &[String]) -> Result<(), String> {
+    if expected.is_empty() {
+        return Ok(());
+    }
+    for (index, wanted) in expected.iter().enumerate() {
+        match printed.get(index) {
+            Some(line) if fits(wanted, line) => {}
+            Some(line) => return Err(format!("expected `{wanted}`, got `{line}`")),
+            None => return Err(format!("expected `{wanted}`, got no further line")),
+        }
+    }
+    match printed.get(expected.len()) {
+        Some(line) => Err(format!("got one more line: `{line}`")),
+        None => Ok(()),
+    }
+}
+
+/// Whether `line` is `wanted`, with any text for each `...`.
+fn fits(wanted: &str, line: &str) -> bool {
+    let parts: Vec<&str> = wanted.trim_end().split("...").collect();
+    let [first, middle @ .., last] = parts.as_slice() else { return wanted == line };
+    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    for part in middle {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// A short directory (paths of sockets are bounded) that goes when this does.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> std::io::Result<Self> {
+        for number in 0..1000 {
+            let name = format!("hl-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(std::io::Error::other("every name is taken"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{} stays behind: {e}", self.0.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(script: &str) -> Fence {
+        let text = format!("```sh run\n{script}\n```\n");
+        fences(&text).pop().expect("one block")
+    }
+
+    fn told(script: &str) -> Result<(), String> {
+        let place = Place::new().expect("a directory");
+        run_block(&block(script), &place.0, &crate::cargo::root())
+    }
+
+    #[test]
+    fn output_is_compared_line_by_line() {
+        assert_eq!(told("echo one\n# => one\necho two; echo talk >&2\n# => two"), Ok(()));
+        assert!(told("echo one\n# => two").unwrap_err().contains("got `one`"));
+        assert!(told("echo one; echo two\n# => one").unwrap_err().contains("one more"));
+        assert!(told("true\n# => one").unwrap_err().contains("no further line"));
+    }
+
+    #[test]
+    fn a_failing_command_fails_the_example() {
+        assert!(told("false; true").is_err());
+        assert!(told("false | true").is_err());
+        assert_eq!(told("true"), Ok(()));
+    }
+
+    #[test]
+    fn an_example_is_alone() {
+        let script =
+            "echo \"$HOME\" | grep -c hl-\n# => 1\necho \"${CARGO_HOME:-none}\"\n# => none";
+        assert_eq!(told(script), Ok(()));
+    }
+
+    #[test]
+    fn dots_stand_for_any_text() {
+        assert!(fits("lease_id=... token=...", "lease_id=ab token=7"));
+        assert!(fits("exactly", "exactly"));
+        assert!(!fits("exactly", "exactly so"));
+        assert!(!fits("a...b", "a"));
+        assert!(!fits("ab...ab", "ab"));
+    }
+}

@@ -1,0 +1,215 @@
+//! Child processes that can be watched and cannot hang us.
+//!
+//! P1: every child has a time limit; past it the child and all its descendants are killed.
+//! P2: a process that outlives the child and still holds its output is reported, not waited for:
+//! the program that left it behind has a fault.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+/// How often a child is looked at while it says nothing.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the output of a finished child may stay open.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Runs `command`, copies its standard output to ours and hands each line to `on_line`.
+///
+/// # Errors
+/// The sentence to show: the program could not be started, failed, took longer than `limit` or
+/// left a process behind.
+pub(crate) fn watch(
+    command: &mut Command,
+    limit: Duration,
+    mut on_line: impl FnMut(&str),
+) -> Result<(), String> {
+    let shown = shown(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("`{shown}` could not be started: {e}"))?;
+    let lines = lines_of(&mut child);
+    let end = Instant::now() + limit;
+    let mut finished: Option<Instant> = None;
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => {
+                show(&line);
+                on_line(String::from_utf8_lossy(&line).trim_end());
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                finished = finished.or_else(|| ended(&mut child).then(Instant::now));
+                if finished.is_some_and(|at| at.elapsed() > LINGER) {
+                    return Err(format!("`{shown}` ended but left a process behind"));
+                }
+            }
+        }
+        if finished.is_none() && Instant::now() > end {
+            return Err(stop(&mut child, &shown, limit));
+        }
+    }
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(format!("`{shown}` failed ({status})")),
+            Ok(None) if Instant::now() > end => return Err(stop(&mut child, &shown, limit)),
+            Ok(None) => std::thread::sleep(LOOK),
+            Err(e) => return Err(format!("`{shown}` could not be waited for: {e}")),
+        }
+    }
+}
+
+fn ended(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(Some(_)))
+}
+
+fn shown(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let words = std::iter::once(name).chain(command.get_args());
+    words.map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn show(line: &[u8]) {
+    let mut out = io::stdout().lock();
+    // Nobody reads any more: the result still counts, so this is no reason to stop.
+    let _ = out.write_all(line).and_then(|()| out.flush());
+}
+
+fn lines_of(child: &mut Child) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = sync_channel(1024);
+    if let Some(stdout) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stdout);
+            let mut line = Vec::new();
+            while matches!(reader.read_until(b'\n', &mut line), Ok(n) if n > 0) {
+                if sender.send(std::mem::take(&mut line)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    receiver
+}
+
+/// Kills the child with everything that it started and says so.
+fn stop(child: &mut Child, shown: &str, limit: Duration) -> String {
+    let parents = parents_of_all();
+    let mut pids = descendants(child.id(), &parents);
+    pids.push(child.id());
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    // The shell's own `kill`: a slim system has no program of that name. A process that is gone
+    // by now makes it fail; the direct child is reaped below.
+    let kill = ["-c", "kill -KILL \"$@\"", "sh"];
+    let _ = Command::new("sh").args(kill).args(&pids).stderr(Stdio::null()).status();
+    let _ = child.kill();
+    let _ = child.wait();
+    format!("`{shown}` was stopped: it took longer than {} s", limit.as_secs())
+}
+
+/// Parent by process id, from /proc; empty where there is none.
+fn parents_of_all() -> BTreeMap<u32, u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeMap::new() };
+    let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let mut stat = String::new();
+    std::fs::File::open(format!("/proc/{pid}/stat")).ok()?.read_to_string(&mut stat).ok()?;
+    // The second field is the program's name in parentheses and may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn descendants(of: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        let children = parents.iter().filter(|&(pid, of)| *of == parent && !found.contains(pid));
+        let children: Vec<u32> = children.map(|(pid, _)| *pid).collect();
+        found.extend(children);
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    /// A kill is not done when it is sent. Gone is also who was killed and not yet reaped (Z).
+    fn is_gone_soon(pid: &str) -> bool {
+        let end = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < end {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            if stat.map_or(true, |s| s.contains(") Z ")) {
+                return true;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
+    }
+
+    #[test]
+    fn lines_are_handed_over_and_success_is_told() {
+        let mut lines = Vec::new();
+        let done = watch(&mut sh("echo one; echo two"), Duration::from_secs(60), |line| {
+            lines.push(line.to_owned());
+        });
+        assert_eq!(done, Ok(()));
+        assert_eq!(lines, ["one", "two"]);
+    }
+
+    #[test]
+    fn a_failure_names_the_command() {
+        let told = watch(&mut sh("exit 3"), Duration::from_secs(60), |_| ()).unwrap_err();
+        assert!(told.contains("sh -c exit 3"), "{told}");
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_told() {
+        let mut missing = Command::new("holdline-no-such-program");
+        let told = watch(&mut missing, Duration::from_secs(60), |_| ()).unwrap_err();
+        assert!(told.contains("could not be started"), "{told}");
+    }
+
+    #[test]
+    fn a_hanging_child_is_stopped_with_what_it_started() {
+        let mut grandchild = String::new();
+        let script = "sleep 600 & echo $!; wait";
+        let told = watch(&mut sh(script), Duration::from_secs(3), |line| {
+            line.clone_into(&mut grandchild);
+        });
+        assert!(told.unwrap_err().contains("took longer"));
+        assert!(!grandchild.is_empty());
+        assert!(is_gone_soon(&grandchild), "{grandchild} still runs");
+    }
+
+    #[test]
+    fn a_process_left_behind_is_told() {
+        let mut pid = String::new();
+        let told = watch(&mut sh("sleep 600 & echo $!"), Duration::from_secs(600), |line| {
+            line.clone_into(&mut pid);
+        });
+        let killed = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &pid]).status();
+        assert!(killed.is_ok_and(|status| status.success()), "{pid} was there to be killed");
+        assert!(told.unwrap_err().contains("left a process behind"));
+    }
+
+    #[test]
+    fn descendants_are_found_at_every_depth() {
+        let parents = BTreeMap::from([(2, 1), (3, 2), (4, 3), (5, 1), (9, 8)]);
+        assert_eq!(descendants(2, &parents), [3, 4]);
+        assert_eq!(descendants(9, &parents), Vec::<u32>::new());
+    }
+}

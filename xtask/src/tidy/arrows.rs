@@ -1,0 +1,176 @@
+//! Who may depend on whom.
+//!
+//! Arrows point one way: core ← engines, library, conformance, sim, model ← cli, server ←
+//! dashboard. A concrete engine is named only by the library's features, the cli and the server.
+//! Tests see more: their arrows are stated apart. The repository's tasks depend on no crate of
+//! ours, so that they run while one does not compile.
+
+use super::Finding;
+use crate::metadata::Dependency;
+use crate::tree::Tree;
+
+/// A place on the map, told by a crate's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Core,
+    Memory,
+    Engine,
+    Library,
+    Conformance,
+    Sim,
+    Model,
+    Cli,
+    Server,
+    Dashboard,
+    Tasks,
+}
+
+/// The place of the crate in `directory`.
+fn place_of(directory: &str) -> Option<Place> {
+    Some(match directory {
+        "crates/core" => Place::Core,
+        "crates/engines/memory" => Place::Memory,
+        "crates/holdline" => Place::Library,
+        "crates/conformance" => Place::Conformance,
+        "crates/sim" => Place::Sim,
+        "crates/model" => Place::Model,
+        "crates/cli" => Place::Cli,
+        "crates/server" => Place::Server,
+        "crates/dashboard" => Place::Dashboard,
+        "xtask" => Place::Tasks,
+        engine if engine.strip_prefix("crates/engines/").is_some_and(|e| !e.contains('/')) => {
+            Place::Engine
+        }
+        _ => return None,
+    })
+}
+
+/// What the product of a crate may be built on.
+fn normal(from: Place) -> &'static [Place] {
+    use Place::{Conformance, Core, Engine, Library, Memory, Server};
+    match from {
+        Place::Core | Place::Tasks => &[],
+        Place::Memory | Place::Engine | Place::Model => &[Core],
+        Place::Library => &[Core, Memory, Engine],
+        Place::Conformance => &[Core, Library],
+        Place::Sim => &[Core, Library, Conformance],
+        Place::Cli | Place::Server => &[Core, Library, Memory, Engine, Conformance],
+        Place::Dashboard => &[Core, Library, Server],
+    }
+}
+
+/// What its tests may use besides.
+fn in_tests(from: Place) -> &'static [Place] {
+    use Place::{Conformance, Engine, Library, Memory, Model};
+    match from {
+        Place::Core => &[Model],
+        Place::Memory | Place::Engine => &[Library, Conformance],
+        Place::Library => &[Conformance],
+        Place::Conformance => &[Memory],
+        Place::Sim | Place::Model => &[Memory, Engine],
+        Place::Cli | Place::Server | Place::Dashboard | Place::Tasks => &[],
+    }
+}
+
+fn allowed(from: Place, to: Place, dependency: &Dependency) -> Result<(), String> {
+    let for_tests = dependency.kind.as_deref() == Some("dev");
+    let fits = normal(from).contains(&to) || (for_tests && in_tests(from).contains(&to));
+    if !fits {
+        let kind = if for_tests { "not even in tests" } else { "see ARCHITECTURE.md" };
+        return Err(format!("{from:?} may not depend on {to:?} ({kind})"));
+    }
+    if from == Place::Library && to == Place::Engine && !dependency.optional && !for_tests {
+        return Err("the library names an engine only as an optional feature".to_owned());
+    }
+    Ok(())
+}
+
+pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
+    let metadata = &tree.metadata;
+    let mut found = Vec::new();
+    for member in metadata.members() {
+        let directory = metadata.directory_of(member);
+        let manifest = format!("{directory}/Cargo.toml");
+        let Some(from) = place_of(&directory) else {
+            found.push(Finding::whole(&manifest, "this crate has no place on the map"));
+            continue;
+        };
+        for dependency in &member.dependencies {
+            let ours = metadata.members().find(|m| m.name == dependency.name);
+            // A place that is missing is told at the other crate's own turn.
+            let Some(to) = ours.and_then(|m| place_of(&metadata.directory_of(m))) else { continue };
+            // A crate may stand beside itself: its tests switch features on in that way.
+            if dependency.name != member.name
+                && let Err(says) = allowed(from, to, dependency)
+            {
+                found.push(Finding::whole(&manifest, format!("{}: {says}", dependency.name)));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::{Metadata, Package};
+
+    fn package(name: &str, directory: &str, dependencies: &[Dependency]) -> Package {
+        Package {
+            name: name.to_owned(),
+            id: name.to_owned(),
+            manifest_path: format!("/r/{directory}/Cargo.toml").into(),
+            dependencies: dependencies.to_vec(),
+            ..Package::default()
+        }
+    }
+
+    fn on(name: &str, kind: Option<&str>, optional: bool) -> Dependency {
+        Dependency { name: name.to_owned(), kind: kind.map(str::to_owned), optional }
+    }
+
+    fn says(packages: Vec<Package>) -> Vec<String> {
+        let workspace_members = packages.iter().map(|p| p.id.clone()).collect();
+        let workspace_root = "/r".into();
+        let metadata =
+            Metadata { packages, workspace_members, workspace_root, ..Metadata::default() };
+        let tree = Tree { metadata, ..Tree::default() };
+        findings(&tree).into_iter().map(|f| f.to_string()).collect()
+    }
+
+    fn map(core: &[Dependency], library: &[Dependency], engine: &[Dependency]) -> Vec<Package> {
+        vec![
+            package("c", "crates/core", core),
+            package("h", "crates/holdline", library),
+            package("e", "crates/engines/redis", engine),
+            package("f", "crates/conformance", &[]),
+        ]
+    }
+
+    #[test]
+    fn the_map_is_accepted() {
+        let library = [on("c", None, false), on("e", None, true), on("serde", None, false)];
+        let engine = [on("c", None, false), on("f", Some("dev"), false)];
+        assert_eq!(says(map(&[], &library, &engine)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn arrows_against_the_map_are_found() {
+        assert_eq!(says(map(&[on("h", None, false)], &[], &[])).len(), 1);
+        assert_eq!(says(map(&[], &[], &[on("f", None, false)])).len(), 1);
+        assert_eq!(says(map(&[on("e", Some("dev"), false)], &[], &[])).len(), 1);
+    }
+
+    #[test]
+    fn an_engine_in_the_library_is_optional() {
+        let told = says(map(&[], &[on("e", None, false)], &[]));
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("optional feature"), "{}", told[0]);
+    }
+
+    #[test]
+    fn a_crate_beside_the_map_is_found() {
+        assert_eq!(says(vec![package("x", "crates/engines/sql/extra", &[])]).len(), 1);
+        assert_eq!(says(vec![package("x", "crates/helpers", &[])]).len(), 1);
+    }
+}

@@ -1,0 +1,103 @@
+//! Every example in the documents is compiled or run.
+//!
+//! Rust blocks of README.md and docs/ are doctests of the library: its file `readme.rs` includes
+//! each document that has one. Blocks marked `sh run` are run by `cargo xtask check examples`.
+
+use super::Finding;
+use crate::markdown::fences;
+use crate::tree::{SourceFile, Tree};
+
+const INCLUDES: &str = "crates/holdline/src/readme.rs";
+const LIBRARY: &str = "crates/holdline/src/lib.rs";
+
+pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
+    let included = tree.file(INCLUDES).map_or("", |f| f.text.as_str());
+    let mut found = Vec::new();
+    for file in tree.markdown() {
+        let blocks = fences(&file.text);
+        for block in blocks.iter().filter(|b| b.language().is_empty()) {
+            let says = "a block without a language: say `text` if it is none";
+            found.push(Finding::at(&file.path, block.line, says));
+        }
+        if is_for_users(file) {
+            found.extend(rust_blocks(file, included));
+        }
+    }
+    if tree.file(INCLUDES).is_some() && !declares_includes(tree) {
+        found.push(Finding::whole(LIBRARY, "has no `#[cfg(doctest)] mod readme;`"));
+    }
+    found
+}
+
+/// The first page and everything below docs/, decisions apart: those are history.
+pub(crate) fn is_for_users(file: &SourceFile) -> bool {
+    let docs = file.path.starts_with("docs/") && !file.path.starts_with("docs/decisions/");
+    file.path == "README.md" || (docs && file.path.ends_with(".md"))
+}
+
+fn declares_includes(tree: &Tree) -> bool {
+    let library = tree.file(LIBRARY).and_then(|f| f.rust.as_ref());
+    library.is_some_and(|source| {
+        source.tokens.windows(2).any(|w| w[0].text == "mod" && w[1].text == "readme")
+    })
+}
+
+fn rust_blocks(file: &SourceFile, included: &str) -> Vec<Finding> {
+    let blocks = fences(&file.text);
+    let rust: Vec<_> = blocks.iter().filter(|b| b.language() == "rust").collect();
+    let mut found = Vec::new();
+    for block in &rust {
+        for word in ["ignore", "no_run"].iter().filter(|word| block.has(word)) {
+            let says = format!("`{word}`: an example here is compiled and run");
+            found.push(Finding::at(&file.path, block.line, says));
+        }
+    }
+    let line = format!("include_str!(\"../../../{}\")", file.path);
+    if let Some(first) = rust.first()
+        && !included.contains(&line)
+    {
+        let says = format!("not compiled: add `{line}` to {INCLUDES}");
+        found.push(Finding::at(&file.path, first.line, says));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::found;
+
+    const LIB: (&str, &str) = (LIBRARY, "#[cfg(doctest)]\nmod readme;");
+    const BLOCK: &str = "# A\n\n```rust\nfn main() {}\n```\n";
+
+    #[test]
+    fn an_included_document_is_accepted() {
+        let includes = "#[doc = include_str!(\"../../../README.md\")]\npub struct Readme;";
+        let text = format!("{BLOCK}\n```sh run\ntrue\n```\n");
+        assert_eq!(found(findings, &[LIB, (INCLUDES, includes), ("README.md", &text)]), []);
+        assert_eq!(found(findings, &[("docs/decisions/0001-a.md", BLOCK)]), []);
+        assert_eq!(found(findings, &[("README.md", "no blocks")]), []);
+    }
+
+    #[test]
+    fn a_document_that_is_not_included_is_found() {
+        for path in ["README.md", "docs/choosing.md"] {
+            assert_eq!(found(findings, &[(path, BLOCK)]), [(path.to_owned(), Some(3))]);
+        }
+    }
+
+    #[test]
+    fn includes_that_nobody_declares_are_found() {
+        let told = found(findings, &[(LIBRARY, "mod client;"), (INCLUDES, "")]);
+        assert_eq!(told, [(LIBRARY.to_owned(), None)]);
+    }
+
+    #[test]
+    fn a_block_that_is_not_run_or_has_no_language_is_found() {
+        let includes = "#[doc = include_str!(\"../../../README.md\")]\npub struct Readme;";
+        for bad in ["```rust,no_run\n```", "```rust ignore\n```", "```\nwhat\n```"] {
+            let told = found(findings, &[LIB, (INCLUDES, includes), ("README.md", bad)]);
+            assert_eq!(told, [("README.md".to_owned(), Some(1))], "{bad}");
+        }
+    }
+}

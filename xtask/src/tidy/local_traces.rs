@@ -1,0 +1,78 @@
+//! No file tells on whose machine, or behind which mirror, it was made.
+
+use super::Finding;
+use crate::tree::Tree;
+
+/// This file holds the words that it looks for.
+const SELF: &str = "xtask/src/tidy/local_traces.rs";
+const LOCK: &str = "Cargo.lock";
+/// Where cargo itself says that a package came from, whatever mirror served it.
+const INDEX: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Directories in which people and their machines work.
+const DIRECTORIES: [&str; 6] = ["/home/", "/root/", "/Users/", "/work/", "/workspace/", "/builds/"];
+const HOSTS: [&str; 10] = [
+    "index.crates.io",
+    "static.crates.io",
+    "crates.io-index",
+    "registry.npmjs.org",
+    "pypi.org",
+    "pythonhosted.org",
+    "proxy.golang.org",
+    "repo.maven.apache.org",
+    "repo1.maven.org",
+    "deb.debian.org",
+];
+
+pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for file in tree.files.iter().filter(|f| f.path != SELF) {
+        for (index, line) in file.text.lines().enumerate() {
+            let line = if file.path == LOCK { line.replace(INDEX, "") } else { line.to_owned() };
+            let hosts = HOSTS.iter().filter(|host| line.contains(**host));
+            let directories = DIRECTORIES.iter().filter(|directory| has_root(&line, directory));
+            for trace in hosts.chain(directories) {
+                found.push(Finding::at(&file.path, index + 1, format!("names `{trace}`")));
+            }
+        }
+        let foreign = |line: &str| line.starts_with("source = ") && !line.contains(INDEX);
+        if file.path == LOCK && file.text.lines().any(foreign) {
+            found.push(Finding::whole(LOCK, "a package comes from elsewhere than the registry"));
+        }
+    }
+    found
+}
+
+/// Whether `directory` begins a path in `line`, rather than standing inside of one.
+fn has_root(line: &str, directory: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || "._-~*$}/".contains(c);
+    line.match_indices(directory).any(|(at, _)| !line[..at].ends_with(inside))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::found;
+
+    #[test]
+    fn paths_of_the_system_and_of_the_tree_are_accepted() {
+        let good = "~/.local/state, /var/lib/holdline, orders/work/1, $HOME/home/, docs.rs";
+        assert_eq!(found(findings, &[("README.md", good)]), []);
+        let lock = format!("source = \"{INDEX}\"\n");
+        assert_eq!(found(findings, &[(LOCK, &lock)]), []);
+    }
+
+    #[test]
+    fn machines_and_hosts_are_found() {
+        for bad in ["cd /work/main", "\"/home/ann/x\"", "see index.crates.io", "(/root/.cargo/)"] {
+            let told = found(findings, &[("docs/a.md", bad)]);
+            assert_eq!(told, [("docs/a.md".to_owned(), Some(1))], "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_package_from_elsewhere_is_found() {
+        let bad = "source = \"git+https://example.org/a\"\n";
+        assert_eq!(found(findings, &[(LOCK, bad)]), [(LOCK.to_owned(), None)]);
+    }
+}

@@ -1,0 +1,92 @@
+//! The engine contract and option structs stay small.
+//!
+//! A default body in the contract would let a layer forget to forward a method; the ninth method
+//! or field is where a new idea hides in an old name.
+
+use super::Finding;
+use crate::tree::{SourceFile, Tree};
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+const METHODS: usize = 8;
+const FIELDS: usize = 8;
+
+pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (file, source) in tree.rust().filter(|(file, _)| file.path.starts_with("crates/")) {
+        let mut shapes = Shapes { file, found: Vec::new() };
+        shapes.visit_file(&source.file);
+        found.extend(shapes.found);
+    }
+    found
+}
+
+struct Shapes<'a> {
+    file: &'a SourceFile,
+    found: Vec<Finding>,
+}
+
+impl Shapes<'_> {
+    fn tell(&mut self, place: proc_macro2::Span, says: String) {
+        self.found.push(Finding::at(&self.file.path, place.start().line, says));
+    }
+}
+
+impl<'ast> Visit<'ast> for Shapes<'_> {
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        if item.ident != "Engine" || !self.file.path.starts_with("crates/core/src/") {
+            return;
+        }
+        let methods = item.items.iter().filter_map(|i| match i {
+            syn::TraitItem::Fn(method) => Some(method),
+            _ => None,
+        });
+        let count = methods.clone().count();
+        if count > METHODS {
+            self.tell(item.ident.span(), format!("the contract has {count} of {METHODS} methods"));
+        }
+        for method in methods.filter(|m| m.default.is_some()) {
+            let says = format!("`{}` of the contract has a default body", method.sig.ident);
+            self.tell(method.sig.span(), says);
+        }
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        let name = item.ident.to_string();
+        if name.ends_with("Options") && item.fields.len() > FIELDS {
+            let says = format!("`{name}` has {} of {FIELDS} fields", item.fields.len());
+            self.tell(item.ident.span(), says);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::found;
+
+    const CORE: &str = "crates/core/src/engine.rs";
+
+    #[test]
+    fn eight_are_accepted() {
+        let methods: String = (0..8).map(|n| format!("fn m{n}(&self);")).collect();
+        let fields: String = (0..8).map(|n| format!("f{n}: u8,")).collect();
+        let good = format!("trait Engine {{ {methods} }} struct LockOptions {{ {fields} }}");
+        assert_eq!(found(findings, &[(CORE, &good)]), []);
+    }
+
+    #[test]
+    fn nine_are_found() {
+        let methods: String = (0..9).map(|n| format!("fn m{n}(&self);")).collect();
+        let fields: String = (0..9).map(|n| format!("f{n}: u8,")).collect();
+        let bad = format!("trait Engine {{ {methods} }}\nstruct LockOptions {{ {fields} }}");
+        let lines: Vec<_> = found(findings, &[(CORE, &bad)]).into_iter().map(|f| f.1).collect();
+        assert_eq!(lines, [Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn a_default_body_is_found() {
+        let bad = "trait Engine {\n    fn a(&self);\n    fn b(&self) {}\n}";
+        assert_eq!(found(findings, &[(CORE, bad)]), [(CORE.to_owned(), Some(3))]);
+    }
+}

@@ -1,1 +1,4 @@
 //! Under construction.
+
+#[cfg(doctest)]
+mod readme;

@@ -1,0 +1,9 @@
+//! Compiles and runs the Rust examples of the documents, as doctests.
+//!
+//! Each document with a Rust block is included here by two lines, and `cargo xtask tidy` says
+//! which one is missing:
+//!
+//! ```text
+//! #[doc = include_str!("../../../README.md")]
+//! pub struct Readme;
+//! ```

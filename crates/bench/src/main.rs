@@ -1,0 +1,43 @@
+//! Holdline's figures, each beside a raw floor of the same run.
+//!
+//! One-task latencies on a small machine have two modes (client and server on one core, or on
+//! two), so absolute figures of two runs cannot be compared. Each section therefore runs its
+//! floor and its subject in turn, in several rounds, and reports the median of the ratios of
+//! each round. `cargo xtask bench` builds this in release mode and runs it.
+
+mod cycle;
+mod floor;
+mod handoff;
+mod memory;
+mod rounds;
+mod run;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["worker", rest @ ..] => handoff::worker(rest),
+        [] => all(),
+        ["memory"] => memory::section(),
+        ["cycle"] => cycle::section(),
+        ["hand-off"] => handoff::section(),
+        ["run"] => run::section(),
+        _ => Err("usage: holdline-bench [memory | cycle | hand-off | run]".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("holdline-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn all() -> Result<(), rounds::Failure> {
+    memory::section()?;
+    cycle::section()?;
+    handoff::section()?;
+    run::section()
+}

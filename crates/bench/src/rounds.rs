@@ -1,0 +1,55 @@
+//! Rounds in which floor and subject take turns, and their medians.
+
+use std::time::Duration;
+
+/// Whatever ends a benchmark early.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// How many rounds each section runs.
+pub(crate) const ROUNDS: usize = 7;
+
+/// The floor's and the subject's figure of one round, in nanoseconds for one operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    pub(crate) floor: f64,
+    pub(crate) subject: f64,
+}
+
+/// Prints one line: medians of both, and the median of the ratios with its range.
+pub(crate) fn report(title: &str, rounds: &[Round], budget: &str) {
+    let floor = median(rounds.iter().map(|round| round.floor));
+    let subject = median(rounds.iter().map(|round| round.subject));
+    let mut ratios: Vec<f64> = rounds.iter().map(|round| round.subject / round.floor).collect();
+    ratios.sort_by(f64::total_cmp);
+    let (low, high) = (ratios.first().copied(), ratios.last().copied());
+    println!(
+        "{title:<44} floor {:>10}  ours {:>10}  ratio {:.2} [{:.2}..{:.2}]  (to reach: {budget})",
+        time(floor),
+        time(subject),
+        median(ratios.iter().copied()),
+        low.unwrap_or(0.0),
+        high.unwrap_or(0.0),
+    );
+}
+
+/// Returns the middle value.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Returns nanoseconds for one of `count` operations.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn each(elapsed: Duration, count: usize) -> f64 {
+    elapsed.as_nanos() as f64 / count as f64
+}
+
+/// Writes nanoseconds as people read them.
+pub(crate) fn time(nanos: f64) -> String {
+    match nanos {
+        _ if nanos < 1e4 => format!("{nanos:.0} ns"),
+        _ if nanos < 1e7 => format!("{:.1} us", nanos / 1e3),
+        _ => format!("{:.2} ms", nanos / 1e6),
+    }
+}

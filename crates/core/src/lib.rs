@@ -21,6 +21,7 @@ pub mod metadata;
 pub mod mode;
 pub mod moment;
 pub mod name;
+mod nearest;
 pub mod renewal;
 pub mod snapshot;
 pub mod table;
@@ -42,6 +43,7 @@ pub use metadata::{HolderFields, Metadata, MetadataError};
 pub use mode::{Mode, PermitsError};
 pub use moment::{Clock, Moment};
 pub use name::{LockName, NameError};
+pub use nearest::nearest;
 pub use snapshot::{
     FreezeView, GrantState, HolderSummary, HolderView, ListPage, ListRequest, Snapshot, WaiterView,
 };

@@ -73,7 +73,7 @@ impl<S: Store> Table<'_, S> {
         self.settle()?;
         let token = self.head.freeze.take().and_then(|freeze| freeze.token);
         let until = self.now.after(duration);
-        self.head.freeze = Some(Freeze { reason: reason.to_owned(), until, token });
+        self.head.freeze = Some(Freeze { reason: reason.to_owned(), duration, until, token });
         self.hand_over()?;
         Ok(Ok(OperationReply::Done))
     }

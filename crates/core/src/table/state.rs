@@ -79,6 +79,8 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Freeze {
     pub(super) reason: String,
+    /// How long it was to last when the operator asked for it.
+    pub(super) duration: Duration,
     pub(super) until: Moment,
     /// The token of the freeze's own grant, once it has the name.
     pub(super) token: Option<FencingToken>,
@@ -101,6 +103,30 @@ impl Head {
             && self.freeze.is_none()
             && self.tombstones.is_empty()
             && self.revoked.is_empty()
+    }
+
+    /// Carries the state over to another run of the machine, whose clock now shows `now`.
+    ///
+    /// No process of the earlier run lives: what hung on one is gone, the queue included, whose
+    /// entries the store removes. How long the machine stood still nobody knows, so detached
+    /// leases and a freeze begin anew with their whole duration.
+    pub fn restart(&mut self, now: Moment) {
+        self.holders.retain(|holder| holder.claimed && matches!(holder.hold, Hold::Detached(_)));
+        for holder in &mut self.holders {
+            holder.since = now;
+            holder.deadline = deadline_of(now, holder.hold);
+        }
+        if let Some(freeze) = &mut self.freeze {
+            freeze.until = now.after(freeze.duration);
+        }
+        for mark in self.tombstones.iter_mut().chain(&mut self.revoked) {
+            mark.until = now.after(MIN_TOMBSTONE);
+        }
+        self.queued = 0;
+        self.heard_since = Moment::ORIGIN;
+        if self.holders.is_empty() {
+            self.permits_of = None;
+        }
     }
 
     /// Returns the holders, oldest first.

@@ -7,7 +7,7 @@ use super::world::{LEASE, World, ask, id, name, renewal};
 use crate::contract::{
     AcquireReply, Hint, Operation, OperationReply, Purpose, READER_BATCH, ReleaseReply, RenewReply,
 };
-use crate::{ClientId, ErrorKind, FencingToken, Hold, LockError, LostReason, Mode};
+use crate::{ClientId, ErrorKind, FencingToken, Hold, LockError, LostReason, Mode, Moment};
 
 const S: Duration = Duration::from_secs(1);
 const X: Mode = Mode::Exclusive;
@@ -412,4 +412,25 @@ fn requests_that_no_engine_may_take_are_refused() {
     let freeze = Operation::Freeze { name: name(), duration: Duration::MAX, reason: String::new() };
     assert!(refused(&mut world, &Command::Operate(freeze)).to_string().contains("duration"));
     assert!(world.state.head.is_idle());
+}
+
+#[test]
+fn after_a_restart_only_what_hangs_on_no_process_stands_and_begins_anew() {
+    let mut world = World::new();
+    let detached = Hold::Detached(9 * S);
+    let request = crate::AcquireRequest { hold: detached, ..ask(1, Mode::Shared, true) };
+    world.step(&Command::Acquire(request));
+    world.grant(2, Mode::Shared);
+    world.operate(Operation::Freeze { name: name(), duration: 20 * S, reason: "move".into() });
+    world.release(9, true);
+    world.pass(8 * S);
+    let token = world.state.head.holder(id(1)).expect("held").token();
+    let rebooted = Moment::ORIGIN.after(S);
+    world.state.head.restart(rebooted);
+    let head = &world.state.head;
+    assert_eq!(head.holders().len(), 1);
+    assert_eq!((head.holders()[0].lease_id(), head.holders()[0].token()), (id(1), token));
+    assert_eq!(head.holders()[0].left(rebooted), Some(9 * S));
+    assert_eq!(head.freeze.as_ref().map(|freeze| freeze.until), Some(rebooted.after(20 * S)));
+    assert!(head.is_given_up(id(9)) && head.queued() == 0);
 }

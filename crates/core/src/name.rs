@@ -64,7 +64,10 @@ pub enum NameError {
         bytes: usize,
     },
     /// The text holds a control character.
-    #[error("a lock name may not hold control characters, found {} at byte {at}", Escaped(.character.encode_utf8(&mut [0; 4])))]
+    #[error(
+        "a lock name may not hold control characters, found {} at byte {at}",
+        Escaped(.character.encode_utf8(&mut [0; 4]))
+    )]
     Control {
         /// Where it stands, in bytes from the start.
         at: usize,

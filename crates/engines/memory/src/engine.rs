@@ -1,6 +1,7 @@
 //! The engine: each command is one step of the lock table under one mutex.
 
 use std::collections::hash_map::Entry;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use holdline_core::{
     ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
+use crate::error::never_fails;
 use crate::hints::Watches;
 use crate::keys::{Shard, Shards};
 use crate::options::MemoryOptions;
@@ -50,7 +52,7 @@ impl MemoryEngine {
     fn step<T>(
         &self,
         name: &LockName,
-        step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, std::convert::Infallible>,
+        step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, Infallible>,
     ) -> T {
         let (reply, wake_ups, swept) = {
             let mut shard = self.shards.of(name).lock();
@@ -72,7 +74,7 @@ fn step_in<T>(
     profile: &Capabilities,
     name: &LockName,
     now: Moment,
-    step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, std::convert::Infallible>,
+    step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, Infallible>,
 ) -> (T, Vec<WakeUp>) {
     let Shard { names, counter, fading } = shard;
     let mut entry = match names.entry(name.clone()) {
@@ -82,10 +84,7 @@ fn step_in<T>(
     let state = entry.get_mut();
     let mut store = MemoryStore { queue: &mut state.queue, counter };
     let mut table = Table::new(&mut state.head, &mut store, profile, now);
-    let reply = match step(&mut table) {
-        Ok(reply) => reply,
-        Err(never) => match never {},
-    };
+    let reply = never_fails(step(&mut table));
     let wake_ups = table.into_wake_ups();
     let head = &state.head;
     if head.is_idle() {

@@ -12,6 +12,7 @@
 //! Read next: `engine`, then [`holdline_core::table`].
 
 mod engine;
+mod error;
 mod hints;
 mod keys;
 mod options;

@@ -77,7 +77,11 @@ fn play(world: &mut World, moves: &[Move]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn every_invariant_holds_in_every_history(moves in prop::collection::vec(step(), 1..60)) {

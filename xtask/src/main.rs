@@ -6,6 +6,7 @@
 //!
 //! Read next: [`check`] for the steps, [`tidy`] for the style rules.
 
+mod bench;
 mod cargo;
 mod check;
 mod examples;
@@ -24,7 +25,8 @@ usage: cargo xtask VERB
   check [STEP...]   every step in order, or only those named
   check --list      the steps
   tidy              style as a test
-  tidy --list       the rules";
+  tidy --list       the rules
+  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["check", steps @ ..] => check::run(steps),
+        ["bench", sections @ ..] => bench::run(sections),
         ["tidy"] => tidy::run(),
         ["tidy", "--list"] => {
             tidy::list();

@@ -13,6 +13,7 @@ mod examples;
 mod markdown;
 mod metadata;
 mod process;
+mod processes;
 mod rust_source;
 mod tidy;
 mod tree;

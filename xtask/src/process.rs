@@ -1,11 +1,13 @@
 //! Child processes that can be watched and cannot hang us.
 //!
 //! P1: every child has a time limit; past it the child and all its descendants are killed.
-//! P2: a process that outlives the child and still holds its output is reported, not waited for:
-//! the program that left it behind has a fault.
+//! P2: a process that outlives the child and still holds its output is reported and killed, not
+//! waited for: the program that left it behind has a fault.
 
-use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use crate::processes::{descendants, holders, kill, name_of, parents, pipe_of};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -31,6 +33,7 @@ pub(crate) fn watch(
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| format!("`{shown}` could not be started: {e}"))?;
+    let pipe = child.stdout.as_ref().and_then(|out| pipe_of(out.as_raw_fd()));
     let lines = lines_of(&mut child);
     let end = Instant::now() + limit;
     let mut finished: Option<Instant> = None;
@@ -44,19 +47,21 @@ pub(crate) fn watch(
             Err(RecvTimeoutError::Timeout) => {
                 finished = finished.or_else(|| ended(&mut child).then(Instant::now));
                 if finished.is_some_and(|at| at.elapsed() > LINGER) {
-                    return Err(format!("`{shown}` ended but left a process behind"));
+                    return Err(clear(pipe.as_deref(), &shown));
                 }
             }
         }
         if finished.is_none() && Instant::now() > end {
-            return Err(stop(&mut child, &shown, limit));
+            return Err(stop(&mut child, pipe.as_deref(), &shown, limit));
         }
     }
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => return Err(format!("`{shown}` failed ({status})")),
-            Ok(None) if Instant::now() > end => return Err(stop(&mut child, &shown, limit)),
+            Ok(None) if Instant::now() > end => {
+                return Err(stop(&mut child, pipe.as_deref(), &shown, limit));
+            }
             Ok(None) => std::thread::sleep(LOOK),
             Err(e) => return Err(format!("`{shown}` could not be waited for: {e}")),
         }
@@ -97,44 +102,23 @@ fn lines_of(child: &mut Child) -> Receiver<Vec<u8>> {
 }
 
 /// Kills the child with everything that it started and says so.
-fn stop(child: &mut Child, shown: &str, limit: Duration) -> String {
-    let parents = parents_of_all();
-    let mut pids = descendants(child.id(), &parents);
+fn stop(child: &mut Child, pipe: Option<&Path>, shown: &str, limit: Duration) -> String {
+    let mut pids = descendants(child.id(), &parents());
+    pids.extend(holders(pipe));
     pids.push(child.id());
-    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-    // The shell's own `kill`: a slim system has no program of that name. A process that is gone
-    // by now makes it fail; the direct child is reaped below.
-    let kill = ["-c", "kill -KILL \"$@\"", "sh"];
-    let _ = Command::new("sh").args(kill).args(&pids).stderr(Stdio::null()).status();
+    kill(&pids);
+    // The direct child is ours to reap, and `kill` may have come too late to find it.
     let _ = child.kill();
     let _ = child.wait();
     format!("`{shown}` was stopped: it took longer than {} s", limit.as_secs())
 }
 
-/// Parent by process id, from /proc; empty where there is none.
-fn parents_of_all() -> BTreeMap<u32, u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeMap::new() };
-    let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
-}
-
-fn parent_of(pid: u32) -> Option<u32> {
-    let mut stat = String::new();
-    std::fs::File::open(format!("/proc/{pid}/stat")).ok()?.read_to_string(&mut stat).ok()?;
-    // The second field is the program's name in parentheses and may hold anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-}
-
-fn descendants(of: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
-    let mut found = vec![of];
-    let mut next = 0;
-    while let Some(&parent) = found.get(next) {
-        let children = parents.iter().filter(|&(pid, of)| *of == parent && !found.contains(pid));
-        let children: Vec<u32> = children.map(|(pid, _)| *pid).collect();
-        found.extend(children);
-        next += 1;
-    }
-    found.split_off(1)
+/// Kills what still holds the output of a child that has ended, and says what it was.
+fn clear(pipe: Option<&Path>, shown: &str) -> String {
+    let pids = holders(pipe);
+    let names: Vec<String> = pids.iter().map(|pid| format!("{} ({pid})", name_of(*pid))).collect();
+    kill(&pids);
+    format!("`{shown}` ended but left behind: {}", names.join(", "))
 }
 
 #[cfg(test)]
@@ -201,15 +185,8 @@ mod tests {
         let told = watch(&mut sh("sleep 600 & echo $!"), Duration::from_secs(600), |line| {
             line.clone_into(&mut pid);
         });
-        let killed = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &pid]).status();
-        assert!(killed.is_ok_and(|status| status.success()), "{pid} was there to be killed");
-        assert!(told.unwrap_err().contains("left a process behind"));
-    }
-
-    #[test]
-    fn descendants_are_found_at_every_depth() {
-        let parents = BTreeMap::from([(2, 1), (3, 2), (4, 3), (5, 1), (9, 8)]);
-        assert_eq!(descendants(2, &parents), [3, 4]);
-        assert_eq!(descendants(9, &parents), Vec::<u32>::new());
+        let told = told.unwrap_err();
+        assert!(told.contains(&format!("left behind: sleep ({pid})")), "{told}");
+        assert!(is_gone_soon(&pid), "{pid} still runs");
     }
 }

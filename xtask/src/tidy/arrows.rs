@@ -22,6 +22,7 @@ enum Place {
     Cli,
     Server,
     Dashboard,
+    Bench,
     Tasks,
 }
 
@@ -37,6 +38,7 @@ fn place_of(directory: &str) -> Option<Place> {
         "crates/cli" => Place::Cli,
         "crates/server" => Place::Server,
         "crates/dashboard" => Place::Dashboard,
+        "crates/bench" => Place::Bench,
         "xtask" => Place::Tasks,
         engine if engine.strip_prefix("crates/engines/").is_some_and(|e| !e.contains('/')) => {
             Place::Engine
@@ -55,6 +57,7 @@ fn normal(from: Place) -> &'static [Place] {
         Place::Conformance => &[Core, Library],
         Place::Sim => &[Core, Library, Conformance],
         Place::Cli | Place::Server => &[Core, Library, Memory, Engine, Conformance],
+        Place::Bench => &[Core, Library],
         Place::Dashboard => &[Core, Library, Server],
     }
 }
@@ -68,7 +71,7 @@ fn in_tests(from: Place) -> &'static [Place] {
         Place::Library => &[Conformance],
         Place::Conformance => &[Memory],
         Place::Sim | Place::Model => &[Memory, Engine],
-        Place::Cli | Place::Server | Place::Dashboard | Place::Tasks => &[],
+        Place::Cli | Place::Server | Place::Dashboard | Place::Bench | Place::Tasks => &[],
     }
 }
 
@@ -87,7 +90,7 @@ fn allowed(from: Place, to: Place, dependency: &Dependency) -> Result<(), String
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let metadata = &tree.metadata;
-    let mut found = Vec::new();
+    let mut found = outside(tree);
     for member in metadata.members() {
         let directory = metadata.directory_of(member);
         let manifest = format!("{directory}/Cargo.toml");
@@ -108,6 +111,17 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Crates that are no members of the workspace: no step of the check would see them.
+fn outside(tree: &Tree) -> Vec<Finding> {
+    let metadata = &tree.metadata;
+    let manifests = tree.files.iter().filter_map(|f| f.path.strip_suffix("/Cargo.toml"));
+    let forgotten = manifests.filter(|directory| {
+        !metadata.members().any(|member| metadata.directory_of(member) == *directory)
+    });
+    let says = "this crate is no member of the workspace, so nothing checks it";
+    forgotten.map(|directory| Finding::whole(&format!("{directory}/Cargo.toml"), says)).collect()
 }
 
 #[cfg(test)]
@@ -166,6 +180,13 @@ mod tests {
         let told = says(map(&[], &[on("e", None, false)], &[]));
         assert_eq!(told.len(), 1);
         assert!(told[0].contains("optional feature"), "{}", told[0]);
+    }
+
+    #[test]
+    fn a_crate_outside_the_workspace_is_found() {
+        let path = "crates/extra/Cargo.toml";
+        assert_eq!(crate::tidy::found(findings, &[(path, "")]), [(path.to_owned(), None)]);
+        assert_eq!(crate::tidy::found(findings, &[("Cargo.toml", "")]), []);
     }
 
     #[test]

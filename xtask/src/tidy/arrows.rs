@@ -54,10 +54,9 @@ fn normal(from: Place) -> &'static [Place] {
         Place::Core | Place::Tasks => &[],
         Place::Memory | Place::Engine | Place::Model => &[Core],
         Place::Library => &[Core, Memory, Engine],
-        Place::Conformance => &[Core, Library],
+        Place::Conformance | Place::Bench => &[Core, Library],
         Place::Sim => &[Core, Library, Conformance],
         Place::Cli | Place::Server => &[Core, Library, Memory, Engine, Conformance],
-        Place::Bench => &[Core, Library],
         Place::Dashboard => &[Core, Library, Server],
     }
 }

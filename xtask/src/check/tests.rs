@@ -24,18 +24,19 @@ pub(crate) fn run() -> Outcome {
         }
         not_passed.extend(name_if_not_passed(line).map(str::to_owned));
     });
-    let told = if not_passed.is_empty() {
-        String::new()
-    } else {
-        format!("\n  {}", not_passed.join("\n  "))
-    };
-    let outcome = match (ran, counts) {
-        (Err(says), _) => Err(format!("{says}{told}")),
+    (counts, judged(ran, counts, &not_passed))
+}
+
+/// All is well only if something ran, and everything that was there.
+fn judged(ran: Result<(), String>, counts: Counts, named: &[String]) -> Result<(), String> {
+    let named: String = named.iter().map(|name| format!("\n  {name}")).collect();
+    match (ran, counts) {
+        (Err(says), _) => Err(format!("{says}{named}")),
+        (_, Counts { failed: 1.., .. }) => Err(format!("tests failed{named}")),
+        (_, Counts { skipped: 1.., .. }) => Err(format!("tests were skipped{named}")),
         (_, Counts { passed: 0, .. }) => Err("no test ran".to_owned()),
-        (_, Counts { skipped: 1.., .. }) => Err(format!("tests were skipped{told}")),
         (Ok(()), _) => Ok(()),
-    };
-    (counts, outcome)
+    }
 }
 
 /// The test in `test NAME ... FAILED` or `test NAME ... ignored, REASON`.
@@ -47,6 +48,18 @@ fn name_if_not_passed(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod own_tests {
     use super::*;
+
+    #[test]
+    fn a_run_without_tests_or_with_skipped_ones_is_no_success() {
+        let counts = |passed, failed, skipped| Counts { passed, failed, skipped };
+        let names = ["a::b".to_owned()];
+        assert_eq!(judged(Ok(()), counts(5, 0, 0), &[]), Ok(()));
+        assert_eq!(judged(Ok(()), counts(0, 0, 0), &[]), Err("no test ran".to_owned()));
+        let skipped = judged(Ok(()), counts(5, 0, 1), &names);
+        assert_eq!(skipped, Err("tests were skipped\n  a::b".to_owned()));
+        let failed = judged(Err("cargo failed".to_owned()), counts(5, 1, 0), &names);
+        assert_eq!(failed, Err("cargo failed\n  a::b".to_owned()));
+    }
 
     #[test]
     fn failed_and_ignored_tests_are_named() {

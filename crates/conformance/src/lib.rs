@@ -1,1 +1,3 @@
-//! Under construction.
+//! The suite that every engine of Holdline must pass.
+
+pub mod checker;

@@ -1,3 +1,39 @@
 //! The suite that every engine of Holdline must pass.
+//!
+//! [`run`] takes a [`Factory`], which opens clients of one store, and returns a [`Report`]: a
+//! table with one line for each case, *ran*, *unsupported (asserted)*, *impossible here*, *not
+//! run* or *failed*. Not run is as bad as failed.
+//!
+//! ```no_run
+//! # async fn judge(factory: impl holdline_conformance::Factory) {
+//! holdline_conformance::run(factory).await.conclude();
+//! # }
+//! ```
+//!
+//! It judges in three ways, each blind to what the next one sees:
+//!
+//! | way | sees | where |
+//! |---|---|---|
+//! | fixed cases | what the promises P1 to P10 say, one sentence at a time | [`case`], `cases` |
+//! | random histories | every answer that differs from the lock table's, one command in flight | [`history`] |
+//! | the checker | what many contenders at once may never see | [`checker`] |
+//!
+//! The suite itself is judged too: the lock table with a planted bug must be told apart from the
+//! one without ([`table_engine`]), and the checker must find planted violations.
 
+pub mod bench;
+pub mod case;
+mod cases;
 pub mod checker;
+pub mod clock;
+pub mod factory;
+pub mod failure;
+pub mod history;
+pub mod report;
+mod run;
+pub mod table_engine;
+
+pub use bench::Bench;
+pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Scale, Time};
+pub use report::{Line, Report, Status};
+pub use run::run;

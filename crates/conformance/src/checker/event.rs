@@ -193,8 +193,7 @@ pub(super) fn by_name(events: &[Event]) -> Result<BTreeMap<LockName, Name>, Malf
     let mut names: BTreeMap<LockName, Name> = BTreeMap::new();
     let mut places: HashMap<u64, (LockName, usize)> = HashMap::new();
     for event in events {
-        let malformed =
-            || MalformedHistory { attempt: event.attempt, event: event.seen.clone() };
+        let malformed = || MalformedHistory { attempt: event.attempt, event: event.seen.clone() };
         if let Seen::Called { name, mode } = &event.seen {
             let attempts = &mut names.entry(name.clone()).or_default().attempts;
             if places.insert(event.attempt, (name.clone(), attempts.len())).is_some() {

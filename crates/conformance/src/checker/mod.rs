@@ -31,8 +31,8 @@ use std::fmt;
 
 use holdline_core::{FencingToken, LockName, Mode, Moment};
 
-pub use event::{Event, MalformedHistory, Seen};
 use event::{Attempt, Name};
+pub use event::{Event, MalformedHistory, Seen};
 
 /// Which rules apply beside those that always do.
 #[derive(Clone, Copy, Debug, Default)]

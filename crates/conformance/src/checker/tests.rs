@@ -185,7 +185,10 @@ fn asked_for_later_with_a_smaller_token() {
 #[test]
 fn held_later_with_a_smaller_token() {
     // Both asked at once, so only the order of holding shows the fault.
-    Script::default().held(1, 0, 1, 10, 5).held(2, 0, 11, 20, 4).shows(&[ViolationKind::TokenOrder]);
+    Script::default()
+        .held(1, 0, 1, 10, 5)
+        .held(2, 0, 11, 20, 4)
+        .shows(&[ViolationKind::TokenOrder]);
 }
 
 #[test]

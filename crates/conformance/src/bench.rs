@@ -1,0 +1,352 @@
+//! What a case works with: clients of the store, contenders, and time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use holdline_core::contract::{MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Entropy, FencingToken,
+    Hold, LeaseId, LockError, LockName, Metadata, Mode, Operation, OperationReply, Purpose,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+};
+use rand::Rng;
+
+use crate::factory::{Disturbance, Disturbed, Factory, Scale, Time};
+use crate::failure::{Failure, ensure};
+
+/// How many clients of the store the suite opens. Contenders take them in turn.
+const CLIENTS: usize = 4;
+/// How long to wait, by a real clock, for what must come at once.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// The place where cases run.
+#[derive(Clone)]
+pub struct Bench(Arc<Inner>);
+
+struct Inner {
+    factory: Arc<dyn Factory>,
+    time: Time,
+    capabilities: Capabilities,
+    clients: Vec<Client>,
+    next_client: AtomicUsize,
+    next_name: AtomicUsize,
+    run: String,
+}
+
+/// One client of the store.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) id: ClientId,
+}
+
+/// Random bytes from the operating system.
+pub(crate) struct Random;
+
+impl Entropy for Random {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        rand::rng().fill_bytes(bytes);
+    }
+}
+
+impl Bench {
+    /// Opens the clients.
+    ///
+    /// # Errors
+    /// What `open` said, or that the clients do not agree about what they are.
+    pub async fn open(factory: Arc<dyn Factory>) -> Result<Bench, Failure> {
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            let engine = factory.open().await?;
+            clients.push(Client { engine, id: ClientId::random(&mut Random) });
+        }
+        let capabilities = clients[0].engine.capabilities().clone();
+        for client in &clients {
+            let other = client.engine.capabilities();
+            ensure!(*other == capabilities, "clients of one store differ: {other:?}");
+        }
+        Ok(Bench(Arc::new(Inner {
+            time: factory.time(),
+            factory,
+            capabilities,
+            clients,
+            next_client: AtomicUsize::new(0),
+            next_name: AtomicUsize::new(0),
+            run: LeaseId::random(&mut Random).short().to_string(),
+        })))
+    }
+
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    pub(crate) fn factory(&self) -> &Arc<dyn Factory> {
+        &self.0.factory
+    }
+
+    pub(crate) fn scale(&self) -> Scale {
+        self.0.factory.scale()
+    }
+
+    pub(crate) fn time(&self) -> &Time {
+        &self.0.time
+    }
+
+    pub(crate) fn clients(&self) -> &[Client] {
+        &self.0.clients
+    }
+
+    /// Returns the short lease of the suite.
+    pub(crate) fn lease(&self) -> Duration {
+        self.scale().lease
+    }
+
+    /// Returns a lease that nothing in a case outlives.
+    pub(crate) fn long_lease(&self) -> Duration {
+        Duration::from_secs(30).min(self.0.capabilities.lease.max)
+    }
+
+    /// Returns a name that nobody has used.
+    pub(crate) fn name(&self) -> LockName {
+        let number = self.0.next_name.fetch_add(1, Ordering::Relaxed);
+        self.named(&number.to_string())
+    }
+
+    /// Returns a name that nobody has used and that ends in this text.
+    pub(crate) fn named(&self, end: &str) -> LockName {
+        match LockName::new(format!("conformance/{}/{end}", self.0.run)) {
+            Ok(name) => name,
+            Err(error) => unreachable!("the suite makes good names: {error}"),
+        }
+    }
+
+    /// Returns a contender for `name` on the next client, with a fresh lease id: exclusive, for
+    /// the long lease.
+    pub(crate) fn contender(&self, name: &LockName) -> Contender {
+        let turn = self.0.next_client.fetch_add(1, Ordering::Relaxed);
+        self.contender_on(turn, name)
+    }
+
+    /// Returns a contender on a given client.
+    pub(crate) fn contender_on(&self, client: usize, name: &LockName) -> Contender {
+        Contender {
+            client: self.0.clients[client % self.0.clients.len()].clone(),
+            request: AcquireRequest {
+                name: name.clone(),
+                lease_id: LeaseId::random(&mut Random),
+                client: self.0.clients[client % self.0.clients.len()].id,
+                mode: Mode::Exclusive,
+                hold: Hold::Leased(self.long_lease()),
+                queue: false,
+                claim_window: MIN_CLAIM_WINDOW,
+                metadata: Metadata::default(),
+            },
+        }
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn pass(&self, by: Duration) {
+        self.0.time.pass(by).await;
+    }
+
+    /// Lets time pass until a lease that was given by now is certainly over in the store.
+    pub(crate) async fn outlive(&self, lease: Duration) {
+        let Capabilities { lag, lease: range, .. } = self.0.capabilities;
+        self.pass(lease + lag + range.step + self.grain()).await;
+    }
+
+    /// Lets a lease run out as [`Bench::outlive`] does, while these contenders send their queue
+    /// heartbeats.
+    pub(crate) async fn outlive_with(
+        &self,
+        lease: Duration,
+        waiting: &[&Contender],
+    ) -> Result<(), Failure> {
+        let Capabilities { lag, lease: range, .. } = self.0.capabilities;
+        let end = self.0.time.now().after(lease + lag + range.step + self.grain());
+        loop {
+            let left = self.0.time.now().until(end);
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.pass(left.min(QUEUE_HEARTBEAT)).await;
+            for contender in waiting {
+                contender.beat().await?;
+            }
+        }
+    }
+
+    /// Returns the smallest time that the suite tells apart.
+    fn grain(&self) -> Duration {
+        if self.0.time.is_hand_driven() {
+            Duration::from_millis(1)
+        } else {
+            Duration::from_millis(20)
+        }
+    }
+
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        self.0.clients[0].engine.inspect(name).await
+    }
+
+    pub(crate) async fn operate(&self, operation: Operation) -> Result<OperationReply, LockError> {
+        self.0.clients[CLIENTS - 1].engine.operate(&operation).await
+    }
+
+    pub(crate) async fn disturb(&self, disturbance: Disturbance) -> Disturbed {
+        self.0.factory.disturb(&disturbance).await
+    }
+}
+
+/// One attempt to hold one name, under one lease id.
+#[derive(Clone)]
+pub(crate) struct Contender {
+    client: Client,
+    pub(crate) request: AcquireRequest,
+}
+
+/// What a contender was granted.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) token: FencingToken,
+    pub(crate) left: Option<Duration>,
+    pub(crate) anchor: Option<holdline_core::Anchor>,
+}
+
+impl Contender {
+    pub(crate) fn with_mode(mut self, mode: Mode) -> Contender {
+        self.request.mode = mode;
+        self
+    }
+
+    pub(crate) fn with_hold(mut self, hold: Hold) -> Contender {
+        self.request.hold = hold;
+        self
+    }
+
+    pub(crate) fn for_lease(self, lease: Duration) -> Contender {
+        self.with_hold(Hold::Leased(lease))
+    }
+
+    /// Returns the same contender with a fresh lease id.
+    pub(crate) fn anew(&self) -> Contender {
+        let mut anew = self.clone();
+        anew.request.lease_id = LeaseId::random(&mut Random);
+        anew
+    }
+
+    pub(crate) fn id(&self) -> LeaseId {
+        self.request.lease_id
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.client.engine
+    }
+
+    /// Asks, and queues if told to.
+    pub(crate) async fn ask(&self, queue: bool) -> Result<AcquireReply, LockError> {
+        let request = AcquireRequest { queue, ..self.request.clone() };
+        self.client.engine.try_acquire(&request).await
+    }
+
+    /// Asks and must be granted: fresh, again, or as a claim.
+    pub(crate) async fn take(&self) -> Result<Grant, Failure> {
+        match self.ask(self.request.queue).await? {
+            AcquireReply::Granted { token, left, anchor } => Ok(Grant { token, left, anchor }),
+            other => Err(Failure::new(format_args!("expected a grant, got {other:?}"))),
+        }
+    }
+
+    /// Asks and must be told that the name is not free.
+    pub(crate) async fn is_refused(&self) -> Result<(), Failure> {
+        match self.ask(false).await? {
+            AcquireReply::Busy { .. } => Ok(()),
+            other => Err(Failure::new(format_args!("expected busy, got {other:?}"))),
+        }
+    }
+
+    /// Asks and must be queued; returns how many stand before it.
+    pub(crate) async fn queue(&mut self) -> Result<usize, Failure> {
+        self.request.queue = true;
+        match self.ask(true).await? {
+            AcquireReply::Queued { position, .. } => Ok(position),
+            other => {
+                Err(Failure::new(format_args!("expected a place in the queue, got {other:?}")))
+            }
+        }
+    }
+
+    /// Renews the grant with the hold that was asked for.
+    pub(crate) async fn keep(&self) -> Result<RenewReply, LockError> {
+        self.renew(Purpose::Keep(self.request.hold)).await
+    }
+
+    /// Sends the queue heartbeat of this entry.
+    pub(crate) async fn beat(&self) -> Result<RenewReply, LockError> {
+        self.renew(Purpose::Wait).await
+    }
+
+    pub(crate) async fn renew(&self, purpose: Purpose) -> Result<RenewReply, LockError> {
+        let mut replies = self.client.engine.renew(&[self.line(purpose)]).await;
+        match (replies.pop(), replies.is_empty()) {
+            (Some(reply), true) => reply,
+            _ => Err(LockError::invalid(
+                self.client.engine.capabilities().engine,
+                "batch",
+                "one line was sent and not exactly one answer came",
+            )),
+        }
+    }
+
+    /// Returns this contender's line of a renewal batch.
+    pub(crate) fn line(&self, purpose: Purpose) -> RenewRequest {
+        RenewRequest {
+            name: self.request.name.clone(),
+            lease_id: self.request.lease_id,
+            client: self.client.id,
+            purpose,
+        }
+    }
+
+    /// Beats until the name is handed over, which must be soon.
+    pub(crate) async fn is_handed(&self) -> Result<(), Failure> {
+        let started = std::time::Instant::now();
+        loop {
+            match self.beat().await? {
+                RenewReply::Handed { .. } => return Ok(()),
+                RenewReply::Queued { .. } if started.elapsed() < SOON => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                other => {
+                    return Err(Failure::new(format_args!("expected a hand-off, got {other:?}")));
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn release(&self) -> Result<ReleaseReply, LockError> {
+        self.end(false).await
+    }
+
+    pub(crate) async fn give_up(&self) -> Result<ReleaseReply, LockError> {
+        self.end(true).await
+    }
+
+    async fn end(&self, for_good: bool) -> Result<ReleaseReply, LockError> {
+        let request = ReleaseRequest {
+            name: self.request.name.clone(),
+            lease_id: self.request.lease_id,
+            ending: Ending { for_good, hold: self.request.hold },
+        };
+        self.client.engine.release(&request).await
+    }
+
+    /// Releases, and must have held.
+    pub(crate) async fn let_go(&self) -> Result<(), Failure> {
+        match self.release().await? {
+            ReleaseReply::Released { .. } => Ok(()),
+            other => Err(Failure::new(format_args!("expected a release, got {other:?}"))),
+        }
+    }
+}

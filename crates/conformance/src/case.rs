@@ -1,0 +1,193 @@
+//! A case as data: its name, the promise it holds an engine to, and what it needs.
+
+use std::fmt;
+use std::time::Duration;
+
+use holdline_core::{Capabilities, ErrorKind, Hold, LockError, Mode, Operation};
+
+use crate::bench::Bench;
+use crate::factory::BoxFuture;
+use crate::failure::{Failure, Verdict, ensure};
+
+/// One fixed case.
+pub struct Case {
+    /// What must be so, as a sentence.
+    pub name: &'static str,
+    /// The promise that it belongs to.
+    pub promise: Promise,
+    /// What the engine must be able to do for it.
+    pub needs: &'static [Feature],
+    /// Whether it must not run beside others, because it disturbs the whole store.
+    pub alone: bool,
+    /// What it does.
+    pub run: fn(Bench) -> BoxFuture<'static, Verdict>,
+}
+
+/// Makes a case: promise, sentence, needs, async function.
+macro_rules! case {
+    ($promise:ident, $name:literal, [$($need:ident),*], $run:path) => {
+        $crate::case::Case {
+            name: $name,
+            promise: $crate::case::Promise::$promise,
+            needs: &[$($crate::case::Feature::$need),*],
+            alone: false,
+            run: |bench| Box::pin($run(bench)),
+        }
+    };
+}
+
+pub(crate) use case;
+
+/// The promises of the design.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Promise {
+    /// Exclusion.
+    P1,
+    /// Fencing.
+    P2,
+    /// Freedom: the dead hold nothing for long.
+    P3,
+    /// Ownership.
+    P4,
+    /// No orphan.
+    P5,
+    /// Lost is told.
+    P6,
+    /// No hang.
+    P7,
+    /// Order.
+    P8,
+    /// Certainty.
+    P9,
+    /// Foreign data.
+    P10,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Promise::P1 => "P1 exclusion",
+            Promise::P2 => "P2 fencing",
+            Promise::P3 => "P3 freedom",
+            Promise::P4 => "P4 ownership",
+            Promise::P5 => "P5 no orphan",
+            Promise::P6 => "P6 lost is told",
+            Promise::P7 => "P7 no hang",
+            Promise::P8 => "P8 order",
+            Promise::P9 => "P9 certainty",
+            Promise::P10 => "P10 foreign data",
+        };
+        f.pad(name)
+    }
+}
+
+/// What an engine may be able to do or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feature {
+    /// Grants in the order of queueing.
+    Fair,
+    /// Shared mode.
+    Shared,
+    /// Permits.
+    Permits,
+    /// Fencing tokens.
+    Fencing,
+    /// A queue.
+    Queue,
+    /// Hand-offs that must be claimed.
+    Claim,
+    /// Revoke.
+    Revoke,
+    /// Freeze.
+    Freeze,
+    /// Listing.
+    List,
+    /// Live grants.
+    Live,
+    /// Detached leases.
+    Detach,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Feature; 11] = [
+        Feature::Fair,
+        Feature::Shared,
+        Feature::Permits,
+        Feature::Fencing,
+        Feature::Queue,
+        Feature::Claim,
+        Feature::Revoke,
+        Feature::Freeze,
+        Feature::List,
+        Feature::Live,
+        Feature::Detach,
+    ];
+
+    /// Tells whether the engine says that it has it.
+    pub fn is_in(self, capabilities: &Capabilities) -> bool {
+        match self {
+            Feature::Fair => capabilities.fair,
+            Feature::Shared => capabilities.shared,
+            Feature::Permits => capabilities.permits,
+            Feature::Fencing => capabilities.fencing,
+            Feature::Queue => capabilities.queue,
+            Feature::Claim => capabilities.hand_off == holdline_core::HandOff::Claim,
+            Feature::Revoke => capabilities.revoke,
+            Feature::Freeze => capabilities.freeze,
+            Feature::List => capabilities.list,
+            Feature::Live => capabilities.live,
+            Feature::Detach => capabilities.detach,
+        }
+    }
+
+    /// Asks for what the engine says it lacks. The answer must be `Unsupported`, not applied.
+    ///
+    /// Fairness, fencing and the kind of hand-off cannot be asked for, so there is nothing to
+    /// assert about their absence.
+    ///
+    /// # Errors
+    /// The engine did something else.
+    pub(crate) async fn assert_missing(self, bench: &Bench) -> Result<(), Failure> {
+        let name = bench.name();
+        let contender = bench.contender(&name);
+        let told = match self {
+            Feature::Fair | Feature::Fencing | Feature::Claim => return Ok(()),
+            Feature::Shared => contender.with_mode(Mode::Shared).ask(false).await.err(),
+            Feature::Permits => {
+                let mode = Mode::Permits { count: 1, of: 2 };
+                contender.with_mode(mode).ask(false).await.err()
+            }
+            Feature::Queue => contender.ask(true).await.err(),
+            Feature::Live => contender.with_hold(Hold::Live).ask(false).await.err(),
+            Feature::Detach => {
+                contender.with_hold(Hold::Detached(bench.lease())).ask(false).await.err()
+            }
+            Feature::Revoke => {
+                let operation = Operation::Revoke {
+                    name: name.clone(),
+                    token: holdline_core::FencingToken::MIN,
+                    reason: "asked for what is missing".into(),
+                    now: true,
+                };
+                bench.operate(operation).await.err()
+            }
+            Feature::Freeze => {
+                let duration = Duration::from_secs(1);
+                let reason = "asked for what is missing".into();
+                let operation = Operation::Freeze { name: name.clone(), duration, reason };
+                bench.operate(operation).await.err()
+            }
+            Feature::List => bench.clients()[0].engine.list(&Default::default()).await.err(),
+        };
+        ensure!(is_unsupported(told.as_ref()), "{self:?} is not had, but asking gave {told:?}");
+        Ok(())
+    }
+}
+
+fn is_unsupported(error: Option<&LockError>) -> bool {
+    error.is_some_and(|error| {
+        matches!(error.kind(), ErrorKind::Unsupported { .. })
+            && error.certainty() == holdline_core::Certainty::NotApplied
+    })
+}

@@ -1,0 +1,212 @@
+//! P9: every failure says what is certain, and different failures are different values.
+
+use std::time::Duration;
+
+use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::{
+    AcquireReply, Certainty, ErrorKind, Hold, LockError, Mode, Purpose, ReleaseReply, Snapshot,
+};
+
+use crate::bench::{Bench, Contender};
+use crate::case::{Case, case};
+use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case!(P9, "a busy name tells who holds it and for how long at most", [], busy_tells),
+        case!(P9, "a lease out of range is invalid and leaves nothing", [], lease_range),
+        case!(P9, "a claim window out of range is invalid", [], claim_range),
+        case!(
+            P9,
+            "an id asked again on other terms is invalid and keeps what it has",
+            [],
+            other_terms
+        ),
+        case!(P9, "a queued id asked again on other terms is invalid", [Queue], other_terms_queued),
+        case!(P9, "asking again gives the same grant and what is left of it", [], same_grant),
+        case!(P9, "a release repeated after a lost reply is not an error", [], repeated_release),
+        case!(
+            P9,
+            "a renewal on impossible terms is invalid and keeps the grant",
+            [],
+            renewal_range
+        ),
+        case!(P9, "a queue that is full says so", [Queue], full_queue),
+        case!(P9, "an error names engine and lock", [], error_names),
+        case!(P9, "the holder's own words come back unharmed", [], metadata_kept),
+    ]
+}
+
+fn is_invalid<T: std::fmt::Debug>(told: Result<T, LockError>, what: &str) -> Result<(), Failure> {
+    let good = told.as_ref().is_err_and(|error| {
+        matches!(error.kind(), ErrorKind::Invalid { .. })
+            && error.certainty() == Certainty::NotApplied
+    });
+    ensure!(good, "{what}: expected invalid and not applied, got {told:?}");
+    Ok(())
+}
+
+async fn busy_tells(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    holder.take().await?;
+    match bench.contender(&name).ask(false).await? {
+        AcquireReply::Busy { holder: told, at_most } => {
+            let told = told.map(|told| told.lease_id);
+            ensure!(told == Some(holder.id().short()), "the holder is {told:?}");
+            let range = bench.capabilities();
+            let limit = bench.long_lease() + range.lease.step + range.lag;
+            ensure!(at_most.is_none_or(|at_most| at_most <= limit), "free in {at_most:?}");
+        }
+        other => return Err(Failure::new(format_args!("expected busy, got {other:?}"))),
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn lease_range(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let range = bench.capabilities().lease;
+    let below = range.min.saturating_sub(Duration::from_nanos(1));
+    for lease in [Duration::ZERO, below, range.max + Duration::from_nanos(1), Duration::MAX] {
+        is_invalid(bench.contender(&name).for_lease(lease).ask(false).await, "a lease")?;
+    }
+    let snapshot = bench.inspect(&name).await?;
+    ensure!(snapshot == Snapshot::free(name.clone()), "something is left: {snapshot:?}");
+    bench.contender(&name).for_lease(range.min.min(bench.long_lease())).take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn claim_range(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let grain = Duration::from_nanos(1);
+    for window in [Duration::ZERO, MIN_CLAIM_WINDOW - grain, MAX_CLAIM_WINDOW + grain] {
+        let mut contender = bench.contender(&name);
+        contender.request.claim_window = window;
+        is_invalid(contender.ask(false).await, "a claim window")?;
+    }
+    Ok(Outcome::Ran)
+}
+
+/// Asks under the same id with another mode and with another hold.
+async fn on_other_terms(bench: &Bench, contender: &Contender) -> Result<(), Failure> {
+    let hold = Hold::Leased(bench.long_lease() / 2);
+    let queue = contender.request.queue;
+    is_invalid(contender.clone().with_hold(hold).ask(queue).await, "another hold")?;
+    if bench.capabilities().shared {
+        let shared = contender.clone().with_mode(Mode::Shared);
+        is_invalid(shared.ask(queue).await, "another mode")?;
+    }
+    Ok(())
+}
+
+async fn other_terms(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let token = holder.take().await?.token;
+    on_other_terms(&bench, &holder).await?;
+    ensure!(holder.take().await?.token == token, "the grant was changed");
+    bench.contender(&name).is_refused().await?;
+    holder.let_go().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn other_terms_queued(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    holder.take().await?;
+    let mut waiting = bench.contender(&name);
+    waiting.queue().await?;
+    on_other_terms(&bench, &waiting).await?;
+    ensure!(waiting.queue().await? == 0, "the place was changed");
+    Ok(Outcome::Ran)
+}
+
+async fn same_grant(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let lease = bench.lease() * 4;
+    let holder = bench.contender(&name).for_lease(lease);
+    let first = holder.take().await?;
+    bench.pass(lease / 4).await;
+    let again = holder.take().await?;
+    ensure!(first.token == again.token, "{} became {}", first.token, again.token);
+    let limit = lease - lease / 4 + bench.capabilities().lease.step + bench.capabilities().lag;
+    ensure!(
+        again.left.is_some_and(|left| left <= limit),
+        "a quarter of {lease:?} has passed, and asking again says that {:?} are left",
+        again.left
+    );
+    Ok(Outcome::Ran)
+}
+
+async fn repeated_release(bench: Bench) -> Verdict {
+    let holder = bench.contender(&bench.name());
+    holder.take().await?;
+    // The first reply is lost: the holder cannot know, and sends it again.
+    ensure_matches!(holder.release().await?, ReleaseReply::Released { .. });
+    for _ in 0..2 {
+        ensure_matches!(holder.release().await?, ReleaseReply::NotHeld { revoked: None });
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn renewal_range(bench: Bench) -> Verdict {
+    let holder = bench.contender(&bench.name());
+    holder.take().await?;
+    let past = bench.capabilities().lease.max + Duration::from_nanos(1);
+    for lease in [Duration::ZERO, past, Duration::MAX] {
+        is_invalid(holder.renew(Purpose::Keep(Hold::Leased(lease))).await, "a renewal")?;
+    }
+    holder.let_go().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn full_queue(bench: Bench) -> Verdict {
+    let limit = bench.capabilities().max_waiters;
+    if limit > 1_000 {
+        return Ok(Outcome::Impossible("this store's queue is too long to be filled here"));
+    }
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    holder.take().await?;
+    for _ in 0..limit {
+        bench.contender(&name).queue().await?;
+    }
+    let told = bench.contender(&name).ask(true).await;
+    let good = told.as_ref().is_err_and(|error| {
+        *error.kind() == ErrorKind::TooManyWaiters { limit }
+            && error.certainty() == Certainty::NotApplied
+    });
+    ensure!(good, "{limit} wait, and one more gets {told:?}");
+    bench.contender(&name).is_refused().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn error_names(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let told = bench.contender(&name).for_lease(Duration::ZERO).ask(false).await;
+    let Err(error) = told else {
+        return Err(Failure::new("a lease of nothing was granted"));
+    };
+    ensure!(error.engine() == bench.capabilities().engine, "engine {:?}", error.engine());
+    ensure!(error.name() == Some(&name), "name {:?}", error.name());
+    Ok(Outcome::Ran)
+}
+
+async fn metadata_kept(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let fields = holdline_core::HolderFields {
+        host: "host".into(),
+        pid: Some(u32::MAX),
+        program: "a program \"quoted\" 'twice'\n\u{1b}[31m".into(),
+        reason: "\u{202e}\u{1f512} ключ \\ % {} ]]> --".into(),
+        labels: [("k\0".to_owned(), "v\r\n".to_owned())].into(),
+        ..holdline_core::HolderFields::default()
+    };
+    let mut holder = bench.contender(&name);
+    holder.request.metadata = holdline_core::Metadata::new(&fields).map_err(Failure::new)?;
+    holder.take().await?;
+    let shown =
+        bench.inspect(&name).await?.holders.first().map(|one| one.summary.metadata.fields());
+    ensure!(shown.as_ref() == Some(&fields), "came back as {shown:?}");
+    Ok(Outcome::Ran)
+}

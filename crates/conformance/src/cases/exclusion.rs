@@ -1,0 +1,281 @@
+//! P1: at most one holder of an exclusive name.
+
+use std::time::Duration;
+
+use holdline_core::{AcquireReply, ErrorKind, Hold, LockName, Mode};
+use tokio::task::JoinSet;
+
+use crate::bench::Bench;
+use crate::case::{Case, case};
+use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case!(P1, "a held name is refused to every client", [], held_is_refused),
+        case!(P1, "of many that ask at once exactly one is granted", [], one_of_many),
+        case!(P1, "a renewed lease excludes past its first end", [], renewed_excludes),
+        case!(P1, "a lease does not end early", [], not_early),
+        case!(P1, "names that look alike are different names", [], alike_names),
+        case!(P1, "a name of the greatest length is like any other", [], longest_name),
+        case!(P1, "no grant starts longer than 30 s", [], first_lease),
+        case!(P1, "readers hold together, a writer alone", [Shared], readers_and_writer),
+        case!(P1, "of readers and writers that ask at once none overlap", [Shared], mixed_race),
+        case!(P1, "permits held are never more than there are", [Permits], permits),
+        case!(P1, "a semaphore's total is kept while it is in use", [Permits], permits_total),
+        case!(P1, "a mutex and a semaphore do not share a name", [Permits], kinds_do_not_mix),
+        case!(P1, "a detached lease excludes", [Detach], detached_excludes),
+        case!(P1, "a live grant excludes and time does not end it", [Live], live_excludes),
+    ]
+}
+
+async fn held_is_refused(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    holder.take().await?;
+    for client in 0..bench.clients().len() {
+        bench.contender_on(client, &name).is_refused().await?;
+    }
+    holder.let_go().await?;
+    bench.contender(&name).take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn one_of_many(bench: Bench) -> Verdict {
+    for _ in 0..5 {
+        let name = bench.name();
+        let mut asking = JoinSet::new();
+        for _ in 0..12 {
+            let contender = bench.contender(&name);
+            asking.spawn(async move { contender.ask(false).await });
+        }
+        let mut granted = 0;
+        while let Some(reply) = asking.join_next().await {
+            match reply.map_err(Failure::new)?? {
+                AcquireReply::Granted { .. } => granted += 1,
+                AcquireReply::Busy { .. } => {}
+                other => return Err(Failure::new(format_args!("granted or busy, not {other:?}"))),
+            }
+        }
+        ensure!(granted == 1, "{granted} of 12 were granted");
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn renewed_excludes(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name).for_lease(bench.lease());
+    holder.take().await?;
+    for _ in 0..4 {
+        bench.pass(bench.lease() / 2).await;
+        ensure_matches!(holder.keep().await?, holdline_core::RenewReply::Renewed { .. });
+        bench.contender(&name).is_refused().await?;
+    }
+    holder.let_go().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn not_early(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let lease = bench.lease() * 4;
+    bench.contender(&name).for_lease(lease).take().await?;
+    bench.pass(lease / 2).await;
+    bench.contender(&name).is_refused().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn alike_names(bench: Bench) -> Verdict {
+    let ends = [
+        "a",
+        "A",
+        "a ",
+        " a",
+        "a/",
+        "/a",
+        "a//b",
+        "a/b",
+        "a:b",
+        "a::b",
+        "a.b",
+        "a%2Fb",
+        "a%b",
+        "{a}",
+        "{a}:b",
+        "a}b{c",
+        "{}",
+        "*",
+        "a*",
+        "?",
+        "[a]",
+        "'a'",
+        "\"a\"",
+        "a;b",
+        "--",
+        "..",
+        ".",
+        "\u{e9}",
+        "e\u{301}",
+        "\u{202e}a",
+        "\u{1f512}",
+        "\u{fff0}",
+        "a\\b",
+        "$a",
+        "a\u{a0}b",
+    ];
+    for end in ends {
+        bench.contender(&bench.named(end)).take().await?;
+    }
+    for end in ends {
+        let name = bench.named(end);
+        bench.contender(&name).is_refused().await?;
+        let snapshot = bench.inspect(&name).await?;
+        ensure!(snapshot.name == name, "{end:?} came back as {:?}", snapshot.name.as_str());
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn longest_name(bench: Bench) -> Verdict {
+    let free = holdline_core::name::MAX_NAME_BYTES - bench.named("x").as_str().len() + 1;
+    let longest = |last: char| -> Result<LockName, Failure> {
+        let mut end = "\u{43a}".repeat((free - 1) / 2);
+        end.extend(std::iter::repeat_n('k', free - 1 - end.len()));
+        end.push(last);
+        Ok(bench.named(&end))
+    };
+    let (one, other) = (longest('1')?, longest('2')?);
+    ensure!(one.as_str().len() == 512, "the suite's name has {} bytes", one.as_str().len());
+    bench.contender(&one).take().await?;
+    bench.contender(&other).take().await?;
+    bench.contender(&one).is_refused().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn first_lease(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let too_long = Duration::from_secs(31);
+    if too_long <= bench.capabilities().lease.max {
+        let told = bench.contender(&name).for_lease(too_long).ask(false).await.err();
+        let kind = told.as_ref().map(|error| error.kind());
+        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "31 s gave {told:?}");
+    }
+    let longest = bench.long_lease();
+    let grant = bench.contender(&name).for_lease(longest).take().await?;
+    let range = bench.capabilities().lease;
+    ensure!(
+        grant.left.is_some_and(|left| !left.is_zero() && left <= longest + range.step),
+        "{longest:?} gave {:?}",
+        grant.left
+    );
+    Ok(Outcome::Ran)
+}
+
+async fn readers_and_writer(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let reader = || bench.contender(&name).with_mode(Mode::Shared);
+    let writer = bench.contender(&name);
+    let (one, two) = (reader(), reader());
+    one.take().await?;
+    two.take().await?;
+    writer.is_refused().await?;
+    one.let_go().await?;
+    writer.anew().is_refused().await?;
+    two.let_go().await?;
+    let writer = writer.anew();
+    writer.take().await?;
+    reader().is_refused().await?;
+    writer.let_go().await?;
+    reader().take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn mixed_race(bench: Bench) -> Verdict {
+    for _ in 0..5 {
+        let name = bench.name();
+        let mut asking = JoinSet::new();
+        for turn in 0..12 {
+            let mode = if turn % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
+            let contender = bench.contender(&name).with_mode(mode);
+            asking.spawn(async move { (mode, contender.ask(false).await) });
+        }
+        let (mut readers, mut writers) = (0, 0);
+        while let Some(reply) = asking.join_next().await {
+            let (mode, reply) = reply.map_err(Failure::new)?;
+            if let AcquireReply::Granted { .. } = reply? {
+                *(if mode == Mode::Shared { &mut readers } else { &mut writers }) += 1;
+            }
+        }
+        let good = (writers == 1 && readers == 0) || (writers == 0 && readers > 0);
+        ensure!(good, "{writers} writers and {readers} readers hold at once");
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn permits(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let taker = |count| bench.contender(&name).with_mode(Mode::Permits { count, of: 5 });
+    let two = taker(2);
+    two.take().await?;
+    taker(3).take().await?;
+    taker(1).is_refused().await?;
+    two.let_go().await?;
+    taker(3).is_refused().await?;
+    taker(2).take().await?;
+    taker(1).is_refused().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn permits_total(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let taker = |count, of| bench.contender(&name).with_mode(Mode::Permits { count, of });
+    let holder = taker(1, 3);
+    holder.take().await?;
+    let told = taker(1, 4).ask(false).await.err();
+    let kind = told.as_ref().map(|error| error.kind());
+    ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "another total gave {told:?}");
+    holder.let_go().await?;
+    taker(1, 4).take().await?;
+    for (count, of) in [(0, 3), (4, 3), (1, 0)] {
+        let told = taker(count, of).ask(false).await.err();
+        let kind = told.as_ref().map(|error| error.kind());
+        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "{count}/{of} gave {told:?}");
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn kinds_do_not_mix(bench: Bench) -> Verdict {
+    let permit = Mode::Permits { count: 1, of: 2 };
+    for (first, second) in [(Mode::Exclusive, permit), (permit, Mode::Exclusive)] {
+        let name = bench.name();
+        bench.contender(&name).with_mode(first).take().await?;
+        let told = bench.contender(&name).with_mode(second).ask(false).await.err();
+        let kind = told.as_ref().map(|error| error.kind());
+        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "{second} gave {told:?}");
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn detached_excludes(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name).with_hold(Hold::Detached(bench.long_lease()));
+    holder.take().await?;
+    bench.contender(&name).is_refused().await?;
+    let snapshot = bench.inspect(&name).await?;
+    ensure!(snapshot.holders.iter().all(|holder| holder.detached), "not shown as detached");
+    holder.let_go().await?;
+    bench.contender(&name).take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn live_excludes(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name).with_hold(Hold::Live);
+    let grant = holder.take().await?;
+    ensure!(grant.left.is_none(), "a live grant said {:?}", grant.left);
+    ensure!(grant.anchor.is_some(), "a live grant came without an anchor");
+    bench.outlive(bench.lease() * 2).await;
+    bench.contender(&name).is_refused().await?;
+    let snapshot = bench.inspect(&name).await?;
+    ensure!(snapshot.holders.iter().all(|holder| holder.live), "not shown as live");
+    holder.let_go().await?;
+    bench.contender(&name).take().await?;
+    Ok(Outcome::Ran)
+}

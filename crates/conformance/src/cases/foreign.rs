@@ -1,0 +1,65 @@
+//! P10: what is not ours is reported, never overwritten, never a crash.
+
+use holdline_core::{Certainty, ErrorKind, LockError};
+
+use crate::bench::Bench;
+use crate::case::{Case, case};
+use crate::factory::{Disturbance, Disturbed};
+use crate::failure::{Failure, Outcome, Verdict, ensure};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut restart = case!(P1, "a restart of the store keeps what was granted", [], restart_keeps);
+    restart.alone = true;
+    vec![
+        case!(P10, "what is not ours under a name is reported and left as it is", [], left_alone),
+        restart,
+    ]
+}
+
+/// Does it, or returns why that cannot be.
+async fn disturb(bench: &Bench, what: Disturbance) -> Result<Option<&'static str>, Failure> {
+    match bench.disturb(what).await {
+        Disturbed::Done => Ok(None),
+        Disturbed::Impossible(why) => Ok(Some(why)),
+        Disturbed::Failed(message) => Err(Failure::new(message)),
+    }
+}
+
+fn is_foreign<T: std::fmt::Debug>(told: Result<T, LockError>, verb: &str) -> Result<(), Failure> {
+    let good = told.as_ref().is_err_and(|error| {
+        matches!(error.kind(), ErrorKind::Foreign { .. })
+            && error.certainty() == Certainty::NotApplied
+    });
+    ensure!(good, "{verb}: expected foreign and not applied, got {told:?}");
+    Ok(())
+}
+
+async fn left_alone(bench: Bench) -> Verdict {
+    let name = bench.name();
+    if let Some(why) = disturb(&bench, Disturbance::PlantForeign(name.clone())).await? {
+        return Ok(Outcome::Impossible(why));
+    }
+    let contender = bench.contender(&name);
+    is_foreign(contender.ask(false).await, "acquire")?;
+    is_foreign(contender.keep().await, "renew")?;
+    is_foreign(contender.release().await, "release")?;
+    is_foreign(contender.give_up().await, "give up")?;
+    is_foreign(bench.inspect(&name).await, "inspect")?;
+    disturb(&bench, Disturbance::CheckForeign(name)).await?;
+    Ok(Outcome::Ran)
+}
+
+async fn restart_keeps(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let token = holder.take().await?.token;
+    if let Some(why) = disturb(&bench, Disturbance::Restart).await? {
+        return Ok(Outcome::Impossible(why));
+    }
+    bench.contender(&name).is_refused().await?;
+    ensure!(holder.take().await?.token == token, "the token changed");
+    holder.let_go().await?;
+    let next = bench.contender(&name).take().await?.token;
+    ensure!(next > token, "{token} came before the restart and {next} after it");
+    Ok(Outcome::Ran)
+}

@@ -1,0 +1,273 @@
+//! P7: every wait ends by event, by heartbeat, or by its limit.
+
+use std::future::poll_fn;
+use std::time::{Duration, Instant};
+
+use holdline_core::contract::QUEUE_HEARTBEAT;
+use holdline_core::{
+    AcquireReply, ErrorKind, Hint, Hints, Hold, Mode, Operation, Purpose, RenewReply,
+};
+
+use crate::bench::{Bench, SOON};
+use crate::case::{Case, case};
+use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case!(P7, "a release tells the next one that watches", [Queue], release_tells),
+        case!(P7, "a hand-off that came before the watch is told by it", [Queue], told_late),
+        case!(
+            P7,
+            "giving up, withdrawing and unfreezing tell the next one",
+            [Queue, Freeze],
+            others_tell
+        ),
+        case!(P7, "heartbeats alone find a name that was released", [Queue], heartbeat_finds),
+        case!(P7, "heartbeats alone find a name whose lease ran out", [Queue], heartbeat_outlives),
+        case!(P7, "the next look is never later than the next heartbeat", [Queue], bounded_look),
+        case!(P7, "the head looks when the holder's lease ends", [Queue], head_looks_at_end),
+        case!(P7, "a heartbeat never claims", [Queue, Claim], heartbeat_never_claims),
+        case!(P7, "a batch is answered line by line, whatever is wrong with a line", [], batch),
+        case!(P7, "a full batch of 128 lines is answered", [], full_batch),
+        case!(P7, "many watches on one name do not disturb each other", [Queue], many_watches),
+        case!(P7, "readers that wait are all told at once", [Queue, Shared], readers_told),
+    ]
+}
+
+/// Waits for a hint, which must come soon by itself; others may come before it.
+pub(super) async fn hint(hints: &mut Hints, wanted: Hint) -> Result<(), Failure> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let next = poll_fn(|context| hints.as_mut().poll_next(context));
+        match tokio::time::timeout(left, next).await {
+            Ok(Some(hint)) if hint == wanted => return Ok(()),
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(Failure::new("the watch ended by itself")),
+            Err(_) => {
+                return Err(Failure::new(format_args!("no {wanted:?} within {SOON:?}")));
+            }
+        }
+    }
+}
+
+async fn release_tells(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let mut holder = bench.contender_on(0, &name);
+    holder.take().await?;
+    for turn in 1..6 {
+        let mut next = bench.contender_on(turn, &name);
+        next.queue().await?;
+        let mut watch = next.engine().watch(&name, next.id());
+        holder.let_go().await?;
+        hint(&mut watch, Hint::LookAgain).await?;
+        next.take().await?;
+        holder = next;
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn told_late(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let mut next = bench.contender(&name);
+    holder.take().await?;
+    next.queue().await?;
+    holder.let_go().await?;
+    let mut watch = next.engine().watch(&name, next.id());
+    hint(&mut watch, Hint::LookAgain).await?;
+    next.take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn others_tell(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let mut waiting: Vec<_> = (0..3).map(|_| bench.contender(&name)).collect();
+    holder.take().await?;
+    let mut watches = Vec::new();
+    for contender in &mut waiting {
+        contender.queue().await?;
+        watches.push(contender.engine().watch(&name, contender.id()));
+    }
+    holder.give_up().await?;
+    hint(&mut watches[0], Hint::LookAgain).await?;
+    waiting[0].release().await?;
+    hint(&mut watches[1], Hint::LookAgain).await?;
+    let duration = Duration::from_secs(60);
+    let freeze = Operation::Freeze { name: name.clone(), duration, reason: String::new() };
+    bench.operate(freeze).await?;
+    waiting[1].let_go().await?;
+    ensure_matches!(waiting[2].beat().await?, RenewReply::Queued { .. });
+    bench.operate(Operation::Unfreeze { name: name.clone() }).await?;
+    hint(&mut watches[2], Hint::LookAgain).await?;
+    waiting[2].take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn heartbeat_finds(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let mut next = bench.contender(&name);
+    holder.take().await?;
+    next.queue().await?;
+    ensure_matches!(next.beat().await?, RenewReply::Queued { .. });
+    holder.let_go().await?;
+    next.is_handed().await?;
+    next.take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn heartbeat_outlives(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let mut next = bench.contender(&name);
+    bench.contender(&name).for_lease(bench.lease()).take().await?;
+    next.queue().await?;
+    bench.outlive_with(bench.lease(), &[&next]).await?;
+    next.is_handed().await?;
+    next.take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn bounded_look(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    holder.take().await?;
+    for _ in 0..3 {
+        let mut contender = bench.contender(&name);
+        contender.request.queue = true;
+        match contender.ask(true).await? {
+            AcquireReply::Queued { next_look, .. } => {
+                ensure!(next_look <= QUEUE_HEARTBEAT, "queued: look in {next_look:?}");
+            }
+            other => return Err(Failure::new(format_args!("expected queued, got {other:?}"))),
+        }
+        match contender.beat().await? {
+            RenewReply::Queued { next_look, .. } => {
+                ensure!(next_look <= QUEUE_HEARTBEAT, "heard: look in {next_look:?}");
+            }
+            other => return Err(Failure::new(format_args!("expected queued, got {other:?}"))),
+        }
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn head_looks_at_end(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let mut head = bench.contender(&name);
+    let lease = bench.capabilities().lease.min.max(bench.lease());
+    bench.contender(&name).for_lease(lease).take().await?;
+    head.queue().await?;
+    let limit = lease + bench.capabilities().lease.step + bench.capabilities().lag;
+    match head.beat().await? {
+        RenewReply::Queued { next_look, .. } => {
+            ensure!(next_look <= limit, "{lease:?} are left, and the head looks in {next_look:?}");
+        }
+        other => return Err(Failure::new(format_args!("expected queued, got {other:?}"))),
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn heartbeat_never_claims(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let mut next = bench.contender(&name);
+    holder.take().await?;
+    next.queue().await?;
+    holder.let_go().await?;
+    next.is_handed().await?;
+    bench.outlive_with(holdline_core::contract::MIN_CLAIM_WINDOW, &[&next]).await?;
+    ensure_matches!(next.beat().await?, RenewReply::Unknown);
+    bench.contender(&name).take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn batch(bench: Bench) -> Verdict {
+    let (held, other) =
+        (bench.contender_on(0, &bench.name()), bench.contender_on(0, &bench.name()));
+    held.take().await?;
+    other.take().await?;
+    let lines = [
+        held.line(Purpose::Keep(held.request.hold)),
+        held.anew().line(Purpose::Keep(held.request.hold)),
+        held.line(Purpose::Keep(Hold::Leased(Duration::ZERO))),
+        held.line(Purpose::Keep(held.request.hold)),
+        other.line(Purpose::Keep(other.request.hold)),
+    ];
+    let replies = held.engine().renew(&lines).await;
+    ensure!(replies.len() == lines.len(), "{} lines, {} answers", lines.len(), replies.len());
+    for good in [0, 3, 4] {
+        ensure!(matches!(replies[good], Ok(RenewReply::Renewed { .. })), "{:?}", replies[good]);
+    }
+    ensure!(matches!(replies[1], Ok(RenewReply::Unknown)), "a stranger: {:?}", replies[1]);
+    let kind = replies[2].as_ref().err().map(|error| error.kind());
+    ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "no lease: {:?}", replies[2]);
+    ensure!(held.engine().renew(&[]).await.is_empty(), "an empty batch was answered");
+    Ok(Outcome::Ran)
+}
+
+async fn full_batch(bench: Bench) -> Verdict {
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        let contender = bench.contender_on(0, &bench.name());
+        contender.take().await?;
+        held.push(contender);
+    }
+    let keep = |one: &crate::bench::Contender| one.line(Purpose::Keep(one.request.hold));
+    let lines: Vec<_> = held.iter().flat_map(|one| [keep(one), keep(&one.anew())]).collect();
+    let replies = held[0].engine().renew(&lines).await;
+    ensure!(replies.len() == 128, "128 lines, {} answers", replies.len());
+    for (place, reply) in replies.iter().enumerate() {
+        let good = match (place % 2, reply) {
+            (0, Ok(RenewReply::Renewed { left })) => left.is_some_and(|left| !left.is_zero()),
+            (1, Ok(RenewReply::Unknown)) => true,
+            _ => false,
+        };
+        ensure!(good, "line {place}: {reply:?}");
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn many_watches(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let mut holder = bench.contender(&name);
+    holder.take().await?;
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let mut contender = bench.contender(&name);
+        contender.queue().await?;
+        let watch = contender.engine().watch(&name, contender.id());
+        waiting.push((contender, watch));
+    }
+    // Half of the watches go; those contenders look by themselves.
+    for (place, (contender, watch)) in waiting.into_iter().enumerate() {
+        holder.let_go().await?;
+        let mut watch = Some(watch).filter(|_| place % 2 == 0);
+        if let Some(watch) = &mut watch {
+            hint(watch, Hint::LookAgain).await?;
+        }
+        contender.is_handed().await?;
+        contender.take().await?;
+        holder = contender;
+    }
+    Ok(Outcome::Ran)
+}
+
+async fn readers_told(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    holder.take().await?;
+    let mut readers = Vec::new();
+    for _ in 0..5 {
+        let mut reader = bench.contender(&name).with_mode(Mode::Shared);
+        reader.queue().await?;
+        let watch = reader.engine().watch(&name, reader.id());
+        readers.push((reader, watch));
+    }
+    holder.let_go().await?;
+    for (reader, watch) in &mut readers {
+        hint(watch, Hint::LookAgain).await?;
+        reader.take().await?;
+    }
+    Ok(Outcome::Ran)
+}

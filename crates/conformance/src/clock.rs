@@ -1,0 +1,104 @@
+//! The clocks of the suite: one that is driven by hand, and the machine's.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use holdline_core::{Clock, Moment};
+use tokio::sync::Notify;
+
+use crate::factory::HandDriven;
+
+/// A clock that stands still until it is moved.
+#[derive(Clone, Debug)]
+pub struct HandClock(Arc<Hand>);
+
+#[derive(Debug)]
+struct Hand {
+    nanos: AtomicU64,
+    moved: Notify,
+}
+
+impl HandClock {
+    /// Starts a day after the clock's origin.
+    pub fn new() -> HandClock {
+        let start = Moment::ORIGIN.after(Duration::from_secs(24 * 60 * 60));
+        HandClock(Arc::new(Hand { nanos: AtomicU64::new(start.as_nanos()), moved: Notify::new() }))
+    }
+}
+
+impl Default for HandClock {
+    fn default() -> HandClock {
+        HandClock::new()
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.0.nanos.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+        let clock = self.clone();
+        Box::pin(async move {
+            loop {
+                // Registered before the look, so that a move in between is not missed.
+                let moved = clock.0.moved.notified();
+                if clock.now() >= at {
+                    return;
+                }
+                moved.await;
+            }
+        })
+    }
+}
+
+impl HandDriven for HandClock {
+    fn advance(&self, by: Duration) {
+        let at = self.now().after(by);
+        self.0.nanos.store(at.as_nanos(), Ordering::SeqCst);
+        self.0.moved.notify_waiters();
+    }
+}
+
+/// The machine's monotonic clock, on tokio's timers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MachineClock;
+
+/// The origin of every [`MachineClock`] of this process.
+fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
+impl Clock for MachineClock {
+    fn now(&self) -> Moment {
+        // A day after the origin, so that a moment before the process began is not cut off.
+        let day = Duration::from_secs(24 * 60 * 60);
+        Moment::ORIGIN.after(day).after(origin().elapsed())
+    }
+
+    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+        Box::pin(tokio::time::sleep(self.now().until(at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sleeper_wakes_when_the_hand_has_moved_far_enough() {
+        let clock = HandClock::new();
+        let start = clock.now();
+        let sleeper = tokio::spawn(clock.sleep_until(start.after(Duration::from_secs(5))));
+        clock.advance(Duration::from_secs(4));
+        tokio::task::yield_now().await;
+        assert!(!sleeper.is_finished());
+        clock.advance(Duration::from_secs(1));
+        sleeper.await.expect("it wakes");
+        assert_eq!(start.until(clock.now()), Duration::from_secs(5));
+    }
+}

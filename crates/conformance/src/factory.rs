@@ -1,0 +1,134 @@
+//! What an engine brings to be judged: fresh clients of one store, and how time moves there.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Clock, Engine, LockError, LockName, Moment};
+
+/// A boxed future, as the object-safe traits here need it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One store to be judged, and how to reach it.
+///
+/// All clients that a factory opens share one store, and nobody else uses it meanwhile.
+pub trait Factory: Send + Sync + 'static {
+    /// Returns what the report calls this store, such as `memory, hand-driven clock`.
+    fn name(&self) -> String;
+
+    /// Returns the one command that runs this factory's suite again.
+    fn command(&self) -> String;
+
+    /// Opens one more client: where clients are processes or connections, a connection of its own.
+    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>>;
+
+    /// Returns how time moves for the store.
+    fn time(&self) -> Time;
+
+    /// Returns how long, how exactly and how often to try.
+    fn scale(&self) -> Scale;
+
+    /// Does something to the store behind its clients' backs.
+    fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed>;
+}
+
+/// How time moves for a store.
+#[derive(Clone, Debug)]
+pub enum Time {
+    /// Only when the suite says so.
+    Hand(Arc<dyn HandDriven>),
+    /// By itself; the suite waits.
+    Real(Arc<dyn Clock>),
+}
+
+/// A clock that moves only when it is told to.
+pub trait HandDriven: Clock {
+    /// Moves the clock on.
+    fn advance(&self, by: Duration);
+}
+
+impl Time {
+    /// Reads the clock.
+    pub fn now(&self) -> Moment {
+        match self {
+            Time::Hand(clock) => clock.now(),
+            Time::Real(clock) => clock.now(),
+        }
+    }
+
+    /// Lets time pass until the clock has reached `at`.
+    pub async fn reach(&self, at: Moment) {
+        match self {
+            Time::Hand(clock) => clock.advance(clock.now().until(at)),
+            Time::Real(clock) => clock.sleep_until(at).await,
+        }
+    }
+
+    /// Lets time pass.
+    pub async fn pass(&self, by: Duration) {
+        self.reach(self.now().after(by)).await;
+    }
+
+    /// Tells whether time moves only by hand.
+    pub fn is_hand_driven(&self) -> bool {
+        matches!(self, Time::Hand(_))
+    }
+}
+
+/// How long, how exactly and how often to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The short lease of the suite: as short as the store's steps and this machine allow.
+    pub lease: Duration,
+    /// How late a command may be carried out after it was due before a history is void: zero for
+    /// a hand-driven clock.
+    pub tolerance: Duration,
+    /// How many random histories to try.
+    pub histories: usize,
+    /// How many cases or histories may run at once; a hand-driven clock allows one.
+    pub at_once: usize,
+}
+
+impl Scale {
+    /// For a hand-driven clock: long leases cost nothing.
+    pub fn hand_driven() -> Scale {
+        let lease = Duration::from_secs(2);
+        Scale { lease, tolerance: Duration::ZERO, histories: 1_500, at_once: 1 }
+    }
+
+    /// For a store on this machine whose commands take a few milliseconds at most.
+    pub fn quick() -> Scale {
+        let lease = Duration::from_millis(500);
+        Scale { lease, tolerance: Duration::from_millis(400), histories: 150, at_once: 50 }
+    }
+}
+
+/// Something that is done to a store behind its clients' backs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    /// Puts something under the name that is not ours.
+    PlantForeign(LockName),
+    /// Checks that what was put there is still as it was.
+    CheckForeign(LockName),
+    /// Stops the store and starts it again with all that it has stored.
+    Restart,
+}
+
+/// How a disturbance went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disturbed {
+    /// It is done; for a check: it is so.
+    Done,
+    /// This kind of store has nothing like it, for this reason. Shown in the report.
+    Impossible(&'static str),
+    /// It went wrong; for a check: it is not so.
+    Failed(String),
+}
+
+impl fmt::Debug for dyn Factory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Factory({})", self.name())
+    }
+}

@@ -1,0 +1,290 @@
+//! What it means that engine and table answer the same: one function for each rule.
+
+use std::time::Duration;
+
+use holdline_core::table::Reply;
+use holdline_core::{
+    AcquireReply, Capabilities, FreezeView, GrantState, HolderSummary, HolderView, LockError, Mode,
+    OperationReply, ReleaseReply, RenewReply, ShortLeaseId, Snapshot,
+};
+
+use super::oracle::Tokens;
+
+/// What the engine answered.
+#[derive(Clone, Debug)]
+pub(super) enum Seen {
+    Acquire(Result<AcquireReply, LockError>),
+    Renew(Result<RenewReply, LockError>),
+    Release(Result<ReleaseReply, LockError>),
+    Inspect(Result<Snapshot, LockError>),
+    Operate(Result<OperationReply, LockError>),
+}
+
+impl Seen {
+    /// Returns the error, if it is one.
+    pub(super) fn error(&self) -> Option<&LockError> {
+        match self {
+            Seen::Acquire(answer) => answer.as_ref().err(),
+            Seen::Renew(answer) => answer.as_ref().err(),
+            Seen::Release(answer) => answer.as_ref().err(),
+            Seen::Inspect(answer) => answer.as_ref().err(),
+            Seen::Operate(answer) => answer.as_ref().err(),
+        }
+    }
+}
+
+/// A difference, in words.
+type Differs = String;
+
+/// Compares one answer.
+pub(super) struct Judge<'a> {
+    pub(super) profile: &'a Capabilities,
+    /// How late a command may have been carried out.
+    pub(super) tolerance: Duration,
+    /// How the mode of this command's grant is ordered.
+    pub(super) mode: Mode,
+    /// How the name stands in the table after the command.
+    pub(super) stands: &'a Snapshot,
+    pub(super) tokens: &'a mut Tokens,
+}
+
+impl Judge<'_> {
+    /// Compares the table's answer with the engine's.
+    pub(super) fn equal(&mut self, table: &Reply, engine: &Seen) -> Result<(), Differs> {
+        match (table, engine) {
+            (Reply::Acquire(table), Seen::Acquire(engine)) => match (table, engine) {
+                (Ok(table), Ok(engine)) => self.acquired(table, engine),
+                (table, engine) => errors(table.as_ref(), engine.as_ref()),
+            },
+            (Reply::Renew(table), Seen::Renew(engine)) => match (table, engine) {
+                (Ok(table), Ok(engine)) => self.renewed(table, engine),
+                (table, engine) => errors(table.as_ref(), engine.as_ref()),
+            },
+            (Reply::Release(table), Seen::Release(engine)) => match engine {
+                Ok(engine) => released(table, engine),
+                Err(_) => errors(Ok(table), engine.as_ref()),
+            },
+            (Reply::Inspect(table), Seen::Inspect(engine)) => match engine {
+                Ok(engine) => self.snapshots(table, engine),
+                Err(_) => errors(Ok(table), engine.as_ref()),
+            },
+            (Reply::Operate(table), Seen::Operate(engine)) => match (table, engine) {
+                (Ok(table), Ok(engine)) => self.operated(table, engine),
+                (table, engine) => errors(table.as_ref(), engine.as_ref()),
+            },
+            (table, engine) => Err(format!("{engine:?} does not answer what {table:?} does")),
+        }
+    }
+
+    fn acquired(&mut self, table: &AcquireReply, engine: &AcquireReply) -> Result<(), Differs> {
+        use AcquireReply::{Busy, Granted, Queued};
+        match (table, engine) {
+            (Granted { token: expected, left: most, .. }, Granted { token, left, anchor }) => {
+                if !self.tokens.same(*expected, *token, self.mode == Mode::Exclusive) {
+                    return Err(format!("token {token} is out of rank"));
+                }
+                self.left("left", *most, *left)?;
+                if anchor.is_some() != left.is_none() {
+                    return Err(format!("left {left:?} and anchor {anchor:?} do not go together"));
+                }
+                nothing_left(*left)
+            }
+            (Queued { position: expected, .. }, Queued { position, holder, .. }) => {
+                self.holder(holder.as_ref())?;
+                self.position(*expected, *position)
+            }
+            (Busy { at_most: most, .. }, Busy { at_most, holder }) => {
+                self.holder(holder.as_ref())?;
+                match at_most {
+                    Some(_) => self.left("busy for at most", *most, *at_most),
+                    None => Ok(()),
+                }
+            }
+            (table, engine) => Err(differ(table, engine)),
+        }
+    }
+
+    fn renewed(&self, table: &RenewReply, engine: &RenewReply) -> Result<(), Differs> {
+        use RenewReply::{Handed, Queued, Renewed, Revoked, Unknown};
+        match (table, engine) {
+            (Renewed { left: most }, Renewed { left }) => {
+                self.left("left", *most, *left)?;
+                nothing_left(*left)
+            }
+            (Queued { position: expected, .. }, Queued { position, .. }) => {
+                self.position(*expected, *position)
+            }
+            (Handed { claim_within: most }, Handed { claim_within: left }) => {
+                self.left("to claim within", *most, *left)
+            }
+            (Revoked { left: most, .. }, Revoked { left, .. }) => self.left("left", *most, *left),
+            (Unknown, Unknown) => Ok(()),
+            (table, engine) => Err(differ(table, engine)),
+        }
+    }
+
+    fn operated(&self, table: &OperationReply, engine: &OperationReply) -> Result<(), Differs> {
+        use OperationReply::{Done, NothingThere, Told};
+        match (table, engine) {
+            (Done, Done) | (NothingThere, NothingThere) => Ok(()),
+            (Told { left: most }, Told { left }) => self.left("left", *most, *left),
+            (table, engine) => Err(differ(table, engine)),
+        }
+    }
+
+    /// Durations: at most what the table has, plus the engine's step and lag.
+    fn left(
+        &self,
+        what: &str,
+        table: Option<Duration>,
+        engine: Option<Duration>,
+    ) -> Result<(), Differs> {
+        match (table, engine) {
+            (None, None) => Ok(()),
+            (Some(most), Some(left)) => {
+                let range = self.profile.lease;
+                let most = most + range.step + self.profile.lag + self.tolerance;
+                if left <= most { Ok(()) } else { Err(format!("{what} {left:?}, above {most:?}")) }
+            }
+            (table, engine) => Err(format!("{what} {engine:?} in place of {table:?}")),
+        }
+    }
+
+    /// Positions: only where the engine is fair.
+    fn position(&self, table: usize, engine: usize) -> Result<(), Differs> {
+        if table == engine || !self.profile.fair {
+            Ok(())
+        } else {
+            Err(format!("position {engine} in place of {table}"))
+        }
+    }
+
+    /// Whoever is named as being in the way must hold the name or stand at its head.
+    fn holder(&mut self, engine: Option<&HolderSummary>) -> Result<(), Differs> {
+        let Some(told) = engine else { return Ok(()) };
+        let head = self.stands.queue.first().map(|waiter| waiter.lease_id);
+        let holder = self.stands.holders.iter().find(|one| one.summary.lease_id == told.lease_id);
+        match holder {
+            Some(holder) => self.summary(&holder.summary, told),
+            None if head == Some(told.lease_id) => Ok(()),
+            None => Err(format!("{} is in the way, it is said, but holds nothing", told.lease_id)),
+        }
+    }
+
+    fn summary(&mut self, table: &HolderSummary, told: &HolderSummary) -> Result<(), Differs> {
+        if told.mode != table.mode {
+            return Err(format!("{} holds it as {}, not {}", told.lease_id, table.mode, told.mode));
+        }
+        if let (Some(expected), Some(token)) = (table.token, told.token)
+            && !self.tokens.same(expected, token, table.mode == Mode::Exclusive)
+        {
+            return Err(format!("the token {token} of {} is out of rank", told.lease_id));
+        }
+        self.left("the holder's left", table.left, told.left)
+    }
+
+    fn snapshots(&mut self, table: &Snapshot, engine: &Snapshot) -> Result<(), Differs> {
+        let counts = |one: &Snapshot| (one.holder_count, one.queue_length, one.permits_of);
+        if counts(table) != counts(engine) {
+            return Err(format!(
+                "holders, waiters, permits {:?} in place of {:?}",
+                counts(engine),
+                counts(table)
+            ));
+        }
+        let queue = |one: &Snapshot| -> Vec<(ShortLeaseId, String)> {
+            let mut queue: Vec<_> =
+                one.queue.iter().map(|one| (one.lease_id, one.mode.to_string())).collect();
+            if !self.profile.fair {
+                queue.sort_unstable();
+            }
+            queue
+        };
+        if queue(table) != queue(engine) {
+            return Err(format!("queue {:?} in place of {:?}", queue(engine), queue(table)));
+        }
+        // Holders as a set: the counts are equal, so it is enough to find each one.
+        for holder in &table.holders {
+            let id = holder.summary.lease_id;
+            match engine.holders.iter().find(|one| one.summary.lease_id == id) {
+                Some(told) => self.view(holder, told)?,
+                None => return Err(format!("the holder {id} is missing")),
+            }
+        }
+        self.freezes(table.freeze.as_ref(), engine.freeze.as_ref())
+    }
+
+    fn view(&mut self, table: &HolderView, told: &HolderView) -> Result<(), Differs> {
+        let state = |view: &HolderView| match &view.state {
+            GrantState::Held => "held",
+            GrantState::Handed => "handed over",
+            GrantState::Revoked(_) => "revoked",
+        };
+        let facts = |view: &HolderView| (state(view), view.detached, view.live);
+        if facts(table) != facts(told) {
+            return Err(format!(
+                "{} is (state, detached, live) {:?} in place of {:?}",
+                told.summary.lease_id,
+                facts(told),
+                facts(table)
+            ));
+        }
+        self.summary(&table.summary, &told.summary)
+    }
+
+    fn freezes(
+        &mut self,
+        table: Option<&FreezeView>,
+        engine: Option<&FreezeView>,
+    ) -> Result<(), Differs> {
+        let (table, told) = match (table, engine) {
+            (None, None) => return Ok(()),
+            (Some(table), Some(told)) if table.active == told.active => (table, told),
+            (table, told) => return Err(format!("freeze {told:?} in place of {table:?}")),
+        };
+        if let (Some(expected), Some(token)) = (table.token, told.token)
+            && !self.tokens.same(expected, token, true)
+        {
+            return Err(format!("the freeze's token {token} is out of rank"));
+        }
+        self.left("the freeze's left", Some(table.left), Some(told.left))
+    }
+}
+
+fn released(table: &ReleaseReply, engine: &ReleaseReply) -> Result<(), Differs> {
+    use ReleaseReply::{NotHeld, Released, Withdrawn};
+    match (table, engine) {
+        (Released { .. }, Released { .. }) | (Withdrawn, Withdrawn) => Ok(()),
+        (NotHeld { revoked: table }, NotHeld { revoked })
+            if table.is_some() == revoked.is_some() =>
+        {
+            Ok(())
+        }
+        (table, engine) => Err(differ(table, engine)),
+    }
+}
+
+/// Errors: by kind and certainty.
+fn errors<T, E>(table: Result<T, &LockError>, engine: Result<E, &LockError>) -> Result<(), Differs>
+where
+    T: std::fmt::Debug,
+    E: std::fmt::Debug,
+{
+    let same = match (&table, &engine) {
+        (Err(table), Err(engine)) => {
+            std::mem::discriminant(table.kind()) == std::mem::discriminant(engine.kind())
+                && table.certainty() == engine.certainty()
+        }
+        _ => false,
+    };
+    if same { Ok(()) } else { Err(format!("{engine:?} in place of {table:?}")) }
+}
+
+/// A grant that is told must have something left.
+fn nothing_left(left: Option<Duration>) -> Result<(), Differs> {
+    if left == Some(Duration::ZERO) { Err("granted, and nothing left".into()) } else { Ok(()) }
+}
+
+fn differ(table: &impl std::fmt::Debug, engine: &impl std::fmt::Debug) -> Differs {
+    format!("{engine:?} in place of {table:?}")
+}

@@ -1,0 +1,176 @@
+//! Random command histories, held against the lock table as oracle.
+//!
+//! A history is a small script for a few actors on one fresh name, one command in flight. Every
+//! command goes to the engine and, with the engine's own capabilities as its profile, to the
+//! lock table; what the engine answers must be *equal* to what the table answers.
+//!
+//! **Equal** means (each rule is a function in [`equal`]):
+//! - lease ids by actor: both get the same ids, and shown ids are compared by their first digits;
+//! - fencing tokens by rank among the name's grants: one token of the table is one token of the
+//!   engine, and exclusive grants stand in the same order;
+//! - durations: within the engine's range, and at most what the table has left plus the
+//!   engine's step and lag (a real clock adds how late a command may be carried out);
+//! - positions only where the engine is fair;
+//! - holders as a set, the queue as a sequence where the engine is fair and as a set elsewhere;
+//! - every wake-up of the table has a hint of the engine's watch, or a next look that is no later
+//!   than the next heartbeat; more hints are always allowed;
+//! - errors by kind and certainty;
+//! - no ages, no texts, no times of day.
+//!
+//! **Commands and deadlines never touch.** Time moves only between commands, at most twice on a
+//! real clock and then by more than a lease and the lag; and only by amounts after which no
+//! deadline that any earlier command may have set is near ([`script`] checks that by
+//! arithmetic). A history whose commands came too late for that is *void*: neither equal nor not.
+//!
+//! **An unknown outcome** (a request or its reply was lost, which the suite does on purpose) is
+//! a set of states, at most eight: with and without the command. Later answers thin it out; only
+//! an answer that fits none of them is a difference.
+//!
+//! A difference is shrunk to a small script and printed as readable steps, with the seed and the
+//! command that replays it.
+
+mod equal;
+mod oracle;
+mod play;
+mod script;
+mod shrink;
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::bench::Bench;
+use crate::report::{Line, Status};
+use play::End;
+pub use script::Script;
+
+/// The environment variable that holds the seed of the one history to replay.
+pub const SEED: &str = "HOLDLINE_CONFORMANCE_SEED";
+/// The environment variable that holds how many histories to try in place of the usual number.
+pub const HISTORIES: &str = "HOLDLINE_CONFORMANCE_HISTORIES";
+/// The first seed, unless [`SEED`] says otherwise. Fixed, so that a red run is red again.
+const FIRST_SEED: u64 = 1;
+/// How long one history may take by a real clock.
+const HISTORY_LIMIT: Duration = Duration::from_secs(60);
+
+/// A history in which engine and table differ.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The seed that made the history.
+    pub seed: u64,
+    /// How many histories were tried until then, this one included.
+    pub tried: usize,
+    /// The history, shrunk.
+    pub script: Script,
+    /// What was sent and seen in the shrunk history, step by step.
+    pub steps: Vec<String>,
+    /// How engine and table differ at its end.
+    pub why: String,
+}
+
+/// How a hunt for differences ended.
+#[derive(Clone, Debug)]
+pub enum Hunt {
+    /// No difference in so many histories; beside them so many void ones.
+    Equal {
+        /// How many histories were equal from beginning to end.
+        histories: usize,
+        /// How many commands they sent.
+        commands: usize,
+        /// How many more were void.
+        void: usize,
+    },
+    /// A difference.
+    Found(Box<Difference>),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {} (history {}): {}", self.seed, self.tried, self.why)?;
+        for (number, step) in self.steps.iter().enumerate() {
+            writeln!(f, "    {:>2}. {step}", number + 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the histories that the store's scale asks for, as one line of the report.
+pub(crate) async fn run(bench: &Bench) -> Line {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let (first, count) = match number(SEED) {
+        Some(seed) => (seed, 1),
+        None => {
+            let count = number(HISTORIES).and_then(|count| usize::try_from(count).ok());
+            (FIRST_SEED, count.unwrap_or(bench.scale().histories))
+        }
+    };
+    let status = match hunt(bench, first, count).await {
+        Hunt::Equal { histories, .. } if histories * 2 < count => Status::NotRun(format!(
+            "only {histories} of {count} histories were carried out in time: is the machine busy?"
+        )),
+        Hunt::Equal { histories, commands, void } => Status::Ran(format!(
+            "{histories} histories, {commands} commands, {void} void, seeds from {first}"
+        )),
+        Hunt::Found(difference) => Status::Failed(format!(
+            "{difference}    replay: {SEED}={} {}",
+            difference.seed,
+            bench.factory().command()
+        )),
+    };
+    Line { promise: None, name: "random histories equal the lock table".into(), status }
+}
+
+/// Tries `count` histories from seed `first` on, until one differs. That one is shrunk.
+pub async fn hunt(bench: &Bench, first: u64, count: usize) -> Hunt {
+    let at_once = bench.scale().at_once.max(1);
+    let mut seeds = (first..).take(count);
+    let mut running = JoinSet::new();
+    let (mut histories, mut commands, mut void, mut found) = (0, 0, 0, None);
+    loop {
+        while running.len() < at_once
+            && found.is_none()
+            && let Some(seed) = seeds.next()
+        {
+            let bench = bench.clone();
+            running.spawn(async move {
+                let script = Script::generate(seed, bench.capabilities(), bench.scale());
+                let end = play_within(&bench, &script).await.0;
+                (seed, script, end)
+            });
+        }
+        match running.join_next().await {
+            Some(Ok((_, script, End::Equal))) => {
+                histories += 1;
+                commands += script.commands();
+            }
+            Some(Ok((_, _, End::Void))) => void += 1,
+            Some(Ok((seed, script, End::Differs(_)))) => {
+                found = found.or(Some((seed, script, histories + 1)));
+            }
+            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+            None => break,
+        }
+    }
+    match found {
+        None => Hunt::Equal { histories, commands, void },
+        Some((seed, script, tried)) => {
+            let script = shrink::shrink(bench, script).await;
+            let (end, steps) = play_within(bench, &script).await;
+            let why = match end {
+                End::Differs(why) => why,
+                End::Equal | End::Void => "the difference did not show again when replayed".into(),
+            };
+            Hunt::Found(Box::new(Difference { seed, tried, script, steps, why }))
+        }
+    }
+}
+
+/// Plays a script; one that hangs differs.
+async fn play_within(bench: &Bench, script: &Script) -> (End, Vec<String>) {
+    let play = Box::pin(play::play(bench, script));
+    match tokio::time::timeout(HISTORY_LIMIT, play).await {
+        Ok(played) => played,
+        Err(_) => (End::Differs(format!("no end within {HISTORY_LIMIT:?}")), Vec::new()),
+    }
+}

@@ -1,0 +1,104 @@
+//! The one entry point: runs everything that an engine must pass, and reports every line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::bench::Bench;
+use crate::case::{Case, Feature};
+use crate::cases;
+use crate::factory::Factory;
+use crate::failure::Outcome;
+use crate::history;
+use crate::report::{Line, Report, Status};
+
+/// How long one case may take, by a real clock: a case that hangs is a failure that names itself.
+const CASE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs the fixed cases and the random histories against a store.
+///
+/// Every failure is reported, not only the first; [`Report::conclude`] prints the table and
+/// panics when something was not as it must be.
+pub async fn run(factory: impl Factory) -> Report {
+    let factory: Arc<dyn Factory> = Arc::new(factory);
+    let (store, command) = (factory.name(), factory.command());
+    let lines = match Bench::open(factory).await {
+        Ok(bench) => {
+            let mut lines = run_cases(&bench).await;
+            lines.push(history::run(&bench).await);
+            lines
+        }
+        Err(failure) => {
+            let not_run =
+                |case: &Case| line(case, Status::NotRun("no client could be opened".into()));
+            let mut lines: Vec<Line> = cases::all().iter().map(not_run).collect();
+            let status = Status::Failed(failure.to_string());
+            lines.push(Line { promise: None, name: "clients can be opened".into(), status });
+            lines
+        }
+    };
+    Report { store, command, lines }
+}
+
+fn line(case: &Case, status: Status) -> Line {
+    Line { promise: Some(case.promise), name: case.name.into(), status }
+}
+
+/// Runs all cases, as many at once as the store allows, and those that disturb it after the rest.
+async fn run_cases(bench: &Bench) -> Vec<Line> {
+    let (alone, beside): (Vec<Case>, Vec<Case>) =
+        cases::all().into_iter().partition(|case| case.alone);
+    let mut lines = run_some(bench, beside, bench.scale().at_once.max(1)).await;
+    lines.extend(run_some(bench, alone, 1).await);
+    lines.sort_by_key(|line| line.promise);
+    lines
+}
+
+async fn run_some(bench: &Bench, cases: Vec<Case>, at_once: usize) -> Vec<Line> {
+    let mut waiting = cases.into_iter().enumerate();
+    let mut running = JoinSet::new();
+    let mut done: Vec<(usize, Line)> = Vec::new();
+    loop {
+        while running.len() < at_once
+            && let Some((place, case)) = waiting.next()
+        {
+            let bench = bench.clone();
+            running.spawn(async move { (place, run_case(bench, &case).await) });
+        }
+        match running.join_next().await {
+            Some(Ok(line)) => done.push(line),
+            Some(Err(error)) => unreachable!("a case's panic is caught below: {error}"),
+            None => break,
+        }
+    }
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, line)| line).collect()
+}
+
+async fn run_case(bench: Bench, case: &Case) -> Line {
+    let missing: Vec<Feature> =
+        case.needs.iter().copied().filter(|feature| !feature.is_in(bench.capabilities())).collect();
+    for feature in &missing {
+        if let Err(failure) = feature.assert_missing(&bench).await {
+            return line(case, Status::Failed(failure.to_string()));
+        }
+    }
+    if !missing.is_empty() {
+        return line(case, Status::Unsupported(missing));
+    }
+    // A task of its own, so that a panic is this case's failure and nobody else's.
+    let task = tokio::spawn((case.run)(bench));
+    let stop = task.abort_handle();
+    let status = match tokio::time::timeout(CASE_LIMIT, task).await {
+        Ok(Ok(Ok(Outcome::Ran))) => Status::Ran(String::new()),
+        Ok(Ok(Ok(Outcome::Impossible(why)))) => Status::Impossible(why),
+        Ok(Ok(Err(failure))) => Status::Failed(failure.to_string()),
+        Ok(Err(panic)) => Status::Failed(format!("the case panicked: {panic}")),
+        Err(_) => {
+            stop.abort();
+            Status::Failed(format!("did not end within {CASE_LIMIT:?}"))
+        }
+    };
+    line(case, status)
+}

@@ -1,0 +1,4 @@
+//! The suite judges the engines that need no server, and is judged itself.
+
+mod memory;
+mod planted;

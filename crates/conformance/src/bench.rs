@@ -1,7 +1,7 @@
 //! What a case works with: clients of the store, contenders, and time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdline_core::contract::{MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
@@ -132,6 +132,7 @@ impl Bench {
     pub(crate) fn contender_on(&self, client: usize, name: &LockName) -> Contender {
         Contender {
             client: self.0.clients[client % self.0.clients.len()].clone(),
+            known: Arc::default(),
             request: AcquireRequest {
                 name: name.clone(),
                 lease_id: LeaseId::random(&mut Random),
@@ -139,6 +140,7 @@ impl Bench {
                 mode: Mode::Exclusive,
                 hold: Hold::Leased(self.long_lease()),
                 queue: false,
+                known: false,
                 claim_window: MIN_CLAIM_WINDOW,
                 metadata: Metadata::default(),
             },
@@ -203,6 +205,8 @@ impl Bench {
 #[derive(Clone)]
 pub(crate) struct Contender {
     client: Client,
+    /// Whether the store has answered that it holds or queues: from then on it must know the id.
+    known: Arc<AtomicBool>,
     pub(crate) request: AcquireRequest,
 }
 
@@ -233,6 +237,7 @@ impl Contender {
     pub(crate) fn anew(&self) -> Contender {
         let mut anew = self.clone();
         anew.request.lease_id = LeaseId::random(&mut Random);
+        anew.known = Arc::default();
         anew
     }
 
@@ -246,8 +251,13 @@ impl Contender {
 
     /// Asks, and queues if told to.
     pub(crate) async fn ask(&self, queue: bool) -> Result<AcquireReply, LockError> {
-        let request = AcquireRequest { queue, ..self.request.clone() };
-        self.client.engine.try_acquire(&request).await
+        let known = self.known.load(Ordering::Relaxed);
+        let request = AcquireRequest { queue, known, ..self.request.clone() };
+        let answer = self.client.engine.try_acquire(&request).await;
+        if let Ok(AcquireReply::Granted { .. } | AcquireReply::Queued { .. }) = answer {
+            self.known.store(true, Ordering::Relaxed);
+        }
+        answer
     }
 
     /// Asks and must be granted: fresh, again, or as a claim.
@@ -266,8 +276,8 @@ impl Contender {
         }
     }
 
-    /// Asks and must be queued; returns how many stand before it.
-    pub(crate) async fn queue(&mut self) -> Result<usize, Failure> {
+    /// Asks and must be queued; returns how many stand before it, where the engine can tell.
+    pub(crate) async fn queue(&mut self) -> Result<Option<usize>, Failure> {
         self.request.queue = true;
         match self.ask(true).await? {
             AcquireReply::Queued { position, .. } => Ok(position),

@@ -106,11 +106,13 @@ pub enum Feature {
     Live,
     /// Detached leases.
     Detach,
+    /// Asking again under an id whose outcome is unknown.
+    Repeat,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 11] = [
+    pub const ALL: [Feature; 12] = [
         Feature::Fair,
         Feature::Shared,
         Feature::Permits,
@@ -122,6 +124,7 @@ impl Feature {
         Feature::List,
         Feature::Live,
         Feature::Detach,
+        Feature::Repeat,
     ];
 
     /// Tells whether the engine says that it has it.
@@ -138,13 +141,14 @@ impl Feature {
             Feature::List => capabilities.list,
             Feature::Live => capabilities.live,
             Feature::Detach => capabilities.detach,
+            Feature::Repeat => capabilities.repeat,
         }
     }
 
     /// Asks for what the engine says it lacks. The answer must be `Unsupported`, not applied.
     ///
-    /// Fairness, fencing and the kind of hand-off cannot be asked for, so there is nothing to
-    /// assert about their absence.
+    /// Fairness, fencing, the kind of hand-off and what asking again is worth cannot be asked for,
+    /// so there is nothing to assert about their absence.
     ///
     /// # Errors
     /// The engine did something else.
@@ -152,7 +156,7 @@ impl Feature {
         let name = bench.name();
         let contender = bench.contender(&name);
         let told = match self {
-            Feature::Fair | Feature::Fencing | Feature::Claim => return Ok(()),
+            Feature::Fair | Feature::Fencing | Feature::Claim | Feature::Repeat => return Ok(()),
             Feature::Shared => contender.with_mode(Mode::Shared).ask(false).await.err(),
             Feature::Permits => {
                 let mode = Mode::Permits { count: 1, of: 2 };

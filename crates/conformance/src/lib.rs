@@ -36,4 +36,4 @@ pub mod table_engine;
 pub use bench::Bench;
 pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Scale, Time};
 pub use report::{Line, Report, Status};
-pub use run::run;
+pub use run::{run, run_one};

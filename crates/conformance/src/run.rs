@@ -41,6 +41,12 @@ pub async fn run(factory: impl Factory) -> Report {
     Report { store, command, lines }
 }
 
+/// Runs the one fixed case of this name; `None` when there is none.
+pub async fn run_one(bench: &Bench, name: &str) -> Option<Line> {
+    let case = cases::all().into_iter().find(|case| case.name == name)?;
+    Some(run_case(bench.clone(), &case).await)
+}
+
 fn line(case: &Case, status: Status) -> Line {
     Line { promise: Some(case.promise), name: case.name.into(), status }
 }

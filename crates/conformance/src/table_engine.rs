@@ -25,6 +25,7 @@ struct Shared {
     capabilities: Capabilities,
     clock: Arc<dyn Clock>,
     planted: Option<Planted>,
+    deaf: bool,
     store: Mutex<Store>,
 }
 
@@ -44,10 +45,19 @@ struct Watch {
 impl TableEngine {
     /// Makes an engine with no names.
     pub fn new(clock: Arc<dyn Clock>, planted: Option<Planted>) -> TableEngine {
+        TableEngine::make(clock, planted, false)
+    }
+
+    /// Makes an engine whose watches never say anything: a bug that answers alone do not show.
+    pub fn deaf(clock: Arc<dyn Clock>) -> TableEngine {
+        TableEngine::make(clock, None, true)
+    }
+
+    fn make(clock: Arc<dyn Clock>, planted: Option<Planted>, deaf: bool) -> TableEngine {
         let mut capabilities = Capabilities::reference("table", "the suite's own");
         capabilities.max_waiters = 100;
         let store = Mutex::default();
-        TableEngine(Arc::new(Shared { capabilities, clock, planted, store }))
+        TableEngine(Arc::new(Shared { capabilities, clock, planted, deaf, store }))
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -203,8 +213,8 @@ impl Stream for WatchStream {
         let mut store = self.engine.store();
         let Some(watch) = store.watches.get_mut(&self.lease_id) else { return Poll::Ready(None) };
         match watch.hints.pop() {
-            Some(hint) => Poll::Ready(Some(hint)),
-            None => {
+            Some(hint) if !self.engine.0.deaf => Poll::Ready(Some(hint)),
+            _ => {
                 watch.waker = Some(context.waker().clone());
                 Poll::Pending
             }

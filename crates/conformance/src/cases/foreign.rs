@@ -1,11 +1,11 @@
 //! P10: what is not ours is reported, never overwritten, never a crash.
 
-use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_core::{Certainty, ErrorKind, LockError, RenewReply};
 
 use crate::bench::Bench;
 use crate::case::{Case, case};
 use crate::factory::{Disturbance, Disturbed};
-use crate::failure::{Failure, Outcome, Verdict, ensure};
+use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut restart = case!(P1, "a restart of the store keeps what was granted", [], restart_keeps);
@@ -25,7 +25,7 @@ async fn disturb(bench: &Bench, what: Disturbance) -> Result<Option<&'static str
     }
 }
 
-fn is_foreign<T: std::fmt::Debug>(told: Result<T, LockError>, verb: &str) -> Result<(), Failure> {
+fn is_foreign<T: std::fmt::Debug>(told: &Result<T, LockError>, verb: &str) -> Result<(), Failure> {
     let good = told.as_ref().is_err_and(|error| {
         matches!(error.kind(), ErrorKind::Foreign { .. })
             && error.certainty() == Certainty::NotApplied
@@ -40,12 +40,13 @@ async fn left_alone(bench: Bench) -> Verdict {
         return Ok(Outcome::Impossible(why));
     }
     let contender = bench.contender(&name);
-    is_foreign(contender.ask(false).await, "acquire")?;
-    is_foreign(contender.keep().await, "renew")?;
-    is_foreign(contender.release().await, "release")?;
-    is_foreign(contender.give_up().await, "give up")?;
-    is_foreign(bench.inspect(&name).await, "inspect")?;
-    disturb(&bench, Disturbance::CheckForeign(name)).await?;
+    is_foreign(&contender.ask(false).await, "acquire")?;
+    is_foreign(&contender.keep().await, "renew")?;
+    is_foreign(&contender.release().await, "release")?;
+    is_foreign(&contender.give_up().await, "give up")?;
+    is_foreign(&bench.inspect(&name).await, "inspect")?;
+    let unchecked = disturb(&bench, Disturbance::CheckForeign(name)).await?;
+    ensure!(unchecked.is_none(), "it was planted, but cannot be checked: {unchecked:?}");
     Ok(Outcome::Ran)
 }
 
@@ -57,7 +58,7 @@ async fn restart_keeps(bench: Bench) -> Verdict {
         return Ok(Outcome::Impossible(why));
     }
     bench.contender(&name).is_refused().await?;
-    ensure!(holder.take().await?.token == token, "the token changed");
+    ensure_matches!(holder.keep().await?, RenewReply::Renewed { .. });
     holder.let_go().await?;
     let next = bench.contender(&name).take().await?.token;
     ensure!(next > token, "{token} came before the restart and {next} after it");

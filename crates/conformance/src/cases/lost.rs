@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::{MIN_CLAIM_WINDOW, QUEUE_SILENCE};
 use holdline_core::{
     AcquireReply, Certainty, ErrorKind, GrantState, Hint, LostReason, Operation, OperationReply,
-    ReleaseReply, RenewReply,
+    ReleaseReply, RenewReply, Snapshot,
 };
 
 use super::hang::hint;
@@ -30,6 +30,8 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P6, "a revoke of another token changes nothing", [Revoke], other_token),
         case!(P6, "a revoked hand-off goes on at once", [Revoke, Queue, Claim], revoked_hand_off),
         case!(P6, "a contender that missed its claim is told", [Queue, Claim], missed_claim),
+        case!(P6, "an id whose grant is over is not granted anew unseen", [], not_anew),
+        case!(P6, "an id that left the queue is not queued anew unseen", [Queue], not_queued_anew),
     ]
 }
 
@@ -181,5 +183,29 @@ async fn missed_claim(bench: Bench) -> Verdict {
     bench.outlive(MIN_CLAIM_WINDOW).await;
     ensure_matches!(late.beat().await?, RenewReply::Unknown);
     bench.contender(&name).take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn not_anew(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name).for_lease(bench.lease());
+    holder.take().await?;
+    bench.outlive(bench.lease()).await;
+    ensure_matches!(holder.ask(false).await?, AcquireReply::Unknown);
+    let snapshot = bench.inspect(&name).await?;
+    ensure!(snapshot == Snapshot::free(name), "asking again brought it back: {snapshot:?}");
+    Ok(Outcome::Ran)
+}
+
+async fn not_queued_anew(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let mut silent = bench.contender(&name);
+    holder.take().await?;
+    silent.queue().await?;
+    bench.outlive_with(QUEUE_SILENCE, &[]).await?;
+    ensure_matches!(silent.ask(true).await?, AcquireReply::Unknown);
+    let length = bench.inspect(&name).await?.queue_length;
+    ensure!(length == 0, "asking again queued it anew: {length} wait");
     Ok(Outcome::Ran)
 }

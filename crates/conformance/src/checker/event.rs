@@ -175,9 +175,7 @@ impl Attempt {
                 self.lost = true;
                 self.end(at);
             }
-            (Seen::Released, Some(_)) => self.end(at),
-            (Seen::Failed, None) => self.end(at),
-            (Seen::Killed, _) => self.end(at),
+            (Seen::Released, Some(_)) | (Seen::Failed, None) | (Seen::Killed, _) => self.end(at),
             _ => return None,
         }
         Some(())

@@ -54,23 +54,23 @@ impl Judge<'_> {
         match (table, engine) {
             (Reply::Acquire(table), Seen::Acquire(engine)) => match (table, engine) {
                 (Ok(table), Ok(engine)) => self.acquired(table, engine),
-                (table, engine) => errors(table.as_ref(), engine.as_ref()),
+                (table, engine) => errors(table, engine),
             },
             (Reply::Renew(table), Seen::Renew(engine)) => match (table, engine) {
                 (Ok(table), Ok(engine)) => self.renewed(table, engine),
-                (table, engine) => errors(table.as_ref(), engine.as_ref()),
+                (table, engine) => errors(table, engine),
             },
             (Reply::Release(table), Seen::Release(engine)) => match engine {
                 Ok(engine) => released(table, engine),
-                Err(_) => errors(Ok(table), engine.as_ref()),
+                Err(_) => errors(&Ok(table), engine),
             },
             (Reply::Inspect(table), Seen::Inspect(engine)) => match engine {
                 Ok(engine) => self.snapshots(table, engine),
-                Err(_) => errors(Ok(table), engine.as_ref()),
+                Err(_) => errors(&Ok(table), engine),
             },
             (Reply::Operate(table), Seen::Operate(engine)) => match (table, engine) {
                 (Ok(table), Ok(engine)) => self.operated(table, engine),
-                (table, engine) => errors(table.as_ref(), engine.as_ref()),
+                (table, engine) => errors(table, engine),
             },
             (table, engine) => Err(format!("{engine:?} does not answer what {table:?} does")),
         }
@@ -93,13 +93,14 @@ impl Judge<'_> {
                 self.holder(holder.as_ref())?;
                 self.position(*expected, *position)
             }
-            (Busy { at_most: most, .. }, Busy { at_most, holder }) => {
+            (Busy { at_most: most, .. }, Busy { at_most, holder, .. }) => {
                 self.holder(holder.as_ref())?;
                 match at_most {
                     Some(_) => self.left("busy for at most", *most, *at_most),
                     None => Ok(()),
                 }
             }
+            (AcquireReply::Unknown, AcquireReply::Unknown) => Ok(()),
             (table, engine) => Err(differ(table, engine)),
         }
     }
@@ -150,12 +151,12 @@ impl Judge<'_> {
         }
     }
 
-    /// Positions: only where the engine is fair.
-    fn position(&self, table: usize, engine: usize) -> Result<(), Differs> {
-        if table == engine || !self.profile.fair {
+    /// Positions: only where the engine is fair and tells.
+    fn position(&self, table: Option<usize>, engine: Option<usize>) -> Result<(), Differs> {
+        if engine.is_none() || table == engine || !self.profile.fair {
             Ok(())
         } else {
-            Err(format!("position {engine} in place of {table}"))
+            Err(format!("position {engine:?} in place of {table:?}"))
         }
     }
 
@@ -265,12 +266,12 @@ fn released(table: &ReleaseReply, engine: &ReleaseReply) -> Result<(), Differs> 
 }
 
 /// Errors: by kind and certainty.
-fn errors<T, E>(table: Result<T, &LockError>, engine: Result<E, &LockError>) -> Result<(), Differs>
+fn errors<T, E>(table: &Result<T, LockError>, engine: &Result<E, LockError>) -> Result<(), Differs>
 where
     T: std::fmt::Debug,
     E: std::fmt::Debug,
 {
-    let same = match (&table, &engine) {
+    let same = match (table, engine) {
         (Err(table), Err(engine)) => {
             std::mem::discriminant(table.kind()) == std::mem::discriminant(engine.kind())
                 && table.certainty() == engine.certainty()

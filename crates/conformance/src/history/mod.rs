@@ -10,7 +10,7 @@
 //!   engine, and exclusive grants stand in the same order;
 //! - durations: within the engine's range, and at most what the table has left plus the
 //!   engine's step and lag (a real clock adds how late a command may be carried out);
-//! - positions only where the engine is fair;
+//! - positions only where the engine is fair and tells them;
 //! - holders as a set, the queue as a sequence where the engine is fair and as a set elsewhere;
 //! - every wake-up of the table has a hint of the engine's watch, or a next look that is no later
 //!   than the next heartbeat; more hints are always allowed;

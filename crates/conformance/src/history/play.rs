@@ -48,8 +48,8 @@ enum Standing {
     Fresh,
     /// It was asked for, and may be asked again.
     Asked,
-    /// A plain release has left: it is dead, and what asking again would do is not defined.
-    Released,
+    /// It was refused or released: it is dead, and what asking again would do is not defined.
+    Dead,
     /// It was given up for good: asking again must be refused.
     GivenUp,
 }
@@ -111,6 +111,7 @@ impl<'a> Player<'a> {
                 mode: Mode::Exclusive,
                 hold: Hold::Leased(bench.lease()),
                 queue: false,
+                known: false,
                 claim_window: holdline_core::contract::MIN_CLAIM_WINDOW,
                 metadata: Metadata::default(),
             };
@@ -140,6 +141,7 @@ impl<'a> Player<'a> {
         let unknown = deed.fault != Fault::None
             || seen.as_ref().and_then(Seen::error).map(|error| error.certainty())
                 == Some(Certainty::Unknown);
+        self.stand(deed, seen.as_ref().filter(|_| !unknown));
         let line = match &seen {
             Some(seen) if !unknown => format!("{deed}: {}", shown(seen)),
             _ => deed.to_string(),
@@ -162,6 +164,7 @@ impl<'a> Player<'a> {
                 let request = &mut actor.request;
                 (request.mode, request.hold) = (mode, hold);
                 (request.queue, request.claim_window) = (queue, claim_window);
+                request.known = false;
             }
             Verb::AskAgain => {
                 let may = [Standing::Asked, Standing::GivenUp];
@@ -169,7 +172,7 @@ impl<'a> Player<'a> {
             }
             Verb::OtherTerms => (actor.standing == Standing::Asked).then_some(())?,
             Verb::Release if actor.standing != Standing::GivenUp => {
-                actor.standing = Standing::Released;
+                actor.standing = Standing::Dead;
             }
             Verb::GiveUp => actor.standing = Standing::GivenUp,
             Verb::Revoke { .. } => {
@@ -178,6 +181,29 @@ impl<'a> Player<'a> {
             _ => {}
         }
         Some(actor.command(name, deed.verb))
+    }
+
+    /// Notes what the contract still allows to do with the actor's lease id.
+    fn stand(&mut self, deed: &Deed, seen: Option<&Seen>) {
+        let asks = matches!(deed.verb, Verb::Acquire(_) | Verb::AskAgain | Verb::OtherTerms);
+        let repeat = self.bench.capabilities().repeat;
+        let actor = &mut self.actors[deed.actor];
+        if !asks || actor.standing != Standing::Asked {
+            return;
+        }
+        match seen {
+            Some(Seen::Acquire(Ok(AcquireReply::Granted { .. }))) => {
+                actor.request.known = true;
+                if !repeat {
+                    actor.standing = Standing::Dead;
+                }
+            }
+            Some(Seen::Acquire(Ok(AcquireReply::Queued { .. }))) => actor.request.known = true,
+            None if repeat => {}
+            // Asking on other terms is refused, and leaves the id as it is.
+            Some(_) if deed.verb == Verb::OtherTerms => {}
+            Some(_) | None => actor.standing = Standing::Dead,
+        }
     }
 
     async fn send(&mut self, actor: usize, command: &Command) -> Seen {
@@ -376,8 +402,11 @@ fn shown(seen: &Seen) -> String {
         Seen::Acquire(Ok(AcquireReply::Granted { token, left, .. })) => {
             format!("granted, token {token}, left {left:?}")
         }
-        Seen::Acquire(Ok(AcquireReply::Queued { position, .. })) => format!("queued at {position}"),
+        Seen::Acquire(Ok(AcquireReply::Queued { position, .. })) => {
+            format!("queued at {position:?}")
+        }
         Seen::Acquire(Ok(AcquireReply::Busy { at_most, .. })) => format!("busy, {at_most:?}"),
+        Seen::Acquire(Ok(AcquireReply::Unknown)) => "unknown".into(),
         Seen::Renew(Ok(reply)) => format!("{reply:?}"),
         Seen::Release(Ok(reply)) => format!("{reply:?}"),
         Seen::Inspect(Ok(snapshot)) => format!(

@@ -229,6 +229,12 @@ impl Script {
             let actor = random.random_range(0..palette.actors);
             let verb = verb(&mut random, kind, &palette, capabilities, scale);
             script.steps.push(Step::Do(Deed { actor, verb, fault }));
+            // Whoever waits asks soon after a release, as watches make it do.
+            if kind == Kind::Release && random.random_bool(0.5) {
+                let actor = random.random_range(0..palette.actors);
+                let claim = Deed { actor, verb: Verb::AskAgain, fault: Fault::None };
+                script.steps.push(Step::Do(claim));
+            }
         }
         script
     }

@@ -44,9 +44,8 @@ impl Factory for Memory {
     }
 
     fn command(&self) -> String {
-        let test =
-            if self.time.is_hand_driven() { "memory::by_hand" } else { "memory::in_real_time" };
-        format!("cargo test -p holdline-conformance --test it {test} -- --nocapture")
+        let test = if self.time.is_hand_driven() { "by_hand" } else { "in_real_time" };
+        format!("cargo test -p holdline-memory --test conformance {test} -- --nocapture")
     }
 
     fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {

@@ -1,4 +1,79 @@
-//! Under construction.
+//! One lock API over many engines: leases that tell you when they are lost, and fencing tokens.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), holdline::LockError> {
+//! let client = holdline::Client::connect("memory:").await?;
+//! let guard = client.mutex("nightly-backup")?.lock().await?;
+//! // … work, handing guard.fencing_token() to whatever must not be written twice …
+//! guard.release().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a lock cannot promise
+//! A process can be paused longer than its lease, and write when it wakes. [`Guard::is_valid`]
+//! turns false in time, but nobody can look at it and write in one step. Who cannot live with
+//! that hands [`Guard::fencing_token`] to the resource, which refuses smaller ones.
+//!
+//! # Where to start
+//! [`Client`] connects; [`Mutex`], [`RwLock`] and [`Semaphore`] describe locks; [`Guard`] is a
+//! grant in your hand; [`LockOptions`] sets leases and waits; [`blocking`] is the same without
+//! async. How it works: `registry` (what is looked after), `keeper` (renewal), `queue`
+//! (heartbeat), `janitor` (giving up), `acquire` (one attempt).
 
+mod acquire;
+mod all;
+pub mod blocking;
+mod client;
+mod client_options;
+mod clock;
+mod core;
+mod engines;
+mod entropy;
+mod grant;
+mod guard;
+mod held;
+mod home;
+mod janitor;
+mod keeper;
+mod lease;
+mod mutex;
+mod observer;
+mod options;
+mod owner;
+mod parker;
+mod plan;
+mod process;
+mod queue;
 #[cfg(doctest)]
 mod readme;
+mod registry;
+mod release;
+mod rwlock;
+mod semaphore;
+mod url;
+mod worker;
+
+pub use all::Guards;
+pub use client::{Client, ShutdownReport, URL_VARIABLE};
+pub use client_options::ClientOptions;
+pub use clock::{ManualClock, SystemClock};
+pub use grant::RiskReason;
+pub use guard::Guard;
+pub use held::Held;
+pub use holdline_core::{
+    Anchor, Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,
+    Escaped, FencingToken, Hold, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest,
+    LockError, LockName, LostReason, Mode, Moment, Operation, OperationReply, Snapshot,
+};
+pub use holdline_memory::{MemoryEngine, MemoryOptions};
+pub use lease::{DetachError, Lease};
+pub use mutex::{Mutex, Ran};
+pub use observer::{Observer, Subject};
+pub use options::{Keep, LockOptions, OnLost};
+pub use owner::Owner;
+pub use release::ReleaseOutcome;
+pub use rwlock::RwLock;
+pub use semaphore::Semaphore;
+pub use url::redact_url;

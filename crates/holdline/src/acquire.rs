@@ -1,0 +1,470 @@
+//! One attempt to get a name: ask, wait, ask again, and end with a guard or with nothing.
+//!
+//! Invariant A1: a lease id is asked again only while its ticket is armed; once it was given up
+//! the next request has a new one.
+//! Invariant A2: validity counts from the clock as read before the request whose reply granted.
+//! Invariant A3: however the attempt ends, the ticket stands for the id until then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
+    LockError, Moment, RenewReply,
+};
+use tracing::Instrument;
+
+use crate::core::{Core, Shared};
+use crate::grant::Granted;
+use crate::guard::Guard;
+use crate::janitor::Ticket;
+use crate::observer::Subject;
+use crate::plan::Plan;
+use crate::queue::{News, WaitCell};
+
+/// How often a request that went unanswered is asked again under its id.
+const MAX_REPEATS: u32 = 3;
+/// The pauses before asking again after no answer.
+const REPEAT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// The pauses between two looks at a name of an engine without a queue.
+const POLL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// A request that is under way at the wait limit may take this long yet.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// How long an attempt waits for a name that is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Not at all: a busy name is `Busy`.
+    Try,
+    /// Until this moment.
+    Until(Moment),
+}
+
+impl Wait {
+    /// Returns the wait that a plan asks for, from now on.
+    pub(crate) fn of(core: &Core, plan: &Plan) -> Wait {
+        match plan.wait {
+            Some(wait) => Wait::Until(core.shared.clock.now().after(wait)),
+            None => Wait::Until(Moment::NEVER),
+        }
+    }
+}
+
+/// Tells whether a place in the queue is worth asking again for.
+fn is_transient(error: &LockError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. } | ErrorKind::Quarantined { .. }
+    )
+}
+
+type Reply = Option<Result<AcquireReply, LockError>>;
+
+/// Gets the name. On an uncontended engine without I/O this neither waits nor wakes a task.
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    plan: &Arc<Plan>,
+    wait: Wait,
+) -> Result<Guard, LockError> {
+    core.open()?;
+    let shared = &*core.shared;
+    let lease_id = plan.lease_id.unwrap_or_else(|| shared.entropy.lease_id());
+    let queue = wait != Wait::Try && shared.engine.capabilities().queue;
+    let request = plan.request(core, lease_id, queue);
+    let mut ticket = Ticket::new(shared, plan, lease_id);
+    let sent = shared.clock.now();
+    let reply = match shared.engine.try_acquire(&request) {
+        Answer::Ready(Some(Ok(AcquireReply::Granted { token, left, anchor })))
+            if !plan.extends_first() =>
+        {
+            let granted = Granted { lease_id, token, sent, left, anchor, unsettled: false };
+            let guard = ticket.granted(core, plan, granted);
+            shared.observe(|observer| observer.acquired(guard.subject(), token, Duration::ZERO));
+            return Ok(guard);
+        }
+        Answer::Ready(reply) => reply,
+        later => {
+            ticket.register();
+            ticket.unsettled = true;
+            let reply = shared.answered(later, shared.limit()).await;
+            ticket.unsettled = reply.is_none();
+            reply
+        }
+    };
+    let attempt = Attempt {
+        core,
+        plan,
+        shared,
+        request,
+        ticket,
+        wait,
+        started: sent,
+        holder: None,
+        repeats: 0,
+        repeat_pause: Backoff::new(REPEAT_PAUSE.0, REPEAT_PAUSE.1),
+        poll_pause: Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1),
+        place: None,
+    };
+    Box::pin(attempt.go_on(sent, reply)).await
+}
+
+/// An attempt whose first answer was no grant.
+struct Attempt<'a> {
+    core: &'a Arc<Core>,
+    plan: &'a Arc<Plan>,
+    shared: &'a Shared,
+    request: AcquireRequest,
+    ticket: Ticket<'a>,
+    wait: Wait,
+    started: Moment,
+    /// Who was in the way when we last looked.
+    holder: Option<Box<HolderSummary>>,
+    repeats: u32,
+    repeat_pause: Backoff,
+    poll_pause: Backoff,
+    place: Option<Place>,
+}
+
+/// A place in the queue, and what is heard there.
+struct Place {
+    cell: Arc<WaitCell>,
+    hints: Hints,
+    hints_end: bool,
+    position: Option<usize>,
+}
+
+/// What ends a wait in the queue.
+enum Heard {
+    Hint,
+    HintsEnd,
+    News(News),
+    Limit,
+}
+
+/// What an attempt does next.
+enum Next {
+    Ask,
+    Anew,
+    Fail(LockError),
+    TimedOut,
+}
+
+impl Attempt<'_> {
+    async fn go_on(mut self, sent: Moment, reply: Reply) -> Result<Guard, LockError> {
+        let span = tracing::debug_span!(
+            "lock.wait", name = %self.plan.name, mode = %self.plan.mode,
+            holder = tracing::field::Empty, holder_traceparent = tracing::field::Empty,
+        );
+        let name = self.plan.name.clone();
+        let shared = self.shared;
+        let (mode, short) = (self.plan.mode, self.ticket.lease_id.short());
+        let outcome = async {
+            match self.run(sent, reply).await {
+                Ok(granted) => self.finish(granted).await,
+                Err(next) => Err(self.fail(next).await),
+            }
+        };
+        let outcome = outcome.instrument(span).await.map_err(|error| error.with_name(&name));
+        if let Err(error) = &outcome {
+            let subject = Subject { name: &name, lease_id: short, mode };
+            shared.observe(|observer| observer.failed(subject, error));
+        }
+        outcome
+    }
+
+    /// Asks and waits until the name is granted or the attempt must end.
+    async fn run(&mut self, mut sent: Moment, mut reply: Reply) -> Result<Granted, Next> {
+        loop {
+            let next = match reply {
+                Some(Ok(AcquireReply::Granted { token, left, anchor })) => {
+                    let (lease_id, unsettled) = (self.ticket.lease_id, self.ticket.unsettled);
+                    return Ok(Granted { lease_id, token, sent, left, anchor, unsettled });
+                }
+                Some(Ok(AcquireReply::Queued { position, holder, next_look })) => {
+                    self.note_holder(holder);
+                    self.wait_in_queue(position, next_look).await
+                }
+                Some(Ok(AcquireReply::Busy { holder, .. })) => {
+                    self.note_holder(holder);
+                    self.wait_outside().await
+                }
+                Some(Err(error)) if error.certainty() == Certainty::Unknown => {
+                    self.ticket.unsettled = true;
+                    self.repeat(error).await
+                }
+                Some(Err(error)) if self.place.is_some() && is_transient(&error) => {
+                    self.repeat(error).await
+                }
+                Some(Err(error)) => Next::Fail(error),
+                None => self.repeat(self.shared.no_answer()).await,
+            };
+            match next {
+                Next::Ask => {}
+                Next::Anew => self.begin_anew()?,
+                end => return Err(end),
+            }
+            (sent, reply) = self.ask().await;
+        }
+    }
+
+    async fn ask(&mut self) -> (Moment, Reply) {
+        let shared = self.shared;
+        let before = self.ticket.unsettled;
+        let sent = shared.clock.now();
+        let limit = match self.wait {
+            Wait::Try => shared.limit(),
+            Wait::Until(at) => shared.limit().min(at.max(sent.after(LAST_ANSWER))),
+        };
+        self.ticket.register();
+        self.ticket.unsettled = true;
+        let reply = shared.answered(shared.engine.try_acquire(&self.request), limit).await;
+        self.ticket.unsettled = before || reply.is_none();
+        (sent, reply)
+    }
+
+    fn note_holder(&mut self, holder: Option<HolderSummary>) {
+        if let Some(holder) = holder {
+            let span = tracing::Span::current();
+            if !span.is_disabled() {
+                span.record("holder", tracing::field::display(&holder));
+                span.record("holder_traceparent", holder.metadata.fields().traceparent);
+            }
+            self.holder = Some(Box::new(holder));
+        }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        let lease_id = self.ticket.lease_id.short();
+        Subject { name: &self.plan.name, lease_id, mode: self.plan.mode }
+    }
+
+    fn deadline(&self) -> Moment {
+        match self.wait {
+            Wait::Try => self.started,
+            Wait::Until(at) => at,
+        }
+    }
+
+    /// Waits in the queue until it is worth asking again.
+    async fn wait_in_queue(&mut self, position: usize, next_look: Duration) -> Next {
+        self.repeats = 0;
+        self.repeat_pause.reset();
+        if self.place.is_none() {
+            let cell = Arc::new(WaitCell::default());
+            self.ticket.enqueue(cell.clone(), next_look);
+            // Opened after the reply: it misses nothing that has happened since (rule G4).
+            let hints = self.shared.home.within(|| self.watch());
+            self.place = Some(Place { cell, hints, hints_end: false, position: None });
+        }
+        self.note_position(position);
+        loop {
+            match self.hear().await {
+                Heard::Limit => return Next::TimedOut,
+                Heard::Hint => return Next::Ask,
+                Heard::HintsEnd => {}
+                Heard::News(news) => {
+                    if let Some(error) = news.refused {
+                        return Next::Fail(error);
+                    }
+                    if news.handed {
+                        self.shared.observe(|observer| observer.handed(self.subject()));
+                        return Next::Ask;
+                    }
+                    if news.dropped {
+                        return Next::Anew;
+                    }
+                    if let Some(position) = news.position {
+                        self.note_position(position);
+                    }
+                    self.reopen_hints();
+                }
+            }
+        }
+    }
+
+    fn watch(&self) -> Hints {
+        self.shared.engine.watch(&self.plan.name, self.ticket.lease_id)
+    }
+
+    /// Opens a watch again that has ended, at the pace of the heartbeat.
+    fn reopen_hints(&mut self) {
+        if self.place.as_ref().is_some_and(|place| place.hints_end) {
+            let hints = self.shared.home.within(|| self.watch());
+            if let Some(place) = &mut self.place {
+                place.hints = hints;
+                place.hints_end = false;
+            }
+        }
+    }
+
+    fn note_position(&mut self, position: usize) {
+        let Some(place) = &mut self.place else { return };
+        if place.position.replace(position) != Some(position) {
+            let holder = self.holder.as_deref();
+            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
+        }
+    }
+
+    /// Waits for the next thing that concerns the place in the queue.
+    async fn hear(&mut self) -> Heard {
+        let deadline = self.deadline();
+        let Some(place) = &mut self.place else { return Heard::Limit };
+        let home = &self.shared.home;
+        let hints = async {
+            if place.hints_end {
+                std::future::pending::<()>().await;
+            }
+            let hints = &mut place.hints;
+            std::future::poll_fn(|context| home.within(|| hints.poll_next_unpin(context))).await
+        };
+        let news = std::pin::pin!(place.cell.news());
+        let heard = async {
+            match select(news, std::pin::pin!(hints)).await {
+                Either::Left((news, _)) => Heard::News(news),
+                Either::Right((Some(_), _)) => Heard::Hint,
+                Either::Right((None, _)) => Heard::HintsEnd,
+            }
+        };
+        let heard = match deadline {
+            Moment::NEVER => heard.await,
+            deadline => {
+                let limit = self.shared.clock.sleep_until(deadline);
+                match select(std::pin::pin!(heard), limit).await {
+                    Either::Left((heard, _)) => heard,
+                    Either::Right(_) => Heard::Limit,
+                }
+            }
+        };
+        if matches!(heard, Heard::HintsEnd) {
+            place.hints_end = true;
+        }
+        heard
+    }
+
+    /// Waits before asking an engine again that has no queue, or that did not let us queue.
+    async fn wait_outside(&mut self) -> Next {
+        self.repeats = 0;
+        let Wait::Until(deadline) = self.wait else {
+            let kind = ErrorKind::Busy { holder: self.holder.take() };
+            return Next::Fail(self.shared.error(kind, Certainty::NotApplied));
+        };
+        let now = self.shared.clock.now();
+        if now >= deadline {
+            return Next::TimedOut;
+        }
+        let pause = self.poll_pause.next_pause(self.shared.entropy.number());
+        self.shared.clock.sleep_until(now.after(pause).min(deadline)).await;
+        Next::Ask
+    }
+
+    /// Asks again after no answer, a few times; the id is still alive.
+    async fn repeat(&mut self, error: LockError) -> Next {
+        self.repeats += 1;
+        let now = self.shared.clock.now();
+        let patience = if self.wait == Wait::Try { 1 } else { MAX_REPEATS };
+        if self.repeats > patience || (self.wait != Wait::Try && now >= self.deadline()) {
+            return Next::Fail(error);
+        }
+        if matches!(error.kind(), ErrorKind::Invalid { .. }) {
+            return Next::Fail(error);
+        }
+        let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
+        self.shared.clock.sleep_until(now.after(pause)).await;
+        Next::Ask
+    }
+
+    /// The store has dropped the id: gives it up for good and goes on with a new one.
+    fn begin_anew(&mut self) -> Result<(), Next> {
+        self.place = None;
+        self.shared.observe(|observer| observer.requeued(self.subject()));
+        if self.plan.lease_id.is_some() {
+            return Err(Next::Fail(self.shared.error(ErrorKind::Cancelled, Certainty::NotApplied)));
+        }
+        let lease_id = self.shared.entropy.lease_id();
+        let mut old =
+            std::mem::replace(&mut self.ticket, Ticket::new(self.shared, self.plan, lease_id));
+        old.unsettled = true;
+        drop(old);
+        self.request = self.plan.request(self.core, lease_id, self.request.queue);
+        Ok(())
+    }
+
+    /// Makes the guard; a lease that must be whole before the caller gets it is renewed once.
+    async fn finish(mut self, mut granted: Granted) -> Result<Guard, LockError> {
+        let shared = self.shared;
+        self.place = None;
+        if self.plan.extends_first() {
+            self.extend(&mut granted).await?;
+        }
+        let (token, started) = (granted.token, self.started);
+        let guard = self.ticket.granted(self.core, self.plan, granted);
+        let now = shared.clock.now();
+        if !guard.is_valid() {
+            // The answer took longer than the lease: the drop of the guard gives it up.
+            let message = "the grant had run out when its answer came".to_owned();
+            return Err(shared.error(ErrorKind::Unavailable { message }, Certainty::Unknown));
+        }
+        shared.observe(|observer| observer.acquired(guard.subject(), token, started.until(now)));
+        Ok(guard)
+    }
+
+    /// Renews a first lease to the whole one.
+    async fn extend(&mut self, granted: &mut Granted) -> Result<(), LockError> {
+        let shared = self.shared;
+        self.ticket.register();
+        let line = [holdline_core::RenewRequest {
+            name: self.plan.name.clone(),
+            lease_id: granted.lease_id,
+            client: shared.client,
+            purpose: holdline_core::Purpose::Keep(self.plan.hold),
+        }];
+        let mut failure = shared.no_answer();
+        for _ in 0..2 {
+            let sent = shared.clock.now();
+            let replies = shared.answered(shared.engine.renew(&line), shared.limit()).await;
+            match replies.and_then(|replies| replies.into_iter().next()) {
+                Some(Ok(RenewReply::Renewed { left })) => {
+                    (granted.sent, granted.left) = (sent, left);
+                    return Ok(());
+                }
+                Some(Ok(other)) => {
+                    let reason = match other {
+                        RenewReply::Revoked { reason, .. } => {
+                            holdline_core::LostReason::Revoked(reason)
+                        }
+                        _ => holdline_core::LostReason::Missing,
+                    };
+                    return Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
+                }
+                Some(Err(error)) => failure = error,
+                None => {}
+            }
+        }
+        Err(failure)
+    }
+
+    /// Ends without the name, and leaves nothing behind.
+    async fn fail(self, next: Next) -> LockError {
+        let shared = self.shared;
+        let waited = self.started.until(shared.clock.now());
+        match next {
+            Next::Fail(error) if error.certainty() == Certainty::NotApplied => {
+                if self.ticket.unsettled || self.place.is_some() {
+                    let known = self.ticket.give_up().await.is_some();
+                    let certainty = if known { Certainty::NotApplied } else { Certainty::Unknown };
+                    return error.with_certainty(certainty);
+                }
+                self.ticket.forget();
+                error
+            }
+            Next::Fail(error) => error,
+            Next::Ask | Next::Anew | Next::TimedOut => {
+                let told = self.ticket.give_up().await.is_some();
+                let certainty = if told { Certainty::NotApplied } else { Certainty::Unknown };
+                shared.error(ErrorKind::TimedOut { waited, holder: self.holder }, certainty)
+            }
+        }
+    }
+}

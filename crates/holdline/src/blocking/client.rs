@@ -1,0 +1,229 @@
+//! The client without async.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{
+    Engine, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
+    Snapshot,
+};
+
+use super::guard::{Guard, Guards};
+use super::locks::{Mutex, RwLock, Semaphore};
+use crate::client::{ShutdownReport, URL_VARIABLE};
+use crate::client_options::ClientOptions;
+use crate::engines;
+use crate::lease::Lease;
+use crate::options::LockOptions;
+use crate::parker::block_on;
+use crate::release::ReleaseOutcome;
+
+/// As [`crate::Client`], without async. Its background work has a thread of its own.
+#[derive(Clone, Debug)]
+pub struct Client(crate::Client);
+
+impl Client {
+    /// As [`crate::Client::connect`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`].
+    pub fn connect(url: &str) -> Result<Client, LockError> {
+        Client::connect_with(url, ClientOptions::default())
+    }
+
+    /// As [`crate::Client::connect_with`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect_with`].
+    pub fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
+        Client::with_options(block_on(engines::connect(url))?, options)
+    }
+
+    /// As [`crate::Client::from_env`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`].
+    pub fn from_env() -> Result<Client, LockError> {
+        let url = std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty());
+        Client::connect(url.as_deref().unwrap_or("local:"))
+    }
+
+    /// As [`crate::Client::with_options`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::with_options`].
+    pub fn with_options(
+        engine: Arc<dyn Engine>,
+        options: ClientOptions,
+    ) -> Result<Client, LockError> {
+        crate::Client::with_options(engine, options.with_own_thread(true)).map(Client)
+    }
+
+    /// Returns the client with async: what is taken by one is seen by the other.
+    pub fn as_async(&self) -> &crate::Client {
+        &self.0
+    }
+
+    /// As [`crate::Client::mutex`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::mutex`].
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex, LockError> {
+        self.0.mutex(name).map(Mutex)
+    }
+
+    /// As [`crate::Client::mutex_with`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::mutex_with`].
+    pub fn mutex_with(
+        &self,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<Mutex, LockError> {
+        self.0.mutex_with(name, options).map(Mutex)
+    }
+
+    /// As [`crate::Client::rwlock`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::rwlock`].
+    pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
+        self.0.rwlock(name).map(RwLock)
+    }
+
+    /// As [`crate::Client::rwlock_with`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::rwlock_with`].
+    pub fn rwlock_with(
+        &self,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<RwLock, LockError> {
+        self.0.rwlock_with(name, options).map(RwLock)
+    }
+
+    /// As [`crate::Client::semaphore`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::semaphore`].
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore, LockError> {
+        self.0.semaphore(name, permits).map(Semaphore)
+    }
+
+    /// As [`crate::Client::semaphore_with`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::semaphore_with`].
+    pub fn semaphore_with(
+        &self,
+        name: impl AsRef<str>,
+        permits: u32,
+        options: &LockOptions,
+    ) -> Result<Semaphore, LockError> {
+        self.0.semaphore_with(name, permits, options).map(Semaphore)
+    }
+
+    /// As [`crate::Client::lock_all`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::lock_all`].
+    pub fn lock_all<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Guards, LockError> {
+        block_on(self.0.lock_all(names)).map(Guards)
+    }
+
+    /// As [`crate::Client::lock_all_with`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::lock_all_with`].
+    pub fn lock_all_with<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+        options: &LockOptions,
+    ) -> Result<Guards, LockError> {
+        block_on(self.0.lock_all_with(names, options)).map(Guards)
+    }
+
+    /// As [`crate::Client::attach`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::attach`].
+    pub fn attach(&self, lease: &Lease) -> Result<Guard, LockError> {
+        block_on(self.0.attach(lease)).map(Guard)
+    }
+
+    /// As [`crate::Client::renew`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::renew`].
+    pub fn renew(&self, lease: &Lease) -> Result<Duration, LockError> {
+        block_on(self.0.renew(lease))
+    }
+
+    /// As [`crate::Client::release`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::release`].
+    pub fn release(&self, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
+        block_on(self.0.release(lease))
+    }
+
+    /// As [`crate::Client::renew_by_id`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::renew_by_id`].
+    pub fn renew_by_id(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+        lease_duration: Duration,
+    ) -> Result<Duration, LockError> {
+        block_on(self.0.renew_by_id(name, lease_id, lease_duration))
+    }
+
+    /// As [`crate::Client::release_by_id`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::release_by_id`].
+    pub fn release_by_id(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+        lease_duration: Duration,
+    ) -> Result<ReleaseOutcome, LockError> {
+        block_on(self.0.release_by_id(name, lease_id, lease_duration))
+    }
+
+    /// As [`crate::Client::inspect`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::inspect`].
+    pub fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        block_on(self.0.inspect(name))
+    }
+
+    /// As [`crate::Client::list`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::list`].
+    pub fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        block_on(self.0.list(request))
+    }
+
+    /// As [`crate::Client::operate`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::operate`].
+    pub fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        block_on(self.0.operate(operation))
+    }
+
+    /// As [`crate::Client::shutdown`].
+    pub fn shutdown(&self, limit: Duration) -> ShutdownReport {
+        block_on(self.0.shutdown(limit))
+    }
+}

@@ -1,0 +1,31 @@
+//! The same locks without async, and with no runtime needed.
+//!
+//! Calls drive their futures on the calling thread, which sleeps while there is nothing to do;
+//! leases are kept by a thread of the client's own. Do not call these from async code: they
+//! block the thread that others need.
+//!
+//! ```
+//! # fn main() -> Result<(), holdline::LockError> {
+//! use std::time::Duration;
+//! use holdline::blocking::Client;
+//! use holdline::LockOptions;
+//!
+//! let client = Client::connect("memory:blocking")?;
+//! let options = LockOptions::default().with_wait(Duration::from_secs(5));
+//! let mutex = client.mutex_with("report", &options)?;
+//! let guard = mutex.lock()?;
+//! assert!(guard.is_valid());
+//! let outcome = guard.release();
+//! assert!(outcome.is_released());
+//! assert!(client.shutdown(Duration::from_secs(5)).is_clean());
+//! # Ok(())
+//! # }
+//! ```
+
+mod client;
+mod guard;
+mod locks;
+
+pub use client::Client;
+pub use guard::{Guard, Guards};
+pub use locks::{Mutex, RwLock, Semaphore};

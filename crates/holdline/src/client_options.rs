@@ -1,0 +1,155 @@
+//! What can be set for one client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{
+    Clock, Engine, Entropy, ErrorKind, HolderFields, LeaseTerms, LockError, Metadata, lease,
+};
+
+use crate::clock::SystemClock;
+use crate::core::{Core, Parts, Shared};
+use crate::entropy::{Source, SystemEntropy};
+use crate::observer::Observer;
+use crate::owner::Nests;
+use crate::{home, process};
+
+/// How long one request may go unanswered unless set.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// The range of what may be set for it.
+const MIN_ANSWER_WITHIN: Duration = Duration::from_millis(10);
+const MAX_ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// What can be set for one client.
+#[derive(Default)]
+pub struct ClientOptions {
+    clock: Option<Arc<dyn Clock>>,
+    entropy: Option<Box<dyn Entropy + Send>>,
+    drift_ppm: Option<u32>,
+    observer: Option<Arc<dyn Observer>>,
+    holder: Option<HolderFields>,
+    lease_duration: Option<Duration>,
+    answer_within: Option<Duration>,
+    own_thread: bool,
+}
+
+impl ClientOptions {
+    /// Sets the clock that leases are believed by; the machine's own unless set, of the kind that
+    /// the engine asks for.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> ClientOptions {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Sets where lease ids come from; a generator seeded by the machine unless set. They are
+    /// proofs: what can be guessed is for tests only.
+    #[must_use]
+    pub fn with_entropy(mut self, entropy: impl Entropy + Send + 'static) -> ClientOptions {
+        self.entropy = Some(Box::new(entropy));
+        self
+    }
+
+    /// Sets by which part the rates of this clock and the store's may differ, in parts per
+    /// million; 1 % unless set.
+    #[must_use]
+    pub fn with_drift_ppm(mut self, drift_ppm: u32) -> ClientOptions {
+        self.drift_ppm = Some(drift_ppm);
+        self
+    }
+
+    /// Sets who is told what happens to the client's locks.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> ClientOptions {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Sets what holders tell about themselves; host, process id, user and program unless set.
+    #[must_use]
+    pub fn with_holder(mut self, holder: HolderFields) -> ClientOptions {
+        self.holder = Some(holder);
+        self
+    }
+
+    /// Sets the lease of locks that name none; 30 s unless set.
+    #[must_use]
+    pub fn with_lease_duration(mut self, lease_duration: Duration) -> ClientOptions {
+        self.lease_duration = Some(lease_duration);
+        self
+    }
+
+    /// Sets how long one request may go unanswered before it is asked again or given up, from
+    /// 10 ms to 60 s; 5 s unless set.
+    #[must_use]
+    pub fn with_answer_within(mut self, answer_within: Duration) -> ClientOptions {
+        self.answer_within = Some(answer_within);
+        self
+    }
+
+    /// Runs the background work on a thread of its own even inside a runtime.
+    #[must_use]
+    pub fn with_own_thread(mut self, own_thread: bool) -> ClientOptions {
+        self.own_thread = own_thread;
+        self
+    }
+
+    /// Checks the options and starts the background work.
+    pub(crate) fn build(self, engine: Arc<dyn Engine>) -> Result<Core, LockError> {
+        let capabilities = engine.capabilities().clone();
+        let name = capabilities.engine;
+        let refused = |what: &str, error: &dyn std::fmt::Display| {
+            let message = format!("{what}: {error}");
+            LockError::new(
+                name,
+                ErrorKind::Refused { message },
+                holdline_core::Certainty::NotApplied,
+            )
+        };
+        let drift_ppm = self.drift_ppm.unwrap_or(lease::DEFAULT_DRIFT_PPM);
+        let lease_duration =
+            self.lease_duration.unwrap_or_else(|| lease::DEFAULT_LEASE.min(capabilities.lease.max));
+        LeaseTerms::new(lease_duration, None, drift_ppm)
+            .map_err(|error| LockError::invalid(name, "lease_duration", error))?;
+        let answer_within = self.answer_within.unwrap_or(ANSWER_WITHIN);
+        if !(MIN_ANSWER_WITHIN..=MAX_ANSWER_WITHIN).contains(&answer_within) {
+            let message = format_args!("must be from 10ms to 60s, not {answer_within:?}");
+            return Err(LockError::invalid(name, "answer_within", message));
+        }
+        let holder = self.holder.unwrap_or_else(process::this_process);
+        Metadata::new(&holder).map_err(|error| LockError::invalid(name, "metadata", error))?;
+        let clock = match self.clock {
+            Some(clock) => clock,
+            None => Arc::new(
+                SystemClock::new(capabilities.clock)
+                    .map_err(|error| refused("the machine gives no timer", &error))?,
+            ),
+        };
+        let entropy = match self.entropy {
+            Some(entropy) => entropy,
+            None => Box::new(
+                SystemEntropy::new()
+                    .map_err(|error| refused("the machine gives no randomness", &error))?,
+            ),
+        };
+        let entropy = Source::new(entropy);
+        let observer = self.observer;
+        let parts = Parts { engine, clock, entropy, observer, drift_ppm, answer_within };
+        let shared = Arc::new(Shared::new(parts));
+        home::start(&shared, self.own_thread)
+            .map_err(|error| refused("the machine gives no thread", &error))?;
+        Ok(Core { shared, holder, lease_duration, nests: Nests::default() })
+    }
+}
+
+impl std::fmt::Debug for ClientOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientOptions")
+            .field("drift_ppm", &self.drift_ppm)
+            .field("holder", &self.holder)
+            .field("lease_duration", &self.lease_duration)
+            .field("answer_within", &self.answer_within)
+            .field("own_thread", &self.own_thread)
+            .finish_non_exhaustive()
+    }
+}

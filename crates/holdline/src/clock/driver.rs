@@ -1,0 +1,194 @@
+//! The timers of [`super::SystemClock`]: one kernel timer and one thread for each kind of clock.
+//!
+//! Invariant C1: the kernel timer is always set to the soonest sleeper, under the same mutex
+//! that guards the sleepers; so no wake-up is lost and none needs a message.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use holdline_core::{ClockKind, Moment};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::system::read;
+
+/// The drivers of this process, by kind of clock. They live as long as the process.
+static DRIVERS: Mutex<[Option<Arc<Driver>>; 2]> = Mutex::new([None, None]);
+
+/// One kernel timer, and who sleeps on it.
+pub(super) struct Driver {
+    kind: ClockKind,
+    pid: u32,
+    timer: OwnedFd,
+    sleepers: Mutex<Sleepers>,
+}
+
+#[derive(Default)]
+struct Sleepers {
+    next: u64,
+    wakers: BTreeMap<(Moment, u64), Waker>,
+}
+
+impl Driver {
+    /// Returns the driver for this kind of clock; starts it if it is the first use.
+    pub(super) fn of(kind: ClockKind) -> io::Result<Arc<Driver>> {
+        let mut drivers = DRIVERS.lock();
+        let slot = match kind {
+            ClockKind::Boottime => &mut drivers[0],
+            ClockKind::Monotonic => &mut drivers[1],
+        };
+        // A forked child has the parent's memory and none of its threads.
+        if let Some(driver) = slot.as_ref().filter(|driver| driver.pid == std::process::id()) {
+            return Ok(driver.clone());
+        }
+        let driver = Arc::new(Driver::start(kind)?);
+        let run = driver.clone();
+        std::thread::Builder::new()
+            .name("holdline-timer".to_owned())
+            .stack_size(64 * 1024)
+            .spawn(move || run.run())?;
+        *slot = Some(driver.clone());
+        Ok(driver)
+    }
+
+    fn start(kind: ClockKind) -> io::Result<Driver> {
+        let clock = match kind {
+            ClockKind::Boottime => TimerfdClockId::Boottime,
+            ClockKind::Monotonic => TimerfdClockId::Monotonic,
+        };
+        let timer = timerfd_create(clock, TimerfdFlags::CLOEXEC)?;
+        let sleepers = Mutex::new(Sleepers::default());
+        Ok(Driver { kind, pid: std::process::id(), timer, sleepers })
+    }
+
+    pub(super) fn sleep_until(self: Arc<Self>, at: Moment) -> SystemSleep {
+        SystemSleep { driver: self, at, number: None }
+    }
+
+    /// Sets the kernel timer to the soonest sleeper; the caller holds the mutex.
+    fn arm(&self, sleepers: &Sleepers) {
+        let soonest = sleepers.wakers.keys().next().map_or(Moment::NEVER, |(at, _)| *at);
+        // Zero would disarm the timer; a moment that is past fires at once.
+        let nanos = if soonest == Moment::NEVER { 0 } else { soonest.as_nanos().max(1) };
+        let spec = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
+            },
+        };
+        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
+            tracing::error!(%error, "a timer could not be set");
+        }
+    }
+
+    /// Wakes whoever is due, for the life of the process.
+    fn run(&self) {
+        let mut expirations = [0; 8];
+        loop {
+            match rustix::io::read(&self.timer, &mut expirations) {
+                Ok(_) | Err(Errno::INTR | Errno::CANCELED) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the timer thread ends");
+                    return;
+                }
+            }
+            let due = {
+                let mut sleepers = self.sleepers.lock();
+                let later = sleepers.wakers.split_off(&(read(self.kind), u64::MAX));
+                let due = std::mem::replace(&mut sleepers.wakers, later);
+                self.arm(&sleepers);
+                due
+            };
+            due.into_values().for_each(Waker::wake);
+        }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// Sleeps until a moment of the machine's clock.
+pub(super) struct SystemSleep {
+    driver: Arc<Driver>,
+    at: Moment,
+    number: Option<u64>,
+}
+
+impl Future for SystemSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let driver = self.driver.clone();
+        if read(driver.kind) >= self.at {
+            return Poll::Ready(());
+        }
+        let mut sleepers = driver.sleepers.lock();
+        let number = match self.number {
+            Some(number) => number,
+            None => {
+                sleepers.next += 1;
+                sleepers.next
+            }
+        };
+        self.number = Some(number);
+        let key = (self.at, number);
+        let fresh = sleepers.wakers.insert(key, context.waker().clone()).is_none();
+        if fresh && sleepers.wakers.keys().next() == Some(&key) {
+            driver.arm(&sleepers);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for SystemSleep {
+    fn drop(&mut self) {
+        // The timer stays set: one early wake-up of the thread costs less than setting it anew.
+        if let Some(number) = self.number {
+            self.driver.sleepers.lock().wakers.remove(&(self.at, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use holdline_core::Clock;
+
+    use super::super::SystemClock;
+
+    #[test]
+    fn timers_fire_in_order_and_not_early() {
+        for kind in [super::ClockKind::Boottime, super::ClockKind::Monotonic] {
+            let clock = SystemClock::new(kind).expect("a timer");
+            let start = clock.now();
+            let (late, soon) =
+                (start.after(Duration::from_millis(60)), start.after(Duration::from_millis(20)));
+            let far = clock.sleep_until(super::Moment::NEVER);
+            let first =
+                futures_util::future::select(clock.sleep_until(late), clock.sleep_until(soon));
+            crate::parker::block_on(async {
+                let order = futures_util::future::select(first, far).await;
+                drop(order);
+                assert!(clock.now() >= soon);
+                clock.sleep_until(late).await;
+                assert!(clock.now() >= late);
+                clock.sleep_until(start).await;
+            });
+        }
+    }
+}

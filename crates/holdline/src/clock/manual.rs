@@ -1,0 +1,141 @@
+//! A clock that moves when a test says so.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use holdline_core::{Clock, Moment};
+use parking_lot::Mutex;
+
+/// A clock that moves when a test says so. Clones show the same time.
+///
+/// Hand one to the memory engine and to the client, and lease ends are instant:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdline::LockError> {
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use holdline::{Client, ClientOptions, ManualClock, MemoryEngine, MemoryOptions};
+///
+/// let clock = ManualClock::new();
+/// let engine = MemoryEngine::new("test", Arc::new(clock.clone()), &MemoryOptions::default());
+/// let options = ClientOptions::default().with_clock(Arc::new(clock.clone()));
+/// let client = Client::with_options(Arc::new(engine), options)?;
+///
+/// let guard = client.mutex("nightly")?.lock().await?;
+/// clock.advance(Duration::from_secs(31));
+/// assert!(!guard.is_valid());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<Hand>);
+
+#[derive(Debug, Default)]
+struct Hand {
+    now: AtomicU64,
+    sleepers: Mutex<Sleepers>,
+}
+
+#[derive(Debug, Default)]
+struct Sleepers {
+    next: u64,
+    wakers: BTreeMap<(Moment, u64), Waker>,
+}
+
+impl ManualClock {
+    /// Makes a clock that shows its origin.
+    pub fn new() -> ManualClock {
+        ManualClock::default()
+    }
+
+    /// Moves the clock on and wakes what slept until then.
+    pub fn advance(&self, by: Duration) {
+        let mut sleepers = self.0.sleepers.lock();
+        let now = Moment::from_nanos(self.0.now.load(Ordering::SeqCst)).after(by);
+        self.0.now.store(now.as_nanos(), Ordering::SeqCst);
+        let later = sleepers.wakers.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut sleepers.wakers, later);
+        drop(sleepers);
+        due.into_values().for_each(Waker::wake);
+    }
+
+    /// Returns the soonest moment that anything sleeps until, if anything does.
+    pub fn next_wake(&self) -> Option<Moment> {
+        self.0.sleepers.lock().wakers.keys().next().map(|(at, _)| *at)
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.0.now.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+        Box::pin(ManualSleep { hand: self.0.clone(), at, number: None })
+    }
+}
+
+struct ManualSleep {
+    hand: Arc<Hand>,
+    at: Moment,
+    number: Option<u64>,
+}
+
+impl Future for ManualSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let hand = self.hand.clone();
+        let mut sleepers = hand.sleepers.lock();
+        if self.at.as_nanos() <= hand.now.load(Ordering::SeqCst) {
+            return Poll::Ready(());
+        }
+        let number = match self.number {
+            Some(number) => number,
+            None => {
+                sleepers.next += 1;
+                sleepers.next
+            }
+        };
+        self.number = Some(number);
+        sleepers.wakers.insert((self.at, number), context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for ManualSleep {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.hand.sleepers.lock().wakers.remove(&(self.at, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleepers_wake_when_their_moment_has_come_and_leave_nothing() {
+        let clock = ManualClock::new();
+        let mut sleep = clock.sleep_until(Moment::ORIGIN.after(Duration::from_secs(2)));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(sleep.as_mut().poll(&mut context).is_pending());
+        clock.advance(Duration::from_secs(1));
+        assert!(sleep.as_mut().poll(&mut context).is_pending());
+        assert!(clock.next_wake().is_some());
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(clock.next_wake(), None);
+        assert!(sleep.as_mut().poll(&mut context).is_ready());
+        let mut dropped = clock.sleep_until(Moment::NEVER);
+        assert!(dropped.as_mut().poll(&mut context).is_pending());
+        drop(dropped);
+        assert_eq!(clock.next_wake(), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! The machine's clock, with timers that fire right after a suspend.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use holdline_core::{Clock, ClockKind, Moment};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::driver::Driver;
+
+/// The machine's clock: `CLOCK_BOOTTIME`, which counts suspended time, or `CLOCK_MONOTONIC`.
+///
+/// Its timers belong to the process, not to a runtime: one thread for each kind of clock sleeps
+/// on a timer of the kernel and wakes whoever is due. So they fire right after the machine wakes
+/// from a suspend, outside any runtime, and while a runtime shuts down.
+///
+/// ```
+/// use holdline::{Clock, ClockKind, SystemClock};
+///
+/// let clock = SystemClock::new(ClockKind::Boottime).expect("the machine gives a timer");
+/// assert!(clock.now() <= clock.now());
+/// ```
+#[derive(Clone, Debug)]
+pub struct SystemClock {
+    kind: ClockKind,
+    driver: Arc<Driver>,
+}
+
+impl SystemClock {
+    /// Makes a clock of this kind.
+    ///
+    /// # Errors
+    /// The machine gives no timer or no thread.
+    pub fn new(kind: ClockKind) -> io::Result<SystemClock> {
+        Ok(SystemClock { kind, driver: Driver::of(kind)? })
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        read(self.kind)
+    }
+
+    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+        Box::pin(self.driver.clone().sleep_until(at))
+    }
+}
+
+/// Reads a clock of the machine.
+pub(super) fn read(kind: ClockKind) -> Moment {
+    let time = clock_gettime(match kind {
+        ClockKind::Boottime => ClockId::Boottime,
+        ClockKind::Monotonic => ClockId::Monotonic,
+    });
+    // Both clocks start at the boot of the machine and are never negative.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}

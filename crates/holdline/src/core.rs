@@ -1,0 +1,207 @@
+//! What a client is made of.
+//!
+//! [`Shared`] is what the worker needs; it lives as long as there is something to look after.
+//! [`Core`] is what users hold: locks, guards and clients. When the last one is gone the worker
+//! gives up what is left and ends.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::{
+    Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HolderFields, LockError, Moment,
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::entropy::Source;
+use crate::home::Home;
+use crate::observer::Observer;
+use crate::owner::Nests;
+use crate::registry::Registry;
+
+/// What the worker of a client needs.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Source,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) client: ClientId,
+    pub(crate) drift_ppm: u32,
+    /// How long one request may go unanswered.
+    pub(crate) answer_within: Duration,
+    pub(crate) registry: Mutex<Registry>,
+    /// Wakes the worker.
+    pub(crate) bell: Notify,
+    /// Tells `shutdown` that something was given up.
+    pub(crate) drained: Notify,
+    pub(crate) home: Home,
+    pub(crate) counters: Counters,
+    /// The process that made the client.
+    pub(crate) pid: u32,
+    /// No new attempt begins.
+    pub(crate) closing: AtomicBool,
+    round_trip: AtomicU64,
+}
+
+/// What the janitor has done.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) dropped: AtomicU64,
+    pub(crate) given_up: AtomicU64,
+    pub(crate) untold: AtomicU64,
+}
+
+/// What a [`Shared`] is made of.
+pub(crate) struct Parts {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Source,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) drift_ppm: u32,
+    pub(crate) answer_within: Duration,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Shared {
+        let client = parts.entropy.client_id();
+        Shared {
+            engine: parts.engine,
+            clock: parts.clock,
+            entropy: parts.entropy,
+            observer: parts.observer,
+            client,
+            drift_ppm: parts.drift_ppm,
+            answer_within: parts.answer_within,
+            registry: Mutex::default(),
+            bell: Notify::new(),
+            drained: Notify::new(),
+            home: Home::default(),
+            counters: Counters::default(),
+            pid: std::process::id(),
+            closing: AtomicBool::new(false),
+            round_trip: AtomicU64::new(0),
+        }
+    }
+
+    /// Tells whether this is the process that made the client. A forked child has the memory of
+    /// its parent, but none of its threads and no right to its leases.
+    pub(crate) fn is_own_process(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    pub(crate) fn ring(&self, ring: bool) {
+        if ring {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Tells the observer, if there is one.
+    pub(crate) fn observe(&self, tell: impl FnOnce(&dyn Observer)) {
+        if let Some(observer) = &self.observer {
+            tell(&**observer);
+        }
+    }
+
+    /// Returns how long a hand-off waits for this client's claim: four round trips.
+    pub(crate) fn claim_window(&self) -> Duration {
+        let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
+        (round_trip * 4).clamp(MIN_CLAIM_WINDOW, MAX_CLAIM_WINDOW)
+    }
+
+    /// Waits for an answer until `limit`; `None` when it did not come.
+    ///
+    /// The engine is always polled inside a runtime: the caller's, or else the worker's.
+    pub(crate) async fn answered<T>(&self, answer: Answer<'_, T>, limit: Moment) -> Option<T> {
+        let mut future = match answer {
+            Answer::Ready(answer) => return answer,
+            Answer::Later(future) => future,
+        };
+        if !self.is_own_process() {
+            return None;
+        }
+        let sent = self.clock.now();
+        let mut timer = None;
+        let mut wait = std::pin::pin!(poll_fn(|context| {
+            let polled = self.home.within(|| future.as_mut().poll(context));
+            if polled.is_ready() {
+                return polled.map(Some);
+            }
+            let timer = timer.get_or_insert_with(|| self.clock.sleep_until(limit));
+            timer.as_mut().poll(context).map(|()| None)
+        }));
+        let answer = wait.as_mut().await;
+        self.note_round_trip(sent.until(self.clock.now()));
+        answer
+    }
+
+    /// Keeps the longest of the last round trips, which fades.
+    fn note_round_trip(&self, taken: Duration) {
+        let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        let before = self.round_trip.load(Ordering::Relaxed);
+        self.round_trip.store(taken.max(before - before / 8), Ordering::Relaxed);
+    }
+
+    /// Returns until when a request that leaves now may go unanswered.
+    pub(crate) fn limit(&self) -> Moment {
+        self.clock.now().after(self.answer_within)
+    }
+
+    /// Waits for an answer that tells nothing by not coming.
+    pub(crate) async fn answer<T>(
+        &self,
+        answer: Answer<'_, Result<T, LockError>>,
+    ) -> Result<T, LockError> {
+        let limit = self.limit();
+        match self.answered(answer, limit).await {
+            Some(answer) => answer,
+            None => Err(self.no_answer()),
+        }
+    }
+
+    /// Makes the error for a request that went unanswered.
+    pub(crate) fn no_answer(&self) -> LockError {
+        if !self.is_own_process() {
+            let message = "it was made by the parent process: make a new client after a fork";
+            return LockError::invalid(self.engine.capabilities().engine, "client", message);
+        }
+        let message = format!("nothing within {:?}", self.answer_within);
+        self.error(ErrorKind::Unavailable { message }, Certainty::Unknown)
+    }
+
+    pub(crate) fn error(&self, kind: ErrorKind, certainty: Certainty) -> LockError {
+        LockError::new(self.engine.capabilities().engine, kind, certainty)
+    }
+}
+
+/// What users hold.
+pub(crate) struct Core {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) holder: HolderFields,
+    pub(crate) lease_duration: Duration,
+    pub(crate) nests: Nests,
+}
+
+impl Core {
+    /// Checks that an attempt may begin.
+    pub(crate) fn open(&self) -> Result<(), LockError> {
+        if self.shared.closing.load(Ordering::Relaxed) {
+            return Err(self.shared.error(ErrorKind::Cancelled, Certainty::NotApplied));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if self.shared.is_own_process() {
+            self.shared.registry.lock().abandoned = true;
+            self.shared.ring(true);
+        }
+    }
+}
+
+/// Lets the worker's and the caller's futures be named as one type.
+pub(crate) type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,0 +1,69 @@
+//! Which engines a URL can name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use holdline_core::{Certainty, Engine, ErrorKind, LockError};
+use holdline_memory::{MemoryEngine, MemoryOptions};
+use parking_lot::Mutex;
+
+use crate::clock::SystemClock;
+use crate::url::{EngineUrl, nearest, redact_url, unknown_parameter};
+
+/// The schemes of this build.
+const SCHEMES: &[&str] = if cfg!(feature = "local") { &["local", "memory"] } else { &["memory"] };
+/// Schemes that name an engine which this build may lack.
+const ELSEWHERE: &[(&str, &str)] = &[("local", "the engine `local` (cargo feature `local`)")];
+
+/// Connects to the engine that a URL names.
+pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let Some(split) = EngineUrl::split(url) else {
+        let message = format!(
+            "'{}' has no scheme: write for example {}",
+            redact_url(url),
+            SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(" or "),
+        );
+        return Err(LockError::invalid("holdline", "url", message));
+    };
+    match split.scheme {
+        "memory" => memory(split),
+        #[cfg(feature = "local")]
+        "local" => local(url).await,
+        scheme => Err(unknown_scheme(scheme)),
+    }
+}
+
+fn unknown_scheme(scheme: &str) -> LockError {
+    if let Some((_, feature)) = ELSEWHERE.iter().find(|(name, _)| *name == scheme) {
+        return LockError::unsupported("holdline", feature);
+    }
+    let near = nearest(scheme, SCHEMES).unwrap_or("memory");
+    let message = format!("no engine '{scheme}:' in this build: did you mean '{near}:'?");
+    LockError::invalid("holdline", "url", message)
+}
+
+/// The memory engines of this process, by name. They stay, so that tokens go on growing.
+static TABLES: Mutex<BTreeMap<String, MemoryEngine>> = Mutex::new(BTreeMap::new());
+
+fn memory(url: EngineUrl<'_>) -> Result<Arc<dyn Engine>, LockError> {
+    if let Some(parameters) = url.parameters {
+        return Err(unknown_parameter("memory", parameters, &[]));
+    }
+    let mut tables = TABLES.lock();
+    if let Some(engine) = tables.get(url.rest) {
+        return Ok(Arc::new(engine.clone()));
+    }
+    let clock = SystemClock::new(holdline_core::ClockKind::Monotonic).map_err(|error| {
+        let message = format!("the machine gives no timer: {error}");
+        LockError::new("memory", ErrorKind::Refused { message }, Certainty::NotApplied)
+    })?;
+    let identity = format!("memory:{}", url.rest);
+    let engine = MemoryEngine::new(identity, Arc::new(clock), &MemoryOptions::default());
+    tables.insert(url.rest.to_owned(), engine.clone());
+    Ok(Arc::new(engine))
+}
+
+#[cfg(feature = "local")]
+async fn local(_url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    Err(LockError::unsupported("local", "the engine `local`, which is not built yet"))
+}

@@ -1,0 +1,301 @@
+//! A live grant, as everything that concerns it shares it.
+//!
+//! Invariant V2: `valid_until` only grows while the grant is believed, and is the origin once it
+//! is over; so a check is one load and one look at the clock.
+//! Invariant V3: a grant that was lost or ended stays so: no late reply brings it back.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use holdline_core::{
+    Anchor, FencingToken, LeaseId, LockError, LostReason, Moment, RenewRequest, validity,
+};
+use holdline_core::{ClientId, Purpose};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+use crate::observer::Subject;
+use crate::plan::Plan;
+
+const AT_RISK: u8 = 1;
+const REVOKED: u8 = 2;
+const LOST: u8 = 4;
+const ENDED: u8 = 8;
+const PAUSED: u8 = 16;
+
+/// Why a lease is at risk.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RiskReason {
+    /// The last renewals have failed; this is the last failure, if one was answered.
+    NotRenewed(Option<LockError>),
+    /// The lease is not renewed by its own terms and runs out.
+    RunsOut,
+    /// An operator revoked it with these words; it is still valid for the time that is left.
+    Revoked(String),
+    /// It is lost already.
+    Lost(LostReason),
+    /// The guard was released or dropped.
+    Ended,
+}
+
+/// One grant. The guard, its handles and the keeper share it.
+pub(crate) struct Grant {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) lease_id: LeaseId,
+    pub(crate) token: FencingToken,
+    pub(crate) since: Moment,
+    /// No renewal leaves from here on.
+    pub(crate) max_hold_at: Moment,
+    /// A request under the id went unanswered: its end leaves a tombstone.
+    pub(crate) unsettled: bool,
+    pub(crate) anchor: Option<Anchor>,
+    pub(crate) span: Span,
+    valid_until: AtomicU64,
+    state: AtomicU8,
+    bell: Notify,
+    cancel: OnceLock<CancellationToken>,
+    words: Mutex<Words>,
+}
+
+#[derive(Default)]
+struct Words {
+    lost: Option<LostReason>,
+    revoked: Option<String>,
+    failure: Option<LockError>,
+}
+
+/// What a new grant is made of.
+pub(crate) struct Granted {
+    pub(crate) lease_id: LeaseId,
+    pub(crate) token: FencingToken,
+    pub(crate) sent: Moment,
+    pub(crate) left: Option<Duration>,
+    pub(crate) anchor: Option<Anchor>,
+    pub(crate) unsettled: bool,
+}
+
+impl Grant {
+    pub(crate) fn new(plan: &Arc<Plan>, granted: Granted) -> Grant {
+        let Granted { lease_id, token, sent, left, anchor, unsettled } = granted;
+        let max_hold_at = plan.max_hold.map_or(Moment::NEVER, |limit| sent.after(limit));
+        let until = validity::valid_until(sent, left, plan.terms.drift_ppm()).min(max_hold_at);
+        let span = tracing::debug_span!(
+            "lock.hold", name = %plan.name, mode = %plan.mode, lease_id = %lease_id,
+            fencing_token = token.get(),
+        );
+        Grant {
+            plan: plan.clone(),
+            lease_id,
+            token,
+            since: sent,
+            max_hold_at,
+            unsettled,
+            anchor,
+            span,
+            valid_until: AtomicU64::new(until.as_nanos()),
+            state: AtomicU8::new(0),
+            bell: Notify::new(),
+            cancel: OnceLock::new(),
+            words: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        Subject { name: &self.plan.name, lease_id: self.lease_id.short(), mode: self.plan.mode }
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
+        now < self.valid_until()
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.state.load(Ordering::Acquire) & flag != 0
+    }
+
+    /// Tells whether renewals are wanted and would be granted.
+    pub(crate) fn wants_renewal(&self) -> bool {
+        self.plan.renews() && !self.has(REVOKED | PAUSED)
+    }
+
+    /// No renewal leaves until it is resumed: the lease is being given out of this process.
+    pub(crate) fn pause_renewals(&self) {
+        self.state.fetch_or(PAUSED, Ordering::AcqRel);
+    }
+
+    pub(crate) fn resume_renewals(&self) {
+        self.state.fetch_and(!PAUSED, Ordering::AcqRel);
+    }
+
+    /// Tells whether nothing more can happen to it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.has(LOST | ENDED)
+    }
+
+    /// The line of a renewal batch that keeps this grant.
+    pub(crate) fn renewal(&self, client: ClientId) -> RenewRequest {
+        RenewRequest {
+            name: self.plan.name.clone(),
+            lease_id: self.lease_id,
+            client,
+            purpose: Purpose::Keep(self.plan.hold),
+        }
+    }
+
+    /// Takes note that the store keeps the lease: `sent` was read before the request left.
+    /// Returns the slack, or `None` when the lease may no longer be believed.
+    pub(crate) fn confirm(
+        &self,
+        now: Moment,
+        sent: Moment,
+        left: Option<Duration>,
+    ) -> Option<Duration> {
+        let until = validity::valid_until(sent, left, self.plan.terms.drift_ppm());
+        let until = until.min(self.max_hold_at).as_nanos();
+        let extended = self.valid_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+            (now.as_nanos() < old).then_some(old.max(until))
+        });
+        let old = Moment::from_nanos(extended.ok()?);
+        self.state.fetch_and(!AT_RISK, Ordering::AcqRel);
+        self.words.lock().failure = None;
+        Some(now.until(old))
+    }
+
+    /// Takes note that an operator revoked the grant. It stays valid for what is left at most.
+    pub(crate) fn revoke(&self, sent: Moment, reason: String, left: Option<Duration>) {
+        let until = validity::valid_until(sent, left, self.plan.terms.drift_ppm());
+        self.words.lock().revoked = Some(reason);
+        self.valid_until.fetch_min(until.as_nanos(), Ordering::AcqRel);
+        self.state.fetch_or(REVOKED | AT_RISK, Ordering::AcqRel);
+        self.ring(true);
+    }
+
+    /// Tells that one renewal interval is left at most.
+    pub(crate) fn risk(&self) {
+        self.state.fetch_or(AT_RISK, Ordering::AcqRel);
+        self.ring(false);
+    }
+
+    pub(crate) fn note_failure(&self, error: &LockError) {
+        self.words.lock().failure = Some(error.clone());
+    }
+
+    /// Tells that the lease may no longer be believed. Returns the reason when this call was the
+    /// first to tell.
+    pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
+        let reason = {
+            let mut words = self.words.lock();
+            if self.is_over() {
+                return None;
+            }
+            self.valid_until.store(0, Ordering::Release);
+            let reason = match (reason, words.revoked.take()) {
+                (LostReason::Expired | LostReason::Missing, Some(told)) => {
+                    LostReason::Revoked(told)
+                }
+                (reason, _) => reason,
+            };
+            words.lost = Some(reason.clone());
+            self.state.fetch_or(LOST, Ordering::AcqRel);
+            reason
+        };
+        self.ring(true);
+        Some(reason)
+    }
+
+    /// Ends the grant on purpose: whoever still has a handle finds it invalid. Returns why it was
+    /// lost, if it was.
+    pub(crate) fn end(&self) -> Option<LostReason> {
+        self.valid_until.store(0, Ordering::Release);
+        let before = self.state.fetch_or(ENDED, Ordering::AcqRel);
+        if before & ENDED == 0 {
+            self.ring(true);
+        }
+        if before & LOST == 0 { None } else { self.words.lock().lost.clone() }
+    }
+
+    /// An answer about the grant has come.
+    pub(crate) fn landed(&self) {
+        self.ring(false);
+    }
+
+    fn ring(&self, cancel: bool) {
+        if cancel && let Some(token) = self.cancel.get() {
+            token.cancel();
+        }
+        self.bell.notify_waiters();
+    }
+
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        if self.has(LOST) {
+            return self.words.lock().lost.clone();
+        }
+        self.has(ENDED).then_some(LostReason::Released)
+    }
+
+    fn risk_reason(&self) -> Option<RiskReason> {
+        if !self.has(AT_RISK | REVOKED | LOST | ENDED) {
+            return None;
+        }
+        if self.has(LOST) {
+            let lost = self.words.lock().lost.clone();
+            return Some(RiskReason::Lost(lost.unwrap_or(LostReason::Expired)));
+        }
+        if self.has(ENDED) {
+            return Some(RiskReason::Ended);
+        }
+        let words = self.words.lock();
+        Some(match &words.revoked {
+            Some(told) => RiskReason::Revoked(told.clone()),
+            None if self.plan.renews() => RiskReason::NotRenewed(words.failure.clone()),
+            None => RiskReason::RunsOut,
+        })
+    }
+
+    /// Resolves when the lease may no longer be believed, or was ended.
+    pub(crate) async fn lost(&self) -> LostReason {
+        self.until(Grant::lost_reason).await
+    }
+
+    /// Resolves when at most one renewal interval is left, or the lease was lost or ended.
+    pub(crate) async fn at_risk(&self) -> RiskReason {
+        self.until(Grant::risk_reason).await
+    }
+
+    /// Resolves when the grant is over in any way.
+    pub(crate) async fn over(&self) {
+        self.until(|grant| grant.is_over().then_some(())).await;
+    }
+
+    /// Resolves once `told` says something; it is asked anew whenever the grant rings.
+    pub(crate) async fn until<T>(&self, told: impl Fn(&Grant) -> Option<T>) -> T {
+        loop {
+            let mut rung = std::pin::pin!(self.bell.notified());
+            rung.as_mut().enable();
+            // A read-modify-write: either it sees what is about to ring, or the ring sees us.
+            self.state.fetch_or(0, Ordering::AcqRel);
+            if let Some(told) = told(self) {
+                return told;
+            }
+            rung.await;
+        }
+    }
+
+    /// Returns a token that is cancelled when the grant is revoked, lost or ended.
+    pub(crate) fn cancellation_token(&self) -> CancellationToken {
+        let token = self.cancel.get_or_init(CancellationToken::new);
+        // A read-modify-write: either it sees the end, or whoever ends the grant sees the token.
+        let state = self.state.fetch_or(0, Ordering::AcqRel);
+        if state & (REVOKED | LOST | ENDED) != 0 {
+            token.cancel();
+        }
+        token.clone()
+    }
+}

@@ -1,0 +1,322 @@
+//! A live grant in the caller's hand.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use holdline_core::{
+    Anchor, Certainty, ErrorKind, FencingToken, LeaseId, LockError, LockName, LostReason, Mode,
+    Moment,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::core::Core;
+use crate::grant::{Grant, RiskReason};
+use crate::held::Held;
+use crate::keeper::{self, Outcome};
+use crate::observer::Subject;
+use crate::options::OnLost;
+use crate::owner::Nested;
+use crate::registry::Key;
+use crate::release::{self, ReleaseOutcome};
+use crate::{janitor, lease};
+
+/// A live grant: the name is held from when this exists until it is released, dropped or lost.
+///
+/// It guards a name, not a value in memory: it borrows nothing, and may be sent to other tasks
+/// and threads. Release it with [`Guard::release`] to learn how it ended; a guard that is dropped
+/// is released in the background, without blocking.
+///
+/// A long pause of this process can outlive the lease. If two writers at once would do harm, hand
+/// [`Guard::fencing_token`] to the resource and let it refuse older ones.
+///
+/// A guard that is leaked with [`std::mem::forget`] is renewed until its `max_hold`, or as long
+/// as the process lives.
+#[must_use = "a guard that is not kept releases the name at once"]
+pub struct Guard {
+    pub(crate) core: Arc<Core>,
+    pub(crate) grant: Arc<Grant>,
+    key: Key,
+    nested: Option<Nested>,
+    armed: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(core: Arc<Core>, grant: Arc<Grant>, key: Key) -> Guard {
+        Guard { core, grant, key, nested: None, armed: true }
+    }
+
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        self.grant.subject()
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Makes this guard one of an owner's, of which the last one ends the grant.
+    pub(crate) fn with_nested(mut self, nested: Nested) -> Guard {
+        self.nested = Some(nested);
+        self
+    }
+
+    /// Returns the lock name.
+    pub fn name(&self) -> &LockName {
+        &self.grant.plan.name
+    }
+
+    /// Returns how the name is held.
+    pub fn mode(&self) -> Mode {
+        self.grant.plan.mode
+    }
+
+    /// Returns the number to hand to the resource, which refuses smaller ones.
+    ///
+    /// It is constant for the life of the grant. Only exclusive grants are ordered by it.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.grant.token
+    }
+
+    /// Returns the proof of the grant: whoever knows it can renew and release. Keep it out of
+    /// logs.
+    pub fn lease_id(&self) -> LeaseId {
+        self.grant.lease_id
+    }
+
+    /// Returns until when the lease may be believed, on the client's clock;
+    /// [`Moment::ORIGIN`] once it is lost, [`Moment::NEVER`] for a live grant.
+    pub fn valid_until(&self) -> Moment {
+        self.grant.valid_until()
+    }
+
+    /// Returns for how long the lease may be believed yet; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.core.shared.clock.now().until(self.grant.valid_until())
+    }
+
+    /// Tells whether the lease may be believed. Looks at the clock only: no I/O, no mutex.
+    ///
+    /// # Guarantees
+    /// It turns false before the store's timer can free the name. The answer is old as soon as it
+    /// is given: a process that pauses after it can still write late, and only the fencing token
+    /// helps against that.
+    pub fn is_valid(&self) -> bool {
+        self.grant.is_valid(self.core.shared.clock.now())
+    }
+
+    /// Resolves when at most one renewal interval is left, an operator has revoked the lease, or
+    /// it is over.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn at_risk(&self) -> RiskReason {
+        self.grant.at_risk().await
+    }
+
+    /// Resolves when the lease may no longer be believed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn lost(&self) -> LostReason {
+        self.grant.lost().await
+    }
+
+    /// Returns a token that is cancelled when an operator revokes the lease, when it is lost, and
+    /// when this guard is released or dropped.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.grant.cancellation_token()
+    }
+
+    /// Returns what keeps a live grant, for a child process to inherit; `None` for a leased one.
+    pub fn anchor(&self) -> Option<&Anchor> {
+        self.grant.anchor.as_ref()
+    }
+
+    /// Returns a handle for the code that works under this guard.
+    pub fn held(&self) -> Held {
+        Held { shared: self.core.shared.clone(), grant: self.grant.clone() }
+    }
+
+    /// Renews the lease now, whole, and returns for how long it may be believed. Leases are
+    /// renewed in the background anyway; this is for those that are not, and for whoever wants
+    /// to be sure before a long step.
+    ///
+    /// # Errors
+    /// - `Lost`: the lease is over. Nothing is held.
+    /// - `Unavailable` and others: the store did not confirm. The lease is what it was.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only.
+    pub async fn renew(&self) -> Result<Duration, LockError> {
+        let shared = &self.core.shared;
+        let grant = &self.grant;
+        let lost = |reason| {
+            let kind = ErrorKind::Lost { reason };
+            shared.error(kind, Certainty::NotApplied).with_name(self.name())
+        };
+        if !self.is_valid() {
+            return Err(lost(grant.lost_reason().unwrap_or(LostReason::Expired)));
+        }
+        let line = [grant.renewal(shared.client)];
+        let sent = shared.clock.now();
+        let replies = shared.answered(shared.engine.renew(&line), shared.limit()).await;
+        let reply = replies.and_then(|replies| replies.into_iter().next());
+        let failure = match &reply {
+            Some(Err(error)) => Some(error.clone()),
+            Some(Ok(_)) => None,
+            None => Some(shared.no_answer()),
+        };
+        let outcome = keeper::heed(shared, grant, sent, reply);
+        keeper::note(shared, self.key, sent, outcome);
+        match (outcome, failure, grant.lost_reason()) {
+            (_, _, Some(reason)) => Err(lost(reason)),
+            (Outcome::Kept, ..) if self.is_valid() => Ok(self.remaining()),
+            (Outcome::Kept, ..) => Err(lost(LostReason::Expired)),
+            (_, Some(error), _) => Err(error.with_name(self.name())),
+            (_, None, None) => {
+                let reason = match grant.at_risk().await {
+                    RiskReason::Revoked(told) => LostReason::Revoked(told),
+                    _ => LostReason::Missing,
+                };
+                Err(lost(reason))
+            }
+        }
+    }
+
+    /// Releases the name and says how the grant ended.
+    ///
+    /// From the call on nobody renews, and every handle to the grant is invalid. A store that
+    /// does not answer is told again for five seconds, and after that in the background.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only: the janitor goes on releasing.
+    pub async fn release(mut self) -> ReleaseOutcome {
+        self.armed = false;
+        let shared = &*self.core.shared;
+        if let Some(nested) = self.nested.take() {
+            let depth = nested.leave();
+            if depth > 0 {
+                return ReleaseOutcome::Nested { depth };
+            }
+        }
+        let grant = &*self.grant;
+        // Nobody renews any more before the release is sent.
+        let entry = shared.registry.lock().remove(self.key);
+        drop(entry);
+        let outcome = match grant.end() {
+            Some(reason) => {
+                if reason == LostReason::Expired {
+                    // The store may keep it for a moment yet.
+                    let undo = janitor::undo_of(shared, &grant.plan, grant.lease_id, true);
+                    janitor::hand_over(shared, None, undo);
+                }
+                ReleaseOutcome::Lost { reason }
+            }
+            None => {
+                let (id, since) = (grant.lease_id, grant.since);
+                release::release(shared, &grant.plan, id, since, grant.unsettled).await
+            }
+        };
+        shared.observe(|observer| observer.released(grant.subject(), &outcome));
+        outcome
+    }
+
+    /// Runs a body under this guard. With [`OnLost::Drop`] it is dropped when the lease is lost;
+    /// with [`OnLost::Tell`] it runs to its own end, told by [`Guard::cancellation_token`].
+    ///
+    /// # Errors
+    /// `Lost`: the lease was lost before the body ended, which was dropped; what it had done
+    /// until then is done.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body. The guard stays.
+    pub async fn run<F: Future>(&self, body: F) -> Result<F::Output, LockError> {
+        run(&self.held(), body).await
+    }
+
+    /// Gives the lease out of this process: it is no longer renewed, ends with its duration, and
+    /// whoever has the [`lease::Lease`] renews or releases it.
+    ///
+    /// # Errors
+    /// [`lease::DetachError`] gives the guard back: `Unsupported` where the engine cannot, `Lost`
+    /// when the lease is over, others when the store did not confirm.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lease in the background.
+    pub async fn detach(self) -> Result<lease::Lease, lease::DetachError> {
+        lease::detach(self).await
+    }
+
+    /// Gives the grant up without ending it: somebody else stands for it.
+    pub(crate) fn disarm(mut self) {
+        self.armed = false;
+        self.core.shared.registry.lock().remove(self.key);
+    }
+
+    pub(crate) fn is_nested(&self) -> bool {
+        self.nested.is_some()
+    }
+}
+
+/// Runs a body until it ends or the lease is lost.
+pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, LockError> {
+    let lost = |reason| {
+        let kind = ErrorKind::Lost { reason };
+        held.shared.error(kind, Certainty::Unknown).with_name(held.name())
+    };
+    if !held.is_valid() {
+        return Err(lost(held.grant.lost_reason().unwrap_or(LostReason::Expired)));
+    }
+    if held.grant.plan.on_lost == OnLost::Tell {
+        return Ok(body.await);
+    }
+    let mut body = pin!(body);
+    let mut gone = pin!(held.lost());
+    poll_fn(|context| {
+        if let Poll::Ready(reason) = gone.as_mut().poll(context) {
+            return Poll::Ready(Err(lost(reason)));
+        }
+        // After a pause of the process the body may be polled before the keeper has told.
+        if !held.is_valid() {
+            return Poll::Ready(Err(lost(LostReason::Expired)));
+        }
+        body.as_mut().poll(context).map(Ok)
+    })
+    .await
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.armed || !self.core.shared.is_own_process() {
+            return;
+        }
+        if let Some(nested) = self.nested.take()
+            && nested.leave() > 0
+        {
+            return;
+        }
+        let (shared, grant) = (&*self.core.shared, &*self.grant);
+        let lost = grant.end();
+        shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(
+            parent: &grant.span, name = %grant.plan.name, lease_id = %grant.lease_id,
+            "a guard was dropped: its release goes to the janitor"
+        );
+        if matches!(lost, Some(LostReason::Missing | LostReason::Revoked(_))) {
+            shared.registry.lock().remove(self.key);
+            return;
+        }
+        let for_good = grant.unsettled;
+        let undo = janitor::undo_of(shared, &grant.plan, grant.lease_id, for_good);
+        janitor::hand_over(shared, Some(self.key), undo);
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.held().fmt(f)
+    }
+}

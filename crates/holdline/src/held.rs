@@ -1,0 +1,105 @@
+//! A handle to a grant, for the code that works under it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Anchor, FencingToken, LeaseId, LockName, LostReason, Mode, Moment};
+use tokio_util::sync::CancellationToken;
+
+use crate::core::Shared;
+use crate::grant::{Grant, RiskReason};
+
+/// A handle to a grant, for the code that works under it: it says whether the lease may still be
+/// believed, and ends nothing when it is dropped.
+///
+/// Get one from [`crate::Guard::held`], or as the argument of [`crate::Mutex::run`]. It may be
+/// cloned, sent to other tasks and kept longer than the guard; once the guard is gone it is
+/// invalid.
+#[derive(Clone)]
+pub struct Held {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) grant: Arc<Grant>,
+}
+
+impl Held {
+    /// Returns the lock name.
+    pub fn name(&self) -> &LockName {
+        &self.grant.plan.name
+    }
+
+    /// Returns how the name is held.
+    pub fn mode(&self) -> Mode {
+        self.grant.plan.mode
+    }
+
+    /// Returns the number to hand to the resource, which refuses smaller ones.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.grant.token
+    }
+
+    /// Returns the proof of the grant: whoever knows it can renew and release.
+    pub fn lease_id(&self) -> LeaseId {
+        self.grant.lease_id
+    }
+
+    /// Returns until when the lease may be believed, on the client's clock;
+    /// [`Moment::ORIGIN`] once it is over, [`Moment::NEVER`] for a live grant.
+    pub fn valid_until(&self) -> Moment {
+        self.grant.valid_until()
+    }
+
+    /// Returns for how long the lease may be believed yet; zero once it is over.
+    pub fn remaining(&self) -> Duration {
+        self.shared.clock.now().until(self.grant.valid_until())
+    }
+
+    /// Tells whether the lease may be believed. Looks at the clock only: no I/O, no mutex.
+    ///
+    /// # Guarantees
+    /// It turns false before the store's timer can free the name. The answer is old as soon as it
+    /// is given: a process that pauses after it can still write late, and only the fencing token
+    /// helps against that.
+    pub fn is_valid(&self) -> bool {
+        self.grant.is_valid(self.shared.clock.now())
+    }
+
+    /// Resolves when at most one renewal interval is left, an operator has revoked the lease, or
+    /// it is over.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn at_risk(&self) -> RiskReason {
+        self.grant.at_risk().await
+    }
+
+    /// Resolves when the lease may no longer be believed, or its guard is gone.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn lost(&self) -> LostReason {
+        self.grant.lost().await
+    }
+
+    /// Returns a token that is cancelled when an operator revokes the lease, when it is lost, and
+    /// when its guard is released or dropped: from then on nobody should act in its name.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.grant.cancellation_token()
+    }
+
+    /// Returns what keeps a live grant, for a child process to inherit; `None` for a leased one.
+    pub fn anchor(&self) -> Option<&Anchor> {
+        self.grant.anchor.as_ref()
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held")
+            .field("name", self.name())
+            .field("mode", &self.mode())
+            .field("lease_id", &self.lease_id())
+            .field("fencing_token", &self.fencing_token())
+            .field("valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,295 @@
+//! Keeps the leases of one client: renews them in batches, tells holders what they must know.
+//!
+//! Invariant K1: a lease leaves the schedule before its release is sent, and a reply that comes
+//! after that finds nothing.
+//! Invariant K2: a renewal never resurrects: what is over stays over ([`Grant`]).
+//! Invariant K3: a renewal that fails is tried again until the lease may no longer be believed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use holdline_core::{
+    ErrorKind, LockError, LostReason, Moment, Purpose, RenewReply, RenewRequest, renewal,
+};
+
+use crate::core::Shared;
+use crate::grant::Grant;
+use crate::registry::{Entry, Keeping, Key, Stage};
+
+/// A lease that is held this long is watched for revokes; shorter ones never cost a watch.
+const WATCH_AFTER: Duration = Duration::from_secs(1);
+/// Leases that are due within this time go into the same batch.
+const BUNDLE: Duration = Duration::from_millis(50);
+
+/// Begins to keep a grant.
+pub(crate) fn begin(grant: Arc<Grant>) -> Keeping {
+    let mut keeping = Keeping {
+        renew_at: Moment::NEVER,
+        risk_at: Moment::NEVER,
+        watch_at: grant.since.after(WATCH_AFTER),
+        failures: 0,
+        grant,
+    };
+    let sent = keeping.grant.since;
+    plan_next(&mut keeping, sent);
+    keeping
+}
+
+/// Plans renewal and warning after the store confirmed the lease to a request sent at `sent`.
+fn plan_next(keeping: &mut Keeping, sent: Moment) {
+    let grant = &keeping.grant;
+    let (plan, until) = (&grant.plan, grant.valid_until());
+    let terms = &plan.terms;
+    let believed = sent.until(until);
+    keeping.risk_at = match until {
+        Moment::NEVER => Moment::NEVER,
+        until => until.before(terms.renew_interval().min(believed / 2)),
+    };
+    keeping.renew_at = if !plan.renews() {
+        Moment::NEVER
+    } else if is_short(plan.hold.duration(), believed, terms.renew_interval()) {
+        // A first lease that was cut, or what an answer that came late has left of one.
+        sent
+    } else {
+        renewal::renew_at(sent, terms, grant.lease_id.as_bytes()[15])
+    };
+}
+
+/// Tells whether so little is left that the usual renewal would come late.
+fn is_short(whole: Option<Duration>, believed: Duration, interval: Duration) -> bool {
+    whole.is_some_and(|whole| believed.saturating_add(interval / 2) < whole / 5 * 4)
+}
+
+/// Returns when the keeper must look at a lease next.
+pub(crate) fn next(keeping: &Keeping, in_flight: bool) -> Moment {
+    let soonest = keeping.grant.valid_until().min(keeping.risk_at).min(keeping.watch_at);
+    if in_flight { soonest } else { soonest.min(keeping.renew_at) }
+}
+
+/// What must be done about a lease, outside the client's mutex.
+pub(crate) enum Task {
+    Lose(Arc<Grant>),
+    Warn(Arc<Grant>),
+    Watch(Key, Arc<Grant>),
+    Renew(Key, Arc<Grant>, RenewRequest),
+}
+
+/// Looks at one lease that is due. Returns when to look again.
+pub(crate) fn look(
+    shared: &Shared,
+    key: Key,
+    keeping: &mut Keeping,
+    in_flight: &mut bool,
+    now: Moment,
+    tasks: &mut Vec<Task>,
+) -> Moment {
+    let grant = &keeping.grant;
+    if grant.is_over() {
+        return Moment::NEVER;
+    }
+    if !grant.is_valid(now) {
+        tasks.push(Task::Lose(grant.clone()));
+        return Moment::NEVER;
+    }
+    if now >= keeping.risk_at {
+        keeping.risk_at = Moment::NEVER;
+        tasks.push(Task::Warn(grant.clone()));
+    }
+    if now >= keeping.watch_at {
+        keeping.watch_at = Moment::NEVER;
+        tasks.push(Task::Watch(key, grant.clone()));
+    }
+    let bundle = BUNDLE.min(grant.plan.terms.renew_interval() / 16);
+    if !*in_flight && now.after(bundle) >= keeping.renew_at && now < grant.max_hold_at {
+        *in_flight = true;
+        let mut line = grant.renewal(shared.client);
+        if !grant.wants_renewal() {
+            // It must not be extended; the answer still says whether it is there.
+            line.purpose = Purpose::Wait;
+        }
+        tasks.push(Task::Renew(key, grant.clone(), line));
+    }
+    next(keeping, *in_flight)
+}
+
+/// Tells a holder that its lease may no longer be believed.
+pub(crate) fn lose(shared: &Shared, grant: &Grant, reason: LostReason) {
+    if let Some(reason) = grant.lose(reason) {
+        tracing::warn!(
+            parent: &grant.span, name = %grant.plan.name, lease_id = %grant.lease_id, %reason,
+            "a lease is lost"
+        );
+        shared.observe(|observer| observer.lost(grant.subject(), &reason));
+    }
+}
+
+/// Tells a holder that one renewal interval is left at most.
+pub(crate) fn warn(shared: &Shared, grant: &Grant) {
+    grant.risk();
+    let remaining = shared.clock.now().until(grant.valid_until());
+    tracing::debug!(parent: &grant.span, name = %grant.plan.name, ?remaining, "a lease is at risk");
+    shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
+}
+
+/// One lease of a batch.
+pub(crate) type Line = (Key, Arc<Grant>);
+
+/// Renews one batch and takes note of each answer.
+pub(crate) async fn renew(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<RenewRequest>) {
+    let sent = shared.clock.now();
+    // Several tries must fit before the most urgent lease of the batch ends.
+    let shortest = lines.iter().map(|(_, grant)| grant.plan.terms.renew_interval()).min();
+    let patience = shortest.map_or(shared.answer_within, |interval| interval / 2);
+    let limit = sent.after(patience.min(shared.answer_within).max(renewal::MIN_RETRY));
+    let replies = shared.answered(shared.engine.renew(&batch), limit).await;
+    let mut replies = replies.unwrap_or_default().into_iter();
+    for (key, grant) in lines {
+        let outcome = heed(&shared, &grant, sent, replies.next());
+        note(&shared, key, sent, outcome);
+    }
+}
+
+/// What a reply means for the schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The store keeps the lease.
+    Kept,
+    /// The answer changes nothing: no renewal was wanted.
+    There,
+    /// It is revoked or over: no renewal leaves any more.
+    NoMore,
+    /// Try again soon.
+    Failed,
+}
+
+/// Takes note of one answer in the grant.
+pub(crate) fn heed(
+    shared: &Shared,
+    grant: &Grant,
+    sent: Moment,
+    reply: Option<Result<RenewReply, LockError>>,
+) -> Outcome {
+    match reply {
+        Some(Ok(RenewReply::Renewed { left })) => {
+            if let Some(slack) = grant.confirm(shared.clock.now(), sent, left) {
+                shared.observe(|observer| observer.renewed(grant.subject(), slack));
+            }
+            Outcome::Kept
+        }
+        Some(Ok(RenewReply::Handed { .. })) if !grant.wants_renewal() => Outcome::There,
+        Some(Ok(RenewReply::Revoked { reason, left })) => {
+            if left == Some(Duration::ZERO) {
+                lose(shared, grant, LostReason::Revoked(reason));
+            } else {
+                tracing::warn!(
+                    parent: &grant.span, name = %grant.plan.name, %reason, "a lease is revoked"
+                );
+                grant.revoke(sent, reason, left);
+                let remaining = shared.clock.now().until(grant.valid_until());
+                shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
+            }
+            Outcome::NoMore
+        }
+        Some(Ok(RenewReply::Unknown)) => {
+            lose(shared, grant, LostReason::Missing);
+            Outcome::NoMore
+        }
+        Some(Ok(RenewReply::Handed { .. } | RenewReply::Queued { .. })) => {
+            let message = "a held lease was answered as one that waits".to_owned();
+            let kind = ErrorKind::Protocol { message };
+            grant.note_failure(&shared.error(kind, holdline_core::Certainty::Unknown));
+            Outcome::Failed
+        }
+        Some(Err(error)) => match error.kind() {
+            ErrorKind::Lost { reason } => {
+                lose(shared, grant, reason.clone());
+                Outcome::NoMore
+            }
+            ErrorKind::Foreign { .. } => {
+                lose(shared, grant, LostReason::Missing);
+                Outcome::NoMore
+            }
+            _ => {
+                tracing::debug!(parent: &grant.span, %error, "a renewal failed");
+                grant.note_failure(&error);
+                Outcome::Failed
+            }
+        },
+        None => {
+            grant.note_failure(&shared.no_answer());
+            Outcome::Failed
+        }
+    }
+}
+
+/// Takes note of one answer in the schedule.
+pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, outcome: Outcome) {
+    let now = shared.clock.now();
+    let mut registry = shared.registry.lock();
+    let Some(Entry { stage: Stage::Held(keeping), in_flight, .. }) = registry.get(key) else {
+        return;
+    };
+    *in_flight = false;
+    match outcome {
+        Outcome::Kept => {
+            keeping.failures = 0;
+            plan_next(keeping, sent);
+            // A lease that the store cut again would be renewed without a pause.
+            let soonest = now.after(renewal::MIN_RETRY);
+            keeping.renew_at = keeping.renew_at.max(soonest);
+        }
+        Outcome::There => keeping.renew_at = Moment::NEVER,
+        Outcome::NoMore => {
+            keeping.renew_at = Moment::NEVER;
+            keeping.risk_at = Moment::NEVER;
+        }
+        Outcome::Failed => {
+            let pause = renewal::retry_after(keeping.failures, &keeping.grant.plan.terms);
+            keeping.failures = keeping.failures.saturating_add(1);
+            keeping.renew_at = now.after(pause);
+        }
+    }
+    let grant = keeping.grant.clone();
+    let due = if grant.is_over() { Moment::NEVER } else { next(keeping, false) };
+    let ring = registry.schedule(key, due);
+    drop(registry);
+    shared.ring(ring);
+    grant.landed();
+}
+
+/// Resolves when no renewal of this lease is under way from the worker.
+pub(crate) async fn landed(shared: &Shared, key: Key, grant: &Grant) {
+    let under_way = || shared.registry.lock().get(key).is_some_and(|entry| entry.in_flight);
+    grant.until(|grant| (grant.is_over() || !under_way()).then_some(())).await;
+}
+
+/// Watches one lease until it is over: a hint makes the keeper ask how it stands.
+pub(crate) async fn watch(shared: Arc<Shared>, key: Key, grant: Arc<Grant>) {
+    let mut hints = shared.engine.watch(&grant.plan.name, grant.lease_id);
+    loop {
+        let over = std::pin::pin!(grant.over());
+        let hint = match select(over, hints.next()).await {
+            Either::Left(_) => return,
+            Either::Right((hint, _)) => hint,
+        };
+        let now = shared.clock.now();
+        let mut registry = shared.registry.lock();
+        let Some(keeping) = registry.held(key) else { return };
+        let ended = hint.is_none();
+        if ended {
+            // The watch is opened again; what was missed comes with the next renewal.
+            keeping.watch_at = now.after(keeping.grant.plan.terms.renew_interval());
+        } else {
+            keeping.renew_at = now;
+        }
+        let due = next(keeping, false);
+        let ring = registry.schedule(key, due);
+        drop(registry);
+        shared.ring(ring);
+        if ended {
+            return;
+        }
+    }
+}

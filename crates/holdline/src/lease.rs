@@ -1,0 +1,287 @@
+//! Leases as plain data: given out of one process, taken up by another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{
+    Certainty, ErrorKind, FencingToken, Hold, LeaseId, LockError, LockName, LostReason, Mode,
+    Moment, Purpose, RenewReply, RenewRequest,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::core::Core;
+use crate::grant::Granted;
+use crate::guard::Guard;
+use crate::janitor::Ticket;
+use crate::keeper;
+use crate::options::{Keep, LockOptions};
+use crate::plan::Plan;
+use crate::release::{self, ReleaseOutcome};
+
+/// A lease as plain data: whoever has it may renew and release it, from any process.
+///
+/// Get one from [`Guard::detach`]; use it with [`crate::Client::attach`],
+/// [`crate::Client::renew`] and [`crate::Client::release`]. It carries the proof of the grant:
+/// keep it where only the right people read. It ends with its duration unless somebody renews it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use holdline::{Client, Lease};
+///
+/// let client = Client::connect("memory:lease").await?;
+/// let guard = client.mutex("upload")?.lock().await?;
+/// let token = guard.fencing_token();
+/// let text = serde_json::to_string(&guard.detach().await?)?;
+///
+/// // Elsewhere, later:
+/// let lease: Lease = serde_json::from_str(&text)?;
+/// let guard = client.attach(&lease).await?;
+/// assert_eq!(guard.fencing_token(), token);
+/// # guard.release().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    name: LockName,
+    lease_id: LeaseId,
+    fencing_token: FencingToken,
+    mode: Mode,
+    #[serde(rename = "lease_duration_ms", with = "millis")]
+    lease_duration: Duration,
+    engine: String,
+}
+
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        duration: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
+impl Lease {
+    /// Returns the lock name.
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Returns the proof of the grant.
+    pub fn lease_id(&self) -> LeaseId {
+        self.lease_id
+    }
+
+    /// Returns the number to hand to the resource.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.fencing_token
+    }
+
+    /// Returns how the name is held.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns how long the store keeps the grant after each renewal.
+    pub fn lease_duration(&self) -> Duration {
+        self.lease_duration
+    }
+
+    /// Returns the identity of the store that has the grant.
+    pub fn engine(&self) -> &str {
+        &self.engine
+    }
+}
+
+/// A guard could not be detached, and is given back.
+#[derive(Debug)]
+pub struct DetachError {
+    guard: Box<Guard>,
+    error: LockError,
+}
+
+impl DetachError {
+    /// Returns what went wrong.
+    pub fn error(&self) -> &LockError {
+        &self.error
+    }
+
+    /// Gives the guard back.
+    pub fn into_guard(self) -> Guard {
+        *self.guard
+    }
+}
+
+impl std::fmt::Display for DetachError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "not detached: {}", self.error)
+    }
+}
+
+impl std::error::Error for DetachError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Gives a guard's lease out of this process.
+pub(crate) async fn detach(guard: Guard) -> Result<Lease, DetachError> {
+    match detached(&guard).await {
+        Ok(lease) => {
+            guard.disarm();
+            Ok(lease)
+        }
+        Err(error) => {
+            let error = error.with_name(guard.name());
+            Err(DetachError { guard: Box::new(guard), error })
+        }
+    }
+}
+
+async fn detached(guard: &Guard) -> Result<Lease, LockError> {
+    let (core, grant) = (&guard.core, &guard.grant);
+    let shared = &core.shared;
+    let plan = &grant.plan;
+    let capabilities = shared.engine.capabilities();
+    if guard.is_nested() {
+        let message = "a guard of an owner cannot be detached";
+        return Err(LockError::invalid(capabilities.engine, "guard", message));
+    }
+    let Some(lease_duration) = plan.hold.duration() else {
+        let message = "a live grant stays with its processes: hand its anchor on instead";
+        return Err(LockError::invalid(capabilities.engine, "hold", message));
+    };
+    let hold = Hold::Detached(lease_duration);
+    capabilities.check(plan.mode, hold)?;
+    if !guard.is_valid() {
+        let reason = grant.lost_reason().unwrap_or(LostReason::Expired);
+        return Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
+    }
+    // From here on the keeper must not turn it back.
+    grant.pause_renewals();
+    keeper::landed(shared, guard.key(), grant).await;
+    let line = RenewRequest { purpose: Purpose::Keep(hold), ..grant.renewal(shared.client) };
+    let outcome = renewed(core, line).await;
+    if let Err(error) = outcome {
+        grant.resume_renewals();
+        return Err(error);
+    }
+    Ok(Lease {
+        name: plan.name.clone(),
+        lease_id: grant.lease_id,
+        fencing_token: grant.token,
+        mode: plan.mode,
+        lease_duration,
+        engine: capabilities.identity.clone(),
+    })
+}
+
+/// Renews one lease by its id. Returns when the request left and how long the store keeps it.
+async fn renewed(core: &Core, line: RenewRequest) -> Result<(Moment, Option<Duration>), LockError> {
+    let shared = &core.shared;
+    let sent = shared.clock.now();
+    let batch = [line];
+    let replies = shared.answered(shared.engine.renew(&batch), shared.limit()).await;
+    let lost = |reason| Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
+    match replies.and_then(|replies| replies.into_iter().next()) {
+        Some(Ok(RenewReply::Renewed { left })) => Ok((sent, left)),
+        Some(Ok(RenewReply::Revoked { reason, .. })) => lost(LostReason::Revoked(reason)),
+        Some(Ok(_)) => lost(LostReason::Missing),
+        Some(Err(error)) => Err(error),
+        None => Err(shared.no_answer()),
+    }
+}
+
+/// Takes a lease up again: it is renewed now, and from then on as the client's leases are.
+pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
+    core.open()?;
+    let capabilities = core.shared.engine.capabilities();
+    if lease.engine != capabilities.identity {
+        let message = "it was granted by another store";
+        let error = LockError::invalid(capabilities.engine, "lease", message);
+        return Err(error.with_name(&lease.name));
+    }
+    let options = LockOptions::default().with_lease_duration(lease.lease_duration);
+    let plan = Arc::new(Plan::new(core, &lease.name, lease.mode, &options)?);
+    let line = line_of(core, lease, plan.hold);
+    let (sent, left) = renewed(core, line).await.map_err(|error| error.with_name(&lease.name))?;
+    let ticket = Ticket::new(&core.shared, &plan, lease.lease_id);
+    let granted = Granted {
+        lease_id: lease.lease_id,
+        token: lease.fencing_token,
+        sent,
+        left,
+        anchor: None,
+        unsettled: false,
+    };
+    Ok(ticket.granted(core, &plan, granted))
+}
+
+/// Renews a detached lease, whole; returns for how long it may be believed.
+pub(crate) async fn renew(core: &Arc<Core>, lease: &Lease) -> Result<Duration, LockError> {
+    by_id::renew(core, &lease.name, lease.lease_id, lease.lease_duration).await
+}
+
+/// Releases a lease.
+pub(crate) async fn release(core: &Arc<Core>, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
+    by_id::release(core, &lease.name, lease.lease_id, lease.lease_duration).await
+}
+
+fn line_of(core: &Core, lease: &Lease, hold: Hold) -> RenewRequest {
+    RenewRequest {
+        name: lease.name.clone(),
+        lease_id: lease.lease_id,
+        client: core.shared.client,
+        purpose: Purpose::Keep(hold),
+    }
+}
+
+/// Detached leases of which only name and lease id are known.
+pub(crate) mod by_id {
+    use super::*;
+
+    /// Renews a detached lease; returns for how long it may be believed.
+    pub(crate) async fn renew(
+        core: &Arc<Core>,
+        name: &LockName,
+        lease_id: LeaseId,
+        lease_duration: Duration,
+    ) -> Result<Duration, LockError> {
+        let plan = plan(core, name, lease_duration)?;
+        let purpose = Purpose::Keep(plan.hold);
+        let client = core.shared.client;
+        let line = RenewRequest { name: name.clone(), lease_id, client, purpose };
+        let (sent, left) = renewed(core, line).await.map_err(|error| error.with_name(name))?;
+        let drift = core.shared.drift_ppm;
+        let until = holdline_core::validity::valid_until(sent, left, drift);
+        Ok(core.shared.clock.now().until(until))
+    }
+
+    /// Releases a lease.
+    pub(crate) async fn release(
+        core: &Arc<Core>,
+        name: &LockName,
+        lease_id: LeaseId,
+        lease_duration: Duration,
+    ) -> Result<ReleaseOutcome, LockError> {
+        let plan = plan(core, name, lease_duration)?;
+        let since = core.shared.clock.now();
+        Ok(release::release(&core.shared, &plan, lease_id, since, false).await)
+    }
+
+    fn plan(core: &Core, name: &LockName, lease: Duration) -> Result<Plan, LockError> {
+        let options = LockOptions::default().with_lease_duration(lease).with_keep(Keep::Detached);
+        Plan::new(core, name, Mode::Exclusive, &options)
+    }
+}

@@ -1,0 +1,155 @@
+//! What can be set for one lock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdline_core::LeaseId;
+
+/// How a lease is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keep {
+    /// The keeper renews it until the guard ends.
+    #[default]
+    Renewed,
+    /// It is never renewed in the background and runs out after its duration; it still ends with
+    /// this process where the engine sees a process die. [`crate::Guard::renew`] extends it.
+    Fixed,
+    /// Like `Fixed`, and tied to no process: whoever knows the lease id renews or releases it.
+    Detached,
+    /// It has no deadline: it is held as long as some process keeps its anchor open. Only where
+    /// the engine can do that.
+    Live,
+}
+
+/// What happens to the body of `run` when the lease is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnLost {
+    /// The body's future is dropped.
+    #[default]
+    Drop,
+    /// The body is told by its cancellation token, and runs to its own end.
+    Tell,
+}
+
+/// What can be set for one lock. All of it is checked when the lock is built.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdline::LockError> {
+/// use std::time::Duration;
+/// use holdline::{Client, LockOptions};
+///
+/// let client = Client::connect("memory:options").await?;
+/// let options = LockOptions::default()
+///     .with_lease_duration(Duration::from_secs(10))
+///     .with_wait(Duration::from_secs(5))
+///     .with_reason("month-end report")
+///     .with_label("team", "billing");
+/// let guard = client.mutex_with("report", &options)?.lock().await?;
+/// # guard.release().await;
+/// // What does not fit together is refused here, not when it hurts.
+/// let hasty = LockOptions::default().with_renew_interval(Duration::from_secs(29));
+/// assert!(client.mutex_with("report", &hasty).is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct LockOptions {
+    pub(crate) lease_duration: Option<Duration>,
+    pub(crate) renew_interval: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) keep: Keep,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) about: About,
+    pub(crate) lease_id: Option<LeaseId>,
+}
+
+/// What a holder of this lock tells beside what its client tells.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    pub(crate) reason: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) traceparent: String,
+}
+
+impl LockOptions {
+    /// Sets how long the store keeps a grant without hearing from its holder, from 50 ms to
+    /// 24 h and within the engine's range; the client's default unless set.
+    #[must_use]
+    pub fn with_lease_duration(mut self, lease_duration: Duration) -> LockOptions {
+        self.lease_duration = Some(lease_duration);
+        self
+    }
+
+    /// Sets how often the keeper renews; a third of the lease unless set.
+    #[must_use]
+    pub fn with_renew_interval(mut self, renew_interval: Duration) -> LockOptions {
+        self.renew_interval = Some(renew_interval);
+        self
+    }
+
+    /// Sets how long to wait for the name; for ever unless set.
+    #[must_use]
+    pub fn with_wait(mut self, wait: Duration) -> LockOptions {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Sets how the lease is kept; renewed in the background unless set.
+    #[must_use]
+    pub fn with_keep(mut self, keep: Keep) -> LockOptions {
+        self.keep = keep;
+        self
+    }
+
+    /// Sets after how long a grant is lost whatever happens: no renewal leaves from then on, and
+    /// the holder is told. The store frees the name at the end of the lease it has.
+    ///
+    /// It is the only thing that ends the renewals of a guard that was leaked with
+    /// [`std::mem::forget`].
+    #[must_use]
+    pub fn with_max_hold(mut self, max_hold: Duration) -> LockOptions {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Sets what happens to the body of `run` when the lease is lost; it is dropped unless set.
+    #[must_use]
+    pub fn with_on_lost(mut self, on_lost: OnLost) -> LockOptions {
+        self.on_lost = on_lost;
+        self
+    }
+
+    /// Sets why the lock is held, for people who look.
+    #[must_use]
+    pub fn with_reason(mut self, reason: impl Into<String>) -> LockOptions {
+        self.about.reason = reason.into();
+        self
+    }
+
+    /// Adds a label, for people and tools who look.
+    #[must_use]
+    pub fn with_label(mut self, key: impl Into<String>, value: impl Into<String>) -> LockOptions {
+        self.about.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// Sets the W3C trace context, so that the span of whoever waits can link to the holder's.
+    #[must_use]
+    pub fn with_traceparent(mut self, traceparent: impl Into<String>) -> LockOptions {
+        self.about.traceparent = traceparent.into();
+        self
+    }
+
+    /// Sets the lease id of the one attempt that is made with these options, so that a caller
+    /// that lost the answer may ask again. Draw it at random, and use it for one attempt only:
+    /// whoever knows it can release the grant.
+    #[must_use]
+    pub fn with_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
+        self.lease_id = Some(lease_id);
+        self
+    }
+}

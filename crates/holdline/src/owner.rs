@@ -1,0 +1,187 @@
+//! Re-entry by an explicit owner.
+//!
+//! Never by thread or task id: two branches of one `join!` share those, and a guard that moves
+//! to another task loses them.
+//! Invariant O1: at most one grant exists for an (owner, name) of a client; the guard that ends
+//! last ends it.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::{Either, select};
+use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason, Moment};
+use parking_lot::Mutex;
+use tokio::sync::MutexGuard;
+
+use crate::acquire::{self, Wait};
+use crate::core::Core;
+use crate::grant::Grant;
+use crate::guard::Guard;
+use crate::plan::Plan;
+use crate::registry::Key;
+
+/// Who may enter a lock again that it holds already. Clones are the same owner.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdline::LockError> {
+/// use holdline::{Client, Owner};
+///
+/// let client = Client::connect("memory:owner").await?;
+/// let mutex = client.mutex("tree")?;
+/// let owner = Owner::new();
+/// let outer = mutex.lock_as(&owner).await?;
+/// let inner = mutex.lock_as(&owner).await?;
+/// assert_eq!(outer.fencing_token(), inner.fencing_token());
+/// inner.release().await;
+/// assert!(outer.is_valid());
+/// # outer.release().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// Makes an owner that is equal to no other of this process.
+    pub fn new() -> Owner {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Owner(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Default for Owner {
+    fn default() -> Owner {
+        Owner::new()
+    }
+}
+
+type NestKey = (LockName, u64);
+
+/// The grants of one client that are held by an owner.
+#[derive(Default)]
+pub(crate) struct Nests(Mutex<HashMap<NestKey, Arc<Nest>>>);
+
+#[derive(Default)]
+struct Nest {
+    /// One attempt of an owner at a time: the others nest in what it gets.
+    gate: tokio::sync::Mutex<()>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    depth: usize,
+    grant: Option<(Arc<Grant>, Key)>,
+}
+
+/// A part in a nest: of a guard that is inside, or of an attempt on its way in.
+pub(crate) struct Nested {
+    core: Arc<Core>,
+    key: NestKey,
+    nest: Arc<Nest>,
+    inside: bool,
+}
+
+impl Nested {
+    fn new(core: &Arc<Core>, key: NestKey) -> Nested {
+        let nest = core.nests.0.lock().entry(key.clone()).or_default().clone();
+        Nested { core: core.clone(), key, nest, inside: false }
+    }
+
+    /// Leaves the nest. Returns how many are left inside.
+    pub(crate) fn leave(mut self) -> usize {
+        self.step_out()
+    }
+
+    fn step_out(&mut self) -> usize {
+        let mut inside = self.nest.inside.lock();
+        if std::mem::take(&mut self.inside) {
+            inside.depth = inside.depth.saturating_sub(1);
+        }
+        if inside.depth == 0 {
+            inside.grant = None;
+        }
+        inside.depth
+    }
+
+    /// Waits until no other attempt of the same owner is under way.
+    async fn enter(&self, wait: Wait) -> Result<MutexGuard<'_, ()>, LockError> {
+        let (shared, gate) = (&self.core.shared, &self.nest.gate);
+        let refused = |kind| Err(shared.error(kind, Certainty::NotApplied).with_name(&self.key.0));
+        let deadline = match wait {
+            Wait::Try => {
+                let busy = |_| refused(ErrorKind::Busy { holder: None });
+                return gate.try_lock().or_else(busy);
+            }
+            Wait::Until(Moment::NEVER) => return Ok(gate.lock().await),
+            Wait::Until(deadline) => deadline,
+        };
+        let started = shared.clock.now();
+        let entered = pin!(gate.lock());
+        match select(entered, shared.clock.sleep_until(deadline)).await {
+            Either::Left((entered, _)) => Ok(entered),
+            Either::Right(_) => {
+                let waited = started.until(shared.clock.now());
+                refused(ErrorKind::TimedOut { waited, holder: None })
+            }
+        }
+    }
+
+    /// Takes part in the grant that the owner has, if it has one.
+    fn join(&mut self) -> Result<Option<(Arc<Grant>, Key)>, LostReason> {
+        let mut inside = self.nest.inside.lock();
+        let Some((grant, key)) = inside.grant.clone() else { return Ok(None) };
+        if let Some(reason) = grant.lost_reason() {
+            return Err(reason);
+        }
+        inside.depth += 1;
+        self.inside = true;
+        Ok(Some((grant, key)))
+    }
+
+    fn found(&mut self, guard: &Guard) {
+        let grant = Some((guard.grant.clone(), guard.key()));
+        *self.nest.inside.lock() = Inside { depth: 1, grant };
+        self.inside = true;
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        if self.inside {
+            self.step_out();
+        }
+        let mut nests = self.core.nests.0.lock();
+        // The map's reference and ours: nobody else is inside or on the way in.
+        if Arc::strong_count(&self.nest) == 2 && self.nest.inside.lock().depth == 0 {
+            nests.remove(&self.key);
+        }
+    }
+}
+
+/// Gets the name for an owner: a new grant, or a part in the one that the owner has.
+pub(crate) async fn acquire_as(
+    core: &Arc<Core>,
+    plan: &Arc<Plan>,
+    owner: &Owner,
+    wait: Wait,
+) -> Result<Guard, LockError> {
+    let mut nested = Nested::new(core, (plan.name.clone(), owner.0));
+    let way_in = Nested::new(core, (plan.name.clone(), owner.0));
+    let _alone = way_in.enter(wait).await?;
+    match nested.join() {
+        Ok(Some((grant, key))) => Ok(Guard::new(core.clone(), grant, key).with_nested(nested)),
+        Ok(None) => {
+            let guard = acquire::acquire(core, plan, wait).await?;
+            nested.found(&guard);
+            Ok(guard.with_nested(nested))
+        }
+        Err(reason) => {
+            let error = core.shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied);
+            Err(error.with_name(&plan.name))
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A lock's description after all checks: what every attempt and grant of it share.
+
+use std::time::Duration;
+
+use holdline_core::{
+    AcquireRequest, Capabilities, Ending, Hold, HolderFields, LeaseId, LeaseTerms, LockError,
+    LockName, Metadata, Mode, ReleaseRequest, lease,
+};
+
+use crate::core::Core;
+use crate::options::{Keep, LockOptions, OnLost};
+
+/// A lock's description, checked.
+pub(crate) struct Plan {
+    pub(crate) name: LockName,
+    pub(crate) mode: Mode,
+    /// What the grant is kept with, once its first renewal has reached it.
+    pub(crate) hold: Hold,
+    pub(crate) terms: LeaseTerms,
+    pub(crate) keep: Keep,
+    /// How long to wait; `None` for ever.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) metadata: Metadata,
+    pub(crate) lease_id: Option<LeaseId>,
+}
+
+impl Plan {
+    /// Checks name, mode and options against each other and against the engine.
+    pub(crate) fn new(
+        core: &Core,
+        name: impl AsRef<str>,
+        mode: Mode,
+        options: &LockOptions,
+    ) -> Result<Plan, LockError> {
+        let shared = &core.shared;
+        let capabilities = shared.engine.capabilities();
+        let engine = capabilities.engine;
+        let name =
+            LockName::new(name).map_err(|error| LockError::invalid(engine, "name", error))?;
+        let lease_duration = options.lease_duration.unwrap_or(core.lease_duration);
+        let terms = LeaseTerms::new(lease_duration, options.renew_interval, shared.drift_ppm)
+            .map_err(|error| LockError::invalid(engine, field_of(&error), error))?;
+        let hold = match options.keep {
+            Keep::Renewed | Keep::Fixed => Hold::Leased(lease_duration),
+            Keep::Detached => Hold::Detached(lease_duration),
+            Keep::Live => Hold::Live,
+        };
+        check(capabilities, mode, hold, options).map_err(|error| error.with_name(&name))?;
+        let metadata = Metadata::new(&fields(&core.holder, options))
+            .map_err(|error| LockError::invalid(engine, "metadata", error))?;
+        Ok(Plan {
+            name,
+            mode,
+            hold,
+            terms,
+            keep: options.keep,
+            wait: options.wait,
+            max_hold: options.max_hold,
+            on_lost: options.on_lost,
+            metadata,
+            lease_id: options.lease_id,
+        })
+    }
+
+    /// Tells whether the keeper renews grants of this plan.
+    pub(crate) fn renews(&self) -> bool {
+        matches!(self.keep, Keep::Renewed | Keep::Live)
+    }
+
+    /// Tells whether a first renewal must reach the full lease before the caller gets the guard.
+    pub(crate) fn extends_first(&self) -> bool {
+        !self.renews() && self.hold != self.hold.first()
+    }
+
+    /// Makes the request of a new attempt.
+    pub(crate) fn request(&self, core: &Core, lease_id: LeaseId, queue: bool) -> AcquireRequest {
+        AcquireRequest {
+            name: self.name.clone(),
+            lease_id,
+            client: core.shared.client,
+            mode: self.mode,
+            hold: self.hold.first(),
+            queue,
+            claim_window: core.shared.claim_window(),
+            metadata: self.metadata.clone(),
+        }
+    }
+
+    /// Makes the request that ends what a lease id has.
+    pub(crate) fn ending(&self, lease_id: LeaseId, for_good: bool) -> ReleaseRequest {
+        let ending = Ending { for_good, hold: self.hold };
+        ReleaseRequest { name: self.name.clone(), lease_id, ending }
+    }
+}
+
+fn check(
+    capabilities: &Capabilities,
+    mode: Mode,
+    hold: Hold,
+    options: &LockOptions,
+) -> Result<(), LockError> {
+    let engine = capabilities.engine;
+    capabilities.check(mode, hold)?;
+    let fixed = !matches!(options.keep, Keep::Renewed | Keep::Live);
+    if fixed && options.renew_interval.is_some() {
+        let message = "a lease that is not renewed has no renew interval";
+        return Err(LockError::invalid(engine, "renew_interval", message));
+    }
+    if let Some(max_hold) = options.max_hold
+        && (max_hold.is_zero() || max_hold > lease::MAX_LEASE)
+    {
+        let message = format_args!("must be above 0 and at most 24h, not {max_hold:?}");
+        return Err(LockError::invalid(engine, "max_hold", message));
+    }
+    Ok(())
+}
+
+fn field_of(error: &lease::TermsError) -> &'static str {
+    match error {
+        lease::TermsError::LeaseDuration(_) => "lease_duration",
+        lease::TermsError::RenewInterval { .. } => "renew_interval",
+        lease::TermsError::Drift(_) => "drift",
+    }
+}
+
+fn fields(base: &HolderFields, options: &LockOptions) -> HolderFields {
+    let mut fields = base.clone();
+    let about = &options.about;
+    if !about.reason.is_empty() {
+        fields.reason.clone_from(&about.reason);
+    }
+    if !about.traceparent.is_empty() {
+        fields.traceparent.clone_from(&about.traceparent);
+    }
+    fields.labels.extend(about.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    fields
+}

@@ -1,0 +1,53 @@
+//! What this process tells about itself.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use holdline_core::HolderFields;
+
+/// Returns what a holder in this process tells about itself unless told otherwise.
+pub(crate) fn this_process() -> HolderFields {
+    let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
+    let user = named("USER").or_else(|| named("LOGNAME"));
+    let program = std::env::args_os().next().unwrap_or_default();
+    HolderFields {
+        host: short(&rustix::system::uname().nodename().to_string_lossy(), 64),
+        pid: Some(std::process::id()),
+        user: short(&user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid())), 32),
+        program: short(&program_name(&program), 64),
+        ..HolderFields::default()
+    }
+}
+
+fn program_name(argument: &OsStr) -> String {
+    Path::new(argument).file_name().unwrap_or(argument).to_string_lossy().into_owned()
+}
+
+/// Cuts a text to at most `bytes`, between two characters.
+fn short(text: &str, bytes: usize) -> String {
+    let mut end = bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_named() {
+        let fields = this_process();
+        assert_eq!(fields.pid, Some(std::process::id()));
+        assert!(!fields.host.is_empty() && !fields.user.is_empty());
+        assert!(fields.program.contains("holdline"), "{}", fields.program);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(short("aéb", 2), "a");
+        assert_eq!(short("aéb", 3), "aé");
+        assert_eq!(short("ab", 9), "ab");
+    }
+}

@@ -1,0 +1,246 @@
+//! Everything a client must look after: attempts under way, places in a queue, leases, and ids
+//! that are being given up. The slab of the janitor and the schedule of the keeper are one.
+//!
+//! It stands behind one short mutex: nobody waits, calls an engine or a user's code under it.
+//! Invariant S1: `due` holds exactly one line for each entry whose `due` is not never.
+//! Invariant S2: whoever schedules something earlier than the worker sleeps rings its bell.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use holdline_core::{Hold, LeaseId, LockName, Mode, Moment};
+
+use crate::grant::Grant;
+use crate::queue::WaitCell;
+
+/// Names an entry for as long as it exists, and never another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    slot: u32,
+    generation: u32,
+}
+
+/// One thing to look after.
+pub(crate) struct Entry {
+    pub(crate) stage: Stage,
+    /// A request about this entry is under way from the worker.
+    pub(crate) in_flight: bool,
+    due: Moment,
+}
+
+/// What an entry is about.
+pub(crate) enum Stage {
+    /// A request of the caller may have left, and its answer is to come.
+    Asking,
+    /// It stands in a queue and must be heard.
+    Waiting(Waiting),
+    /// It is held.
+    Held(Keeping),
+    /// It is being given up.
+    Undoing(Undo),
+}
+
+/// A place in a queue.
+pub(crate) struct Waiting {
+    pub(crate) name: LockName,
+    pub(crate) lease_id: LeaseId,
+    pub(crate) cell: Arc<WaitCell>,
+}
+
+/// What the keeper knows of a lease.
+pub(crate) struct Keeping {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) renew_at: Moment,
+    pub(crate) risk_at: Moment,
+    pub(crate) watch_at: Moment,
+    pub(crate) failures: u32,
+}
+
+/// A lease id that is being given up.
+pub(crate) struct Undo {
+    pub(crate) name: LockName,
+    pub(crate) lease_id: LeaseId,
+    pub(crate) mode: Mode,
+    pub(crate) hold: Hold,
+    pub(crate) for_good: bool,
+    /// The lease is over by then, told or not.
+    pub(crate) until: Moment,
+    pub(crate) tries: u32,
+}
+
+/// The slab and its schedule.
+#[derive(Default)]
+pub(crate) struct Registry {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    due: BTreeSet<(Moment, Key)>,
+    /// When the worker looks again by itself. It starts at the origin: a worker that has not
+    /// looked yet needs no bell.
+    pub(crate) worker_wakes: Moment,
+    /// When everything that waits is heard next.
+    pub(crate) next_beat: Moment,
+    /// No user of the client is left: the worker ends once nothing is to be given up.
+    pub(crate) abandoned: bool,
+    pub(crate) undoing: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    entry: Option<Entry>,
+}
+
+impl Registry {
+    /// Adds an entry. Returns its key and whether the bell must ring.
+    pub(crate) fn insert(&mut self, stage: Stage, due: Moment) -> (Key, bool) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            // A client with four thousand million entries has run out of memory before.
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        let place = &mut self.slots[slot as usize];
+        let key = Key { slot, generation: place.generation };
+        self.undoing += usize::from(matches!(stage, Stage::Undoing(_)));
+        place.entry = Some(Entry { stage, in_flight: false, due: Moment::NEVER });
+        (key, self.schedule(key, due))
+    }
+
+    /// Takes an entry out.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Entry> {
+        let place = self.slots.get_mut(key.slot as usize)?;
+        if place.generation != key.generation {
+            return None;
+        }
+        let entry = place.entry.take()?;
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(key.slot);
+        self.undoing -= usize::from(matches!(entry.stage, Stage::Undoing(_)));
+        if entry.due != Moment::NEVER {
+            self.due.remove(&(entry.due, key));
+        }
+        Some(entry)
+    }
+
+    /// Turns an entry into another stage of the same thing. Returns whether the bell must ring.
+    pub(crate) fn turn(&mut self, key: Key, stage: Stage, due: Moment) -> bool {
+        let undoing = usize::from(matches!(stage, Stage::Undoing(_)));
+        let Some(entry) = self.get(key) else { return false };
+        let before = usize::from(matches!(entry.stage, Stage::Undoing(_)));
+        entry.stage = stage;
+        entry.in_flight = false;
+        self.undoing = self.undoing + undoing - before;
+        self.schedule(key, due)
+    }
+
+    pub(crate) fn get(&mut self, key: Key) -> Option<&mut Entry> {
+        let place = self.slots.get_mut(key.slot as usize)?;
+        if place.generation == key.generation { place.entry.as_mut() } else { None }
+    }
+
+    /// Returns what the keeper knows of a lease, if the entry is one.
+    pub(crate) fn held(&mut self, key: Key) -> Option<&mut Keeping> {
+        match &mut self.get(key)?.stage {
+            Stage::Held(keeping) => Some(keeping),
+            _ => None,
+        }
+    }
+
+    /// Sets when the worker looks at an entry next. Returns whether the bell must ring.
+    pub(crate) fn schedule(&mut self, key: Key, due: Moment) -> bool {
+        let Some(entry) = self.get(key) else { return false };
+        let before = std::mem::replace(&mut entry.due, due);
+        if before == due {
+            return false;
+        }
+        if before != Moment::NEVER {
+            self.due.remove(&(before, key));
+        }
+        if due == Moment::NEVER {
+            return false;
+        }
+        self.due.insert((due, key));
+        let ring = due < self.worker_wakes;
+        if ring {
+            self.worker_wakes = due;
+        }
+        ring
+    }
+
+    /// Returns the soonest entry, if it is due.
+    pub(crate) fn pop_due(&mut self, now: Moment) -> Option<Key> {
+        let (due, key) = *self.due.first()?;
+        if due > now {
+            return None;
+        }
+        self.schedule(key, Moment::NEVER);
+        Some(key)
+    }
+
+    /// Returns when the soonest entry is due.
+    pub(crate) fn next_due(&self) -> Moment {
+        self.due.first().map_or(Moment::NEVER, |(due, _)| *due)
+    }
+
+    /// Counts the entries by stage: asking or waiting, held, being given up.
+    pub(crate) fn count(&self) -> (usize, usize, usize) {
+        let entries = || self.slots.iter().filter_map(|slot| slot.entry.as_ref());
+        let under_way = |entry: &&Entry| matches!(entry.stage, Stage::Asking | Stage::Waiting(_));
+        let held = |entry: &&Entry| matches!(entry.stage, Stage::Held(_));
+        (entries().filter(under_way).count(), entries().filter(held).count(), self.undoing)
+    }
+
+    /// A new worker begins: what the last one had under way is due again.
+    pub(crate) fn start_over(&mut self, now: Moment) {
+        self.worker_wakes = Moment::ORIGIN;
+        for slot in 0..self.slots.len() {
+            let place = &mut self.slots[slot];
+            let (Some(entry), Ok(number)) = (&mut place.entry, u32::try_from(slot)) else {
+                continue;
+            };
+            let key = Key { slot: number, generation: place.generation };
+            entry.in_flight = false;
+            match &mut entry.stage {
+                Stage::Asking => continue,
+                Stage::Held(keeping) if keeping.grant.is_over() => continue,
+                Stage::Held(keeping) => keeping.watch_at = now,
+                Stage::Waiting(_) | Stage::Undoing(_) => {}
+            }
+            self.schedule(key, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: u64) -> Moment {
+        Moment::from_nanos(n)
+    }
+
+    #[test]
+    fn a_key_never_names_another_entry() {
+        let mut registry = Registry::default();
+        let (first, _) = registry.insert(Stage::Asking, at(5));
+        assert!(registry.remove(first).is_some());
+        let (second, _) = registry.insert(Stage::Asking, Moment::NEVER);
+        assert_eq!(first.slot, second.slot);
+        assert!(registry.get(first).is_none() && registry.remove(first).is_none());
+        assert!(!registry.schedule(first, at(1)) && !registry.turn(first, Stage::Asking, at(1)));
+        assert_eq!(registry.next_due(), Moment::NEVER);
+    }
+
+    #[test]
+    fn the_bell_rings_only_for_what_is_earlier() {
+        let mut registry = Registry { worker_wakes: Moment::NEVER, ..Registry::default() };
+        let (key, ring) = registry.insert(Stage::Asking, at(9));
+        assert!(ring);
+        assert!(!registry.insert(Stage::Asking, at(9)).1);
+        assert!(!registry.insert(Stage::Asking, at(12)).1);
+        assert!(registry.schedule(key, at(3)));
+        assert_eq!(registry.pop_due(at(2)), None);
+        assert_eq!(registry.pop_due(at(3)), Some(key));
+        assert_eq!(registry.next_due(), at(9));
+        assert_eq!(registry.count(), (3, 0, 0));
+    }
+}

@@ -1,0 +1,117 @@
+//! Ending a grant on purpose, and what came of it.
+
+use std::time::Duration;
+
+use holdline_core::{Answer, Backoff, Certainty, LeaseId, LostReason, Moment, ReleaseReply};
+
+use crate::core::Shared;
+use crate::janitor::Ticket;
+use crate::plan::Plan;
+
+/// How long a release is tried while the caller waits; after that the janitor goes on.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// What came of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseOutcome {
+    /// The name is free, or goes to the next.
+    Released {
+        /// How long it was held.
+        held_for: Duration,
+        /// The store said so. Otherwise its answer was lost or is to come: the janitor goes on
+        /// telling it, and the lease's end frees the name at the latest.
+        confirmed: bool,
+    },
+    /// The lease was lost before; somebody else may have held the name since.
+    Lost {
+        /// Why.
+        reason: LostReason,
+    },
+    /// An inner guard of an owner ended; the grant goes on with the guards that are left.
+    Nested {
+        /// How many are left.
+        depth: usize,
+    },
+}
+
+impl ReleaseOutcome {
+    /// Tells whether the lease was held without doubt until it was released.
+    pub fn is_released(&self) -> bool {
+        !matches!(self, ReleaseOutcome::Lost { .. })
+    }
+}
+
+/// Releases a grant that nobody renews any more.
+pub(crate) async fn release(
+    shared: &Shared,
+    plan: &Plan,
+    lease_id: LeaseId,
+    since: Moment,
+    unsettled: bool,
+) -> ReleaseOutcome {
+    let mut ticket = Ticket::new(shared, plan, lease_id);
+    ticket.unsettled = unsettled;
+    let mut unanswered = false;
+    let request = plan.ending(lease_id, unsettled);
+    let mut reply = match shared.engine.release(&request) {
+        Answer::Ready(reply) => reply,
+        later => {
+            ticket.register();
+            // The id is dead from here on, and this future may be dropped.
+            ticket.unsettled = true;
+            shared.answered(later, shared.limit()).await
+        }
+    };
+    let patience = shared.clock.now().after(PATIENCE);
+    let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
+    loop {
+        let held_for = || since.until(shared.clock.now());
+        match reply {
+            Some(Ok(reply)) => {
+                ticket.forget();
+                return outcome(reply, unanswered, held_for);
+            }
+            Some(Err(error)) => {
+                unanswered |= error.certainty() != Certainty::NotApplied;
+                tracing::debug!(name = %plan.name, %lease_id, %error, "a release failed");
+            }
+            None => unanswered = true,
+        }
+        ticket.register();
+        ticket.unsettled = true;
+        let now = shared.clock.now();
+        if now >= patience {
+            // The drop of the ticket hands the rest to the janitor.
+            return ReleaseOutcome::Released { held_for: held_for(), confirmed: false };
+        }
+        let wait = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
+        shared.clock.sleep_until(now.after(wait)).await;
+        let request = plan.ending(lease_id, true);
+        let limit = shared.limit().min(patience.after(PAUSE.1));
+        reply = shared.answered(shared.engine.release(&request), limit).await;
+    }
+}
+
+fn outcome(
+    reply: ReleaseReply,
+    unanswered: bool,
+    held_for: impl Fn() -> Duration,
+) -> ReleaseOutcome {
+    match reply {
+        ReleaseReply::Released { held_for } => {
+            ReleaseOutcome::Released { held_for, confirmed: true }
+        }
+        ReleaseReply::NotHeld { revoked: Some(reason) } => {
+            ReleaseOutcome::Lost { reason: LostReason::Revoked(reason) }
+        }
+        // An earlier try whose answer was lost may have done it.
+        ReleaseReply::NotHeld { revoked: None } if unanswered => {
+            ReleaseOutcome::Released { held_for: held_for(), confirmed: false }
+        }
+        ReleaseReply::NotHeld { revoked: None } | ReleaseReply::Withdrawn => {
+            ReleaseOutcome::Lost { reason: LostReason::Missing }
+        }
+    }
+}

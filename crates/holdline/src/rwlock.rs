@@ -1,0 +1,95 @@
+//! Locks that many may read or one may write.
+
+use std::sync::Arc;
+
+use holdline_core::{LockError, LockName};
+
+use crate::acquire::{self, Wait};
+use crate::core::Core;
+use crate::guard::Guard;
+use crate::plan::Plan;
+
+/// A lock that many may hold shared, or one exclusively. A description only; cheap to clone.
+///
+/// There is no upgrade: two readers that both wanted to become writers would wait for each other
+/// for ever. Release the shared guard and take an exclusive one; somebody may write in between.
+/// A mutex of the same name is the same lock: it takes it exclusively.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdline::LockError> {
+/// let client = holdline::Client::connect("memory:rwlock").await?;
+/// let catalogue = client.rwlock("catalogue")?;
+/// let (one, two) = (catalogue.read().await?, catalogue.read().await?);
+/// assert!(catalogue.try_write().await.is_err_and(|error| error.is_contended()));
+/// # drop((one, two));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RwLock {
+    core: Arc<Core>,
+    shared: Arc<Plan>,
+    exclusive: Arc<Plan>,
+}
+
+impl RwLock {
+    pub(crate) fn new(core: &Arc<Core>, shared: Plan, exclusive: Plan) -> RwLock {
+        let (shared, exclusive) = (Arc::new(shared), Arc::new(exclusive));
+        RwLock { core: core.clone(), shared, exclusive }
+    }
+
+    /// Returns the lock name.
+    pub fn name(&self) -> &LockName {
+        &self.exclusive.name
+    }
+
+    /// Waits until this process holds the lock shared or the wait limit has passed.
+    ///
+    /// The guard's fencing token orders nothing at a resource: only exclusive guards may seal.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
+    ///
+    /// # Fairness
+    /// Where the engine is fair, a waiting writer stops later readers, so no writer starves.
+    pub async fn read(&self) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.shared, Wait::of(&self.core, &self.shared)).await
+    }
+
+    /// Takes the lock shared if that is possible at once.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::try_lock`]; `Busy` also when a writer waits.
+    pub async fn try_read(&self) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.shared, Wait::Try).await
+    }
+
+    /// Waits until this process holds the lock alone or the wait limit has passed.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
+    pub async fn write(&self) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.exclusive, Wait::of(&self.core, &self.exclusive)).await
+    }
+
+    /// Takes the lock alone if it is free.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::try_lock`].
+    pub async fn try_write(&self) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.exclusive, Wait::Try).await
+    }
+}
+
+impl std::fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RwLock").field("name", self.name()).finish_non_exhaustive()
+    }
+}

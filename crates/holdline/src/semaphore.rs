@@ -1,0 +1,125 @@
+//! Permits: at most n at a time.
+
+use std::sync::Arc;
+
+use holdline_core::{LockError, LockName, Mode};
+
+use crate::acquire::{self, Wait};
+use crate::core::Core;
+use crate::guard::Guard;
+use crate::options::LockOptions;
+use crate::plan::Plan;
+
+/// A semaphore: at most `n` permits of the name are out at a time. A description only; cheap to
+/// clone.
+///
+/// The total is kept with the name while it is held or queued for: whoever names another total
+/// meanwhile gets `Invalid`. A large request at the head of the queue blocks smaller ones behind
+/// it, so that it is served in the end.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdline::LockError> {
+/// let client = holdline::Client::connect("memory:semaphore").await?;
+/// let licences = client.semaphore("licences", 3)?;
+/// let two = licences.acquire_many(2).await?;
+/// let one = licences.acquire().await?;
+/// assert!(licences.try_acquire().await.is_err_and(|error| error.is_contended()));
+/// assert!(licences.acquire_many(4).await.is_err());
+/// # drop((one, two));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    core: Arc<Core>,
+    single: Arc<Plan>,
+    options: LockOptions,
+    permits: u32,
+}
+
+impl Semaphore {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        name: impl AsRef<str>,
+        permits: u32,
+        options: LockOptions,
+    ) -> Result<Semaphore, LockError> {
+        let mode = mode(core, 1, permits)?;
+        let single = Arc::new(Plan::new(core, name, mode, &options)?);
+        Ok(Semaphore { core: core.clone(), single, options, permits })
+    }
+
+    /// Returns the lock name.
+    pub fn name(&self) -> &LockName {
+        &self.single.name
+    }
+
+    /// Returns how many permits there are.
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Waits for one permit or until the wait limit has passed.
+    ///
+    /// The guard's fencing token orders nothing at a resource: permits cannot be fenced by name.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock`]; `Invalid` while the name is in use with another total.
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
+    pub async fn acquire(&self) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.single, Wait::of(&self.core, &self.single)).await
+    }
+
+    /// Waits for `count` permits at once or until the wait limit has passed.
+    ///
+    /// # Errors
+    /// As [`Semaphore::acquire`]; `Invalid` when `count` is 0 or more than there are.
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
+    pub async fn acquire_many(&self, count: u32) -> Result<Guard, LockError> {
+        let plan = self.plan(count)?;
+        acquire::acquire(&self.core, &plan, Wait::of(&self.core, &plan)).await
+    }
+
+    /// Takes one permit if one is free and nobody waits.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::try_lock`] and [`Semaphore::acquire`].
+    pub async fn try_acquire(&self) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.single, Wait::Try).await
+    }
+
+    /// Takes `count` permits if they are free and nobody waits.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::try_lock`] and [`Semaphore::acquire_many`].
+    pub async fn try_acquire_many(&self, count: u32) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.plan(count)?, Wait::Try).await
+    }
+
+    fn plan(&self, count: u32) -> Result<Arc<Plan>, LockError> {
+        if count == 1 {
+            return Ok(self.single.clone());
+        }
+        let mode = mode(&self.core, count, self.permits)?;
+        Plan::new(&self.core, self.name(), mode, &self.options).map(Arc::new)
+    }
+}
+
+fn mode(core: &Core, count: u32, of: u32) -> Result<Mode, LockError> {
+    let engine = core.shared.engine.capabilities().engine;
+    Mode::permits(count, of).map_err(|error| LockError::invalid(engine, "permits", error))
+}
+
+impl std::fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", self.name())
+            .field("permits", &self.permits)
+            .finish_non_exhaustive()
+    }
+}

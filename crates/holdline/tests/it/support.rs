@@ -1,0 +1,69 @@
+//! What the tests share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{
+    Client, ClientOptions, Engine, Entropy, LockName, ManualClock, MemoryEngine, MemoryOptions,
+    Snapshot,
+};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// Random bytes that are the same in every run.
+pub(crate) struct Seeded(StdRng);
+
+impl Seeded {
+    pub(crate) fn new(seed: u64) -> Seeded {
+        Seeded(StdRng::seed_from_u64(seed))
+    }
+}
+
+impl Entropy for Seeded {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill_bytes(bytes);
+    }
+}
+
+/// An engine and a clock that only the test moves.
+pub(crate) fn engine() -> (MemoryEngine, ManualClock) {
+    let clock = ManualClock::new();
+    let engine = MemoryEngine::new("test", Arc::new(clock.clone()), &MemoryOptions::default());
+    (engine, clock)
+}
+
+pub(crate) fn options(clock: &ManualClock, seed: u64) -> ClientOptions {
+    ClientOptions::default().with_clock(Arc::new(clock.clone())).with_entropy(Seeded::new(seed))
+}
+
+/// Makes a client of an engine, with a clock that only the test moves.
+pub(crate) fn client(engine: impl Engine, clock: &ManualClock, seed: u64) -> Client {
+    Client::with_options(Arc::new(engine), options(clock, seed)).expect("a client")
+}
+
+pub(crate) fn name(text: &str) -> LockName {
+    LockName::new(text).expect("a good name")
+}
+
+pub(crate) async fn look(client: &Client, text: &str) -> Snapshot {
+    client.inspect(&name(text)).await.expect("memory answers")
+}
+
+/// Lets the other tasks of a current-thread runtime do all they can.
+pub(crate) async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Moves the clock in small steps, and lets everybody react to each.
+pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
+    let step = Duration::from_millis(100);
+    let mut left = time;
+    while !left.is_zero() {
+        let now = left.min(step);
+        clock.advance(now);
+        settle().await;
+        left -= now;
+    }
+}

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
+use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
     LockError, Moment, RenewReply,
@@ -132,6 +133,7 @@ struct Place {
     cell: Arc<WaitCell>,
     hints: Hints,
     hints_end: bool,
+    /// How many stand before it, if the engine tells.
     position: Option<usize>,
 }
 
@@ -186,17 +188,19 @@ impl Attempt<'_> {
                     self.note_holder(holder);
                     self.wait_in_queue(position, next_look).await
                 }
-                Some(Ok(AcquireReply::Busy { holder, .. })) => {
+                Some(Ok(AcquireReply::Busy { holder, next_look, .. })) => {
                     self.note_holder(holder);
-                    self.wait_outside().await
+                    self.wait_outside(next_look).await
+                }
+                Some(Ok(AcquireReply::Unknown)) => {
+                    self.shared.observe(|observer| observer.requeued(self.subject()));
+                    Next::Anew
                 }
                 Some(Err(error)) if error.certainty() == Certainty::Unknown => {
                     self.ticket.unsettled = true;
                     self.repeat(error).await
                 }
-                Some(Err(error)) if self.place.is_some() && is_transient(&error) => {
-                    self.repeat(error).await
-                }
+                Some(Err(error)) if self.place.is_some() && is_transient(&error) => Next::Anew,
                 Some(Err(error)) => Next::Fail(error),
                 None => self.repeat(self.shared.no_answer()).await,
             };
@@ -248,15 +252,18 @@ impl Attempt<'_> {
     }
 
     /// Waits in the queue until it is worth asking again.
-    async fn wait_in_queue(&mut self, position: usize, next_look: Duration) -> Next {
+    async fn wait_in_queue(&mut self, position: Option<usize>, next_look: Duration) -> Next {
         self.repeats = 0;
         self.repeat_pause.reset();
+        self.request.known = true;
         if self.place.is_none() {
             let cell = Arc::new(WaitCell::default());
             self.ticket.enqueue(cell.clone(), next_look);
             // Opened after the reply: it misses nothing that has happened since (rule G4).
             let hints = self.shared.home.within(|| self.watch());
-            self.place = Some(Place { cell, hints, hints_end: false, position: None });
+            self.place = Some(Place { cell, hints, hints_end: false, position });
+            let holder = self.holder.as_deref();
+            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
         }
         self.note_position(position);
         loop {
@@ -273,10 +280,11 @@ impl Attempt<'_> {
                         return Next::Ask;
                     }
                     if news.dropped {
+                        self.shared.observe(|observer| observer.requeued(self.subject()));
                         return Next::Anew;
                     }
-                    if let Some(position) = news.position {
-                        self.note_position(position);
+                    if news.position.is_some() {
+                        self.note_position(news.position);
                     }
                     self.reopen_hints();
                 }
@@ -299,9 +307,9 @@ impl Attempt<'_> {
         }
     }
 
-    fn note_position(&mut self, position: usize) {
+    fn note_position(&mut self, position: Option<usize>) {
         let Some(place) = &mut self.place else { return };
-        if place.position.replace(position) != Some(position) {
+        if std::mem::replace(&mut place.position, position) != position {
             let holder = self.holder.as_deref();
             self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
         }
@@ -344,7 +352,7 @@ impl Attempt<'_> {
     }
 
     /// Waits before asking an engine again that has no queue, or that did not let us queue.
-    async fn wait_outside(&mut self) -> Next {
+    async fn wait_outside(&mut self, next_look: Duration) -> Next {
         self.repeats = 0;
         let Wait::Until(deadline) = self.wait else {
             let kind = ErrorKind::Busy { holder: self.holder.take() };
@@ -355,11 +363,12 @@ impl Attempt<'_> {
             return Next::TimedOut;
         }
         let pause = self.poll_pause.next_pause(self.shared.entropy.number());
+        let pause = pause.min(next_look).max(MIN_RETRY);
         self.shared.clock.sleep_until(now.after(pause).min(deadline)).await;
-        Next::Ask
+        Next::Anew
     }
 
-    /// Asks again after no answer, a few times; the id is still alive.
+    /// Asks again after no answer, a few times: under the same id where the engine takes that.
     async fn repeat(&mut self, error: LockError) -> Next {
         self.repeats += 1;
         let now = self.shared.clock.now();
@@ -372,21 +381,21 @@ impl Attempt<'_> {
         }
         let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
         self.shared.clock.sleep_until(now.after(pause)).await;
-        Next::Ask
+        if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::Anew }
     }
 
-    /// The store has dropped the id: gives it up for good and goes on with a new one.
+    /// The id is dead: makes sure that nothing is under it, and goes on with a new one.
     fn begin_anew(&mut self) -> Result<(), Next> {
-        self.place = None;
-        self.shared.observe(|observer| observer.requeued(self.subject()));
+        let left_nothing = self.place.take().is_none() && !self.ticket.unsettled;
         if self.plan.lease_id.is_some() {
             return Err(Next::Fail(self.shared.error(ErrorKind::Cancelled, Certainty::NotApplied)));
         }
         let lease_id = self.shared.entropy.lease_id();
-        let mut old =
-            std::mem::replace(&mut self.ticket, Ticket::new(self.shared, self.plan, lease_id));
-        old.unsettled = true;
-        drop(old);
+        let new = Ticket::new(self.shared, self.plan, lease_id);
+        let old = std::mem::replace(&mut self.ticket, new);
+        if left_nothing {
+            old.forget();
+        }
         self.request = self.plan.request(self.core, lease_id, self.request.queue);
         Ok(())
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdline_core::{Certainty, Engine, ErrorKind, LockError};
+use holdline_core::{Certainty, Engine, ErrorKind, LockError, nearest};
 use holdline_memory::{MemoryEngine, MemoryOptions};
 use parking_lot::Mutex;
 
 use crate::clock::SystemClock;
-use crate::url::{EngineUrl, nearest, redact_url, unknown_parameter};
+use crate::url::{EngineUrl, redact_url, unknown_parameter};
 
 /// The schemes of this build.
 const SCHEMES: &[&str] = if cfg!(feature = "local") { &["local", "memory"] } else { &["memory"] };
@@ -37,8 +37,10 @@ fn unknown_scheme(scheme: &str) -> LockError {
     if let Some((_, feature)) = ELSEWHERE.iter().find(|(name, _)| *name == scheme) {
         return LockError::unsupported("holdline", feature);
     }
-    let near = nearest(scheme, SCHEMES).unwrap_or("memory");
-    let message = format!("no engine '{scheme}:' in this build: did you mean '{near}:'?");
+    let message = match nearest(scheme, SCHEMES.iter().copied()) {
+        Some(near) => format!("no engine '{scheme}:' in this build: did you mean '{near}:'?"),
+        None => format!("no engine '{scheme}:' in this build, which has {}", SCHEMES.join(", ")),
+    };
     LockError::invalid("holdline", "url", message)
 }
 

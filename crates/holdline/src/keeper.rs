@@ -53,7 +53,8 @@ fn plan_next(keeping: &mut Keeping, sent: Moment) {
         // A first lease that was cut, or what an answer that came late has left of one.
         sent
     } else {
-        renewal::renew_at(sent, terms, grant.lease_id.as_bytes()[15])
+        let left = (until != Moment::NEVER).then_some(believed);
+        renewal::renew_at(sent, left, terms, grant.lease_id.as_bytes()[15])
     };
 }
 

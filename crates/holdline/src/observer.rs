@@ -54,8 +54,15 @@ pub trait Observer: Send + Sync + 'static {
     /// The name is held, after this wait.
     fn acquired(&self, subject: Subject<'_>, token: FencingToken, waited: Duration) {}
 
-    /// The attempt stands in the queue, at this position; told again when the position changes.
-    fn queued(&self, subject: Subject<'_>, position: usize, holder: Option<&HolderSummary>) {}
+    /// The attempt stands in the queue, with so many before it where the engine can tell; told
+    /// again when that changes.
+    fn queued(
+        &self,
+        subject: Subject<'_>,
+        position: Option<usize>,
+        holder: Option<&HolderSummary>,
+    ) {
+    }
 
     /// The name was handed to the attempt, which claims it now.
     fn handed(&self, subject: Subject<'_>) {}

@@ -83,6 +83,7 @@ impl Plan {
             mode: self.mode,
             hold: self.hold.first(),
             queue,
+            known: false,
             claim_window: core.shared.claim_window(),
             metadata: self.metadata.clone(),
         }

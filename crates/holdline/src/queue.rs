@@ -30,7 +30,7 @@ pub(crate) struct News {
     pub(crate) handed: bool,
     /// The store does not know the id any more.
     pub(crate) dropped: bool,
-    /// How many stand before it.
+    /// How many stand before it, if the engine tells.
     pub(crate) position: Option<usize>,
     /// Waiting on cannot help.
     pub(crate) refused: Option<LockError>,
@@ -117,7 +117,7 @@ fn heed(cell: &WaitCell, now: Moment, reply: Option<Result<RenewReply, LockError
             *cell.failing_since.lock() = None;
             match reply {
                 RenewReply::Queued { position, next_look } => {
-                    cell.tell(|news| news.position = Some(position));
+                    cell.tell(|news| news.position = position);
                     return next_look;
                 }
                 RenewReply::Handed { .. } | RenewReply::Renewed { .. } => {

@@ -94,13 +94,10 @@ pub(crate) async fn release(
     }
 }
 
-fn outcome(
-    reply: ReleaseReply,
-    unanswered: bool,
-    held_for: impl Fn() -> Duration,
-) -> ReleaseOutcome {
+fn outcome(reply: ReleaseReply, unanswered: bool, since: impl Fn() -> Duration) -> ReleaseOutcome {
     match reply {
         ReleaseReply::Released { held_for } => {
+            let held_for = held_for.unwrap_or_else(since);
             ReleaseOutcome::Released { held_for, confirmed: true }
         }
         ReleaseReply::NotHeld { revoked: Some(reason) } => {
@@ -108,7 +105,7 @@ fn outcome(
         }
         // An earlier try whose answer was lost may have done it.
         ReleaseReply::NotHeld { revoked: None } if unanswered => {
-            ReleaseOutcome::Released { held_for: held_for(), confirmed: false }
+            ReleaseOutcome::Released { held_for: since(), confirmed: false }
         }
         ReleaseReply::NotHeld { revoked: None } | ReleaseReply::Withdrawn => {
             ReleaseOutcome::Lost { reason: LostReason::Missing }

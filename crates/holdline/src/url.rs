@@ -1,6 +1,6 @@
 //! URLs of engines: taken apart, and shown without their secrets.
 
-use holdline_core::{Escaped, LockError};
+use holdline_core::{Escaped, LockError, nearest};
 
 /// A URL, split at its scheme and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,27 +68,6 @@ fn is_plain(key: &str) -> bool {
         .any(|word| key.contains(word))
 }
 
-/// Returns the known word that is nearest to what was written.
-pub(crate) fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
-    known.iter().copied().min_by_key(|word| distance(written, word))
-}
-
-/// The number of letters to change, add or take away (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().take(64).enumerate() {
-        let mut corner = i;
-        row[0] = i + 1;
-        for (j, b) in other.iter().enumerate() {
-            let change = corner + usize::from(!a.eq_ignore_ascii_case(b));
-            corner = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[other.len()]
-}
-
 /// Makes the error for a parameter that an engine does not know.
 pub(crate) fn unknown_parameter(
     engine: &'static str,
@@ -97,7 +76,7 @@ pub(crate) fn unknown_parameter(
 ) -> LockError {
     let key = parameters.split(['=', '&']).next().unwrap_or_default();
     let key = Escaped(key);
-    match nearest(&key.to_string(), known) {
+    match nearest(&key.to_string(), known.iter().copied()) {
         Some(near) => LockError::invalid(
             engine,
             "url",
@@ -135,12 +114,5 @@ mod tests {
         for bad in ["memory", ":x", "a b:c", "/tmp/x"] {
             assert_eq!(EngineUrl::split(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn the_nearest_word_is_found() {
-        assert_eq!(nearest("memroy", &["local", "memory", "redis"]), Some("memory"));
-        assert_eq!(nearest("rediss", &["redis", "rediss"]), Some("rediss"));
-        assert_eq!(distance("", "abc"), 3);
     }
 }

@@ -19,10 +19,8 @@ use crate::queue::{self, Line};
 use crate::registry::{Key, Stage};
 use crate::{janitor, registry};
 
-/// How many leases one renewal carries.
+/// How many leases one renewal carries, where the engine takes so many.
 const BATCH: usize = 128;
-/// How many waiting entries one heartbeat carries.
-const BEATS: usize = 4096;
 /// How many ids are given up side by side in one round.
 const LANES: usize = 64;
 /// How many entries one round takes, so that a round stays short.
@@ -121,10 +119,11 @@ fn start(shared: &Arc<Shared>, round: Round, flights: &mut Flights, watches: &mu
             Task::Renew(key, grant, line) => renewals.push(((key, grant), line)),
         }
     }
-    for (lines, batch) in batches(renewals, BATCH) {
+    let size = shared.engine.capabilities().max_batch.clamp(1, BATCH);
+    for (lines, batch) in batches(renewals, size) {
         flights.push(Box::pin(keeper::renew(shared.clone(), lines, batch)));
     }
-    for (lines, batch) in batches(round.beats, BEATS) {
+    for (lines, batch) in batches(round.beats, size) {
         flights.push(Box::pin(queue::beat(shared.clone(), lines, batch)));
     }
     let mut undos = round.undos;

@@ -36,7 +36,11 @@ pub(crate) fn section() -> Result<(), Failure> {
     let first = rounds.first().map_or(&[][..], Vec::as_slice);
     let last = rounds.last().map_or(&[][..], Vec::as_slice);
     let growth = first.iter().zip(last).map(|(few, many)| many.subject / few.subject);
-    println!("{:<44} {:.2}  (to reach: 0.75 to 1.25)", "  200 contenders against 2", median(growth));
+    println!(
+        "{:<44} {:.2}  (to reach: 0.75 to 1.25)",
+        "  200 contenders against 2",
+        median(growth)
+    );
     Ok(())
 }
 

@@ -7,3 +7,6 @@
 //! #[doc = include_str!("../../../README.md")]
 //! pub struct Readme;
 //! ```
+
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -31,6 +31,7 @@ mod clock;
 mod core;
 mod engines;
 mod entropy;
+pub mod fence;
 mod grant;
 mod guard;
 mod held;

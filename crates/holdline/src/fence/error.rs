@@ -1,0 +1,191 @@
+//! What a resource answers when it does not do what was asked, and what is certain then.
+
+use std::error::Error as StdError;
+
+use holdline_core::{Certainty, FencingToken, LockName};
+
+/// The resource has seen a larger fencing token: somebody else held the name after us.
+///
+/// Stop what the lock guarded, and take the name anew before trying again: with this token the
+/// resource will never accept anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("fencing token {mine} is stale: the resource has accepted {newest}")]
+pub struct StaleToken {
+    /// The token that was shown.
+    pub mine: FencingToken,
+    /// The largest token that the resource has accepted.
+    pub newest: FencingToken,
+}
+
+/// Why a resource did not do what was asked.
+///
+/// [`FenceError::certainty`] tells what is certain then. A refusal (`Stale`, `TooFar`,
+/// `OtherName`) and `Foreign`, `Busy`, `Write` left mark and data as they were; only `Failed`
+/// may be in doubt, and says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FenceError {
+    /// A newer holder was here. It will not get better by trying again.
+    #[error(transparent)]
+    Stale(#[from] StaleToken),
+    /// The token is further above the mark than the resource's rules allow.
+    #[error(
+        "fencing token {mine} is {} above the mark {newest}, more than the limit of {limit}",
+        mine.get().saturating_sub(newest.get())
+    )]
+    TooFar {
+        /// The token that was shown.
+        mine: FencingToken,
+        /// The largest token that the resource has accepted.
+        newest: FencingToken,
+        /// By how much a token may be larger than the mark.
+        limit: u64,
+    },
+    /// The token belongs to another lock name; tokens of two names cannot be compared.
+    #[error(
+        "the resource is guarded by the lock {guarded_by}, not by {}",
+        shown.as_ref().map_or_else(|| "a lock without a name".to_owned(), ToString::to_string)
+    )]
+    OtherName {
+        /// The lock name that guards the resource.
+        guarded_by: LockName,
+        /// The lock name that was shown, if any.
+        shown: Option<LockName>,
+    },
+    /// What stands in the mark's place is not ours or is damaged. It was left as it is.
+    #[error("no mark of ours, left as it is: {found}")]
+    Foreign {
+        /// Where, what was found, and what was expected.
+        found: String,
+    },
+    /// Another process is inside its own atomic step. Nothing was changed; try again.
+    #[error("{what}")]
+    Busy {
+        /// What is busy and how long we waited.
+        what: String,
+    },
+    /// The write itself gave up, and was undone. The mark is as it was too.
+    #[error("the write gave up: {source}")]
+    Write {
+        /// What the write said.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// The resource failed.
+    #[error("{doing}: {source}{}", doubt(*certainty))]
+    Failed {
+        /// What was being done.
+        doing: String,
+        /// Whether mark and data were changed.
+        certainty: Certainty,
+        /// What went wrong.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+fn doubt(certainty: Certainty) -> &'static str {
+    match certainty {
+        Certainty::NotApplied => "",
+        Certainty::Applied => " (mark and data were changed)",
+        Certainty::Unknown => " (whether mark and data were changed is unknown)",
+    }
+}
+
+impl FenceError {
+    /// Makes the error of a write that gave up.
+    pub fn write(source: impl Into<Box<dyn StdError + Send + Sync>>) -> FenceError {
+        FenceError::Write { source: source.into() }
+    }
+
+    /// Makes the error of a failure that changed neither mark nor data.
+    pub fn failed(
+        doing: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> FenceError {
+        FenceError::Failed {
+            doing: doing.into(),
+            certainty: Certainty::NotApplied,
+            source: source.into(),
+        }
+    }
+
+    /// Makes the error of a failure after which mark and data may be the old or the new ones,
+    /// but are either both old or both new.
+    pub fn unsure(
+        doing: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> FenceError {
+        FenceError::Failed {
+            doing: doing.into(),
+            certainty: Certainty::Unknown,
+            source: source.into(),
+        }
+    }
+
+    /// Tells whether mark and data were changed.
+    pub fn certainty(&self) -> Certainty {
+        match self {
+            FenceError::Failed { certainty, .. } => *certainty,
+            _ => Certainty::NotApplied,
+        }
+    }
+
+    /// Tells whether the resource looked at the token and said no.
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            FenceError::Stale(_) | FenceError::TooFar { .. } | FenceError::OtherName { .. }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: u64) -> FencingToken {
+        FencingToken::new(number).expect("in range")
+    }
+
+    #[test]
+    fn only_a_failure_can_be_in_doubt() {
+        let stale = FenceError::from(StaleToken { mine: token(33), newest: token(34) });
+        let far = FenceError::TooFar { mine: token(90), newest: token(34), limit: 10 };
+        let foreign = FenceError::Foreign { found: "a directory".to_owned() };
+        let busy = FenceError::Busy { what: "locked".to_owned() };
+        for (error, refusal, certainty) in [
+            (stale, true, Certainty::NotApplied),
+            (far, true, Certainty::NotApplied),
+            (foreign, false, Certainty::NotApplied),
+            (busy, false, Certainty::NotApplied),
+            (FenceError::write("no stock"), false, Certainty::NotApplied),
+            (FenceError::failed("opening", "gone"), false, Certainty::NotApplied),
+            (FenceError::unsure("renaming", "gone"), false, Certainty::Unknown),
+        ] {
+            assert_eq!(error.is_refusal(), refusal, "{error}");
+            assert_eq!(error.certainty(), certainty, "{error}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_a_reader_needs() {
+        let name = |text| LockName::new(text).expect("allowed");
+        let other = FenceError::OtherName { guarded_by: name("a"), shown: Some(name("b")) };
+        let none = FenceError::OtherName { guarded_by: name("a"), shown: None };
+        let far = FenceError::TooFar { mine: token(90), newest: token(34), limit: 10 };
+        for (error, says) in [
+            (
+                FenceError::from(StaleToken { mine: token(33), newest: token(34) }),
+                "fencing token 33 is stale: the resource has accepted 34",
+            ),
+            (far, "fencing token 90 is 56 above the mark 34, more than the limit of 10"),
+            (other, "the resource is guarded by the lock a, not by b"),
+            (none, "the resource is guarded by the lock a, not by a lock without a name"),
+            (
+                FenceError::unsure("renaming", "no disk"),
+                "renaming: no disk (whether mark and data were changed is unknown)",
+            ),
+        ] {
+            assert_eq!(error.to_string(), says);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What a holder shows to the resource.
+//!
+//! Invariant F1: only a `Proof<Exclusive>` raises a mark or writes. A shared holder must not:
+//! raising the mark would shut out the other shared holders, who hold rightly and have smaller
+//! tokens. Permits make no proof at all: the numbers of several holders at once have no order.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use holdline_core::{FencingToken, LockName, Mode};
+
+/// Marks a proof of a holder that is alone: it may seal, write and check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exclusive {}
+
+/// Marks a proof of a holder among other shared holders: it may check, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {}
+
+/// The two ways of holding a name that a resource can check: [`Exclusive`] and [`Shared`].
+pub trait Access: private::Sealed {}
+impl Access for Exclusive {}
+impl Access for Shared {}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::Exclusive {}
+    impl Sealed for super::Shared {}
+}
+
+/// What a holder shows to a resource: its fencing token, and that it is alone or among readers.
+///
+/// A proof shows *when* its holder got the name, not who it is: everybody can make one of a
+/// number. It keeps late writers out, not hostile ones. A resource that cannot trust its callers
+/// needs authentication besides, and [`Rules::max_jump`](super::Rules::max_jump).
+///
+/// # Examples
+/// ```
+/// use holdline::fence::Proof;
+/// use holdline_core::{FencingToken, LockName};
+///
+/// let token: FencingToken = "34".parse()?; // such as $HOLDLINE_FENCING_TOKEN
+/// let proof = Proof::exclusive(token).with_name(LockName::new("stock/17")?);
+/// assert_eq!(proof.token(), token);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A shared proof cannot seal: this does not compile.
+/// ```compile_fail,E0308
+/// use holdline::fence::{Fenced, FencedCell, Proof};
+/// # let token = holdline_core::FencingToken::MIN;
+/// let cell = FencedCell::new(0);
+/// cell.seal(&Proof::shared(token));
+/// ```
+pub struct Proof<A: Access = Exclusive> {
+    token: FencingToken,
+    name: Option<LockName>,
+    access: PhantomData<A>,
+}
+
+impl Proof<Exclusive> {
+    /// Makes the proof of a holder that is alone.
+    pub const fn exclusive(token: FencingToken) -> Proof<Exclusive> {
+        Proof { token, name: None, access: PhantomData }
+    }
+}
+
+impl Proof<Shared> {
+    /// Makes the proof of a shared holder.
+    pub const fn shared(token: FencingToken) -> Proof<Shared> {
+        Proof { token, name: None, access: PhantomData }
+    }
+}
+
+impl<A: Access> Proof<A> {
+    /// Adds the lock name, for resources that ask for it
+    /// ([`Rules::guarded_by`](super::Rules::guarded_by)).
+    #[must_use]
+    pub fn with_name(mut self, name: LockName) -> Proof<A> {
+        self.name = Some(name);
+        self
+    }
+
+    /// Returns the fencing token.
+    pub const fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Returns the lock name, if the holder told it.
+    pub fn name(&self) -> Option<&LockName> {
+        self.name.as_ref()
+    }
+}
+
+impl<A: Access> Clone for Proof<A> {
+    fn clone(&self) -> Proof<A> {
+        Proof { token: self.token, name: self.name.clone(), access: PhantomData }
+    }
+}
+
+impl<A: Access> fmt::Debug for Proof<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access = std::any::type_name::<A>().rsplit("::").next().unwrap_or_default();
+        f.debug_struct("Proof")
+            .field("access", &format_args!("{access}"))
+            .field("token", &self.token)
+            .field("name", &self.name)
+            .finish()
+    }
+}
+
+/// The grant makes no proof of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a grant of mode {mode} cannot {what}: take the name {instead}")]
+pub struct CannotFence {
+    mode: Mode,
+    what: &'static str,
+    instead: &'static str,
+}
+
+impl CannotFence {
+    /// Returns how the name is held.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl TryFrom<(Mode, FencingToken)> for Proof<Exclusive> {
+    type Error = CannotFence;
+    fn try_from((mode, token): (Mode, FencingToken)) -> Result<Proof<Exclusive>, CannotFence> {
+        match mode {
+            Mode::Exclusive => Ok(Proof::exclusive(token)),
+            Mode::Shared | Mode::Permits { .. } => {
+                Err(CannotFence { mode, what: "seal or write", instead: "exclusively" })
+            }
+        }
+    }
+}
+
+impl TryFrom<(Mode, FencingToken)> for Proof<Shared> {
+    type Error = CannotFence;
+    fn try_from((mode, token): (Mode, FencingToken)) -> Result<Proof<Shared>, CannotFence> {
+        match mode {
+            Mode::Shared => Ok(Proof::shared(token)),
+            Mode::Exclusive => {
+                Err(CannotFence { mode, what: "stand for a shared one", instead: "shared" })
+            }
+            Mode::Permits { .. } => {
+                Err(CannotFence { mode, what: "be checked", instead: "exclusively or shared" })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_makes_its_own_proof_and_permits_none() {
+        let token = FencingToken::MIN;
+        let permits = Mode::permits(1, 3).expect("a semaphore");
+        for (mode, exclusive, shared) in
+            [(Mode::Exclusive, true, false), (Mode::Shared, false, true), (permits, false, false)]
+        {
+            let made = Proof::<Exclusive>::try_from((mode, token));
+            assert_eq!(made.is_ok(), exclusive, "{mode}");
+            assert_eq!(Proof::<Shared>::try_from((mode, token)).is_ok(), shared, "{mode}");
+        }
+        let told = Proof::<Exclusive>::try_from((permits, token)).expect_err("no order");
+        assert_eq!(told.mode(), permits);
+        let says = "a grant of mode 1/3 permits cannot seal or write: take the name exclusively";
+        assert_eq!(told.to_string(), says);
+    }
+
+    #[test]
+    fn a_proof_shows_its_access() {
+        let shown = format!("{:?}", Proof::shared(FencingToken::MIN));
+        assert_eq!(shown, "Proof { access: Shared, token: FencingToken(1), name: None }");
+    }
+}

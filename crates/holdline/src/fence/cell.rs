@@ -15,7 +15,7 @@ use super::{Access, FenceError, Fenced, Proof, Rules};
 /// # Examples
 /// ```
 /// use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
-/// use holdline_core::FencingToken;
+/// use holdline::FencingToken;
 ///
 /// let stock = FencedCell::new(10);
 /// let late = Proof::exclusive(FencingToken::new(33)?);

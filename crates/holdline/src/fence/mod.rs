@@ -51,7 +51,7 @@ use holdline_core::FencingToken;
 pub use cell::FencedCell;
 pub use error::{FenceError, StaleToken};
 pub use file::{FencedFile, FileMark, HeldMark};
-pub use proof::{Access, CannotFence, Exclusive, Proof, Shared};
+pub use proof::{Access, CannotFence, Exclusive, Granted, Proof, Shared};
 pub use rules::Rules;
 #[cfg(feature = "fence-sqlite")]
 pub use sqlite::{SqliteFence, SqliteResource};

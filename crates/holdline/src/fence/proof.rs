@@ -9,6 +9,8 @@ use std::marker::PhantomData;
 
 use holdline_core::{FencingToken, LockName, Mode};
 
+use crate::{Guard, Held, Lease, blocking};
+
 /// Marks a proof of a holder that is alone: it may seal, write and check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exclusive {}
@@ -21,6 +23,35 @@ pub enum Shared {}
 pub trait Access: private::Sealed {}
 impl Access for Exclusive {}
 impl Access for Shared {}
+
+/// What says in its own words how a name is held: guards, blocking guards, `Held` and `Lease`.
+pub trait Granted: private::Sealed {
+    /// Returns how the name is held.
+    fn mode(&self) -> Mode;
+    /// Returns the fencing token of the grant.
+    fn fencing_token(&self) -> FencingToken;
+    /// Returns the lock name.
+    fn name(&self) -> &LockName;
+}
+
+macro_rules! granted {
+    ($($holding:ty),*) => {$(
+        impl private::Sealed for $holding {}
+        impl Granted for $holding {
+            fn mode(&self) -> Mode {
+                <$holding>::mode(self)
+            }
+            fn fencing_token(&self) -> FencingToken {
+                <$holding>::fencing_token(self)
+            }
+            fn name(&self) -> &LockName {
+                <$holding>::name(self)
+            }
+        }
+    )*};
+}
+
+granted!(Guard, blocking::Guard, Held, Lease);
 
 mod private {
     pub trait Sealed {}
@@ -37,18 +68,29 @@ mod private {
 /// # Examples
 /// ```
 /// use holdline::fence::Proof;
-/// use holdline_core::{FencingToken, LockName};
+/// use holdline::{Client, FencingToken};
 ///
-/// let token: FencingToken = "34".parse()?; // such as $HOLDLINE_FENCING_TOKEN
-/// let proof = Proof::exclusive(token).with_name(LockName::new("stock/17")?);
-/// assert_eq!(proof.token(), token);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::connect("memory:").await?;
+/// let guard = client.mutex("stock/17")?.lock().await?;
+/// let proof = Proof::exclusive_of(&guard)?;
+///
+/// // In a program that was told the number, such as by `$HOLDLINE_FENCING_TOKEN`:
+/// let told: FencingToken = guard.fencing_token().to_string().parse()?;
+/// assert_eq!(Proof::exclusive(told).token(), proof.token());
+///
+/// // Permits have no order, so they make no proof.
+/// let permit = client.semaphore("gpu", 2)?.acquire().await?;
+/// assert!(Proof::exclusive_of(&permit).is_err() && Proof::shared_of(&permit).is_err());
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// A shared proof cannot seal: this does not compile.
 /// ```compile_fail,E0308
 /// use holdline::fence::{Fenced, FencedCell, Proof};
-/// # let token = holdline_core::FencingToken::MIN;
+/// # let token = holdline::FencingToken::MIN;
 /// let cell = FencedCell::new(0);
 /// cell.seal(&Proof::shared(token));
 /// ```
@@ -59,16 +101,36 @@ pub struct Proof<A: Access = Exclusive> {
 }
 
 impl Proof<Exclusive> {
-    /// Makes the proof of a holder that is alone.
+    /// Makes the proof of a holder that is alone, of a number that it was told.
     pub const fn exclusive(token: FencingToken) -> Proof<Exclusive> {
         Proof { token, name: None, access: PhantomData }
+    }
+
+    /// Makes the proof of a grant, with its lock name.
+    ///
+    /// It does not look whether the grant is still valid: that is what the resource is for.
+    ///
+    /// # Errors
+    /// [`CannotFence`]: the name is held shared or by permits.
+    pub fn exclusive_of(granted: &impl Granted) -> Result<Proof<Exclusive>, CannotFence> {
+        let proof = Proof::<Exclusive>::try_from((granted.mode(), granted.fencing_token()))?;
+        Ok(proof.with_name(granted.name().clone()))
     }
 }
 
 impl Proof<Shared> {
-    /// Makes the proof of a shared holder.
+    /// Makes the proof of a shared holder, of a number that it was told.
     pub const fn shared(token: FencingToken) -> Proof<Shared> {
         Proof { token, name: None, access: PhantomData }
+    }
+
+    /// Makes the proof of a shared grant, with its lock name.
+    ///
+    /// # Errors
+    /// [`CannotFence`]: the name is held exclusively or by permits.
+    pub fn shared_of(granted: &impl Granted) -> Result<Proof<Shared>, CannotFence> {
+        let proof = Proof::<Shared>::try_from((granted.mode(), granted.fencing_token()))?;
+        Ok(proof.with_name(granted.name().clone()))
     }
 }
 

@@ -18,7 +18,7 @@ use super::{Access, FenceError, Proof, StaleToken};
 /// # Examples
 /// ```
 /// use holdline::fence::{FenceError, Proof, Rules};
-/// use holdline_core::{FencingToken, LockName};
+/// use holdline::{FencingToken, LockName};
 /// use std::num::NonZeroU64;
 ///
 /// let rules = Rules::default()

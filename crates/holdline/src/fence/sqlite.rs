@@ -59,7 +59,7 @@ const LOCK: &str = "UPDATE main.holdline_fence SET mark = mark WHERE FALSE";
 /// # Examples
 /// ```
 /// use holdline::fence::{FenceError, Proof, SqliteFence};
-/// use holdline_core::FencingToken;
+/// use holdline::FencingToken;
 /// use rusqlite::{Connection, TransactionBehavior};
 ///
 /// let mut db = Connection::open_in_memory()?;

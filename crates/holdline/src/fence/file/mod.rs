@@ -50,7 +50,7 @@ use super::{Access, FenceError, Fenced, Proof, Rules};
 /// # Examples
 /// ```
 /// use holdline::fence::{FenceError, Fenced, FencedFile, Proof};
-/// use holdline_core::FencingToken;
+/// use holdline::FencingToken;
 ///
 /// # let home = std::env::temp_dir().join(format!("holdline-doc-file-{}", std::process::id()));
 /// # std::fs::create_dir_all(&home)?;
@@ -151,7 +151,7 @@ impl Fenced for FencedFile {
 /// # Examples
 /// ```
 /// use holdline::fence::{FenceError, FileMark, Proof};
-/// use holdline_core::FencingToken;
+/// use holdline::FencingToken;
 ///
 /// # let home = std::env::temp_dir().join(format!("holdline-doc-mark-{}", std::process::id()));
 /// # std::fs::create_dir_all(&home)?;
@@ -269,7 +269,7 @@ impl HeldMark {
     /// # let home = std::env::temp_dir().join(format!("holdline-doc-held-{}", std::process::id()));
     /// # std::fs::create_dir_all(&home)?;
     /// # let mark = FileMark::at(home.join("site.mark"))?;
-    /// # let mine = Proof::exclusive(holdline_core::FencingToken::MIN);
+    /// # let mine = Proof::exclusive(holdline::FencingToken::MIN);
     /// let held = mark.hold(&mine)?;
     /// held.let_children_inherit()?;
     /// let mut child = std::process::Command::new("true").spawn()?;

@@ -17,9 +17,17 @@ pub const MARGIN: Duration = Duration::from_millis(2);
 
 /// Returns how much of `left` may be believed: less drift, less [`MARGIN`].
 pub fn believed(left: Duration, drift_ppm: u32) -> Duration {
-    let parts = u128::from(1_000_000_u32.saturating_sub(drift_ppm));
-    let nanos = left.as_nanos().saturating_mul(parts) / 1_000_000;
-    let drifted = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+    let parts = u64::from(1_000_000_u32.saturating_sub(drift_ppm));
+    let nanos = u64::try_from(left.as_nanos()).ok().and_then(|nanos| nanos.checked_mul(parts));
+    let nanos = match nanos {
+        Some(nanos) => nanos / 1_000_000,
+        // Longer than five hours: the wide arithmetic is ten times slower.
+        None => {
+            let nanos = left.as_nanos().saturating_mul(u128::from(parts)) / 1_000_000;
+            u64::try_from(nanos).unwrap_or(u64::MAX)
+        }
+    };
+    let drifted = Duration::from_nanos(nanos);
     drifted.saturating_sub(MARGIN)
 }
 

@@ -25,6 +25,8 @@ const REVOKED: u8 = 2;
 const LOST: u8 = 4;
 const ENDED: u8 = 8;
 const PAUSED: u8 = 16;
+/// Somebody listens or has listened: without it nobody needs to be told.
+const LISTENED: u8 = 32;
 
 /// Why a lease is at risk.
 #[derive(Clone, Debug)]
@@ -226,7 +228,11 @@ impl Grant {
         self.ring(false);
     }
 
+    /// Tells whoever listens; the caller has just changed the state.
     fn ring(&self, cancel: bool) {
+        if !self.has(LISTENED) {
+            return;
+        }
         if cancel && let Some(token) = self.cancel.get() {
             token.cancel();
         }
@@ -280,7 +286,7 @@ impl Grant {
             let mut rung = std::pin::pin!(self.bell.notified());
             rung.as_mut().enable();
             // A read-modify-write: either it sees what is about to ring, or the ring sees us.
-            self.state.fetch_or(0, Ordering::AcqRel);
+            self.state.fetch_or(LISTENED, Ordering::AcqRel);
             if let Some(told) = told(self) {
                 return told;
             }
@@ -292,7 +298,7 @@ impl Grant {
     pub(crate) fn cancellation_token(&self) -> CancellationToken {
         let token = self.cancel.get_or_init(CancellationToken::new);
         // A read-modify-write: either it sees the end, or whoever ends the grant sees the token.
-        let state = self.state.fetch_or(0, Ordering::AcqRel);
+        let state = self.state.fetch_or(LISTENED, Ordering::AcqRel);
         if state & (REVOKED | LOST | ENDED) != 0 {
             token.cancel();
         }

@@ -40,7 +40,7 @@ pub struct Guard {
     pub(crate) core: Arc<Core>,
     pub(crate) grant: Arc<Grant>,
     key: Key,
-    nested: Option<Nested>,
+    nested: Option<Box<Nested>>,
     armed: bool,
 }
 
@@ -59,7 +59,7 @@ impl Guard {
 
     /// Makes this guard one of an owner's, of which the last one ends the grant.
     pub(crate) fn with_nested(mut self, nested: Nested) -> Guard {
-        self.nested = Some(nested);
+        self.nested = Some(Box::new(nested));
         self
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use holdline_core::{Answer, Backoff, Certainty, LeaseId, LostReason, Moment, ReleaseReply};
+use holdline_core::{
+    Answer, Backoff, Certainty, LeaseId, LockError, LostReason, Moment, ReleaseReply,
+};
 
 use crate::core::Shared;
 use crate::janitor::Ticket;
@@ -53,9 +55,8 @@ pub(crate) async fn release(
 ) -> ReleaseOutcome {
     let mut ticket = Ticket::new(shared, plan, lease_id);
     ticket.unsettled = unsettled;
-    let mut unanswered = false;
     let request = plan.ending(lease_id, unsettled);
-    let mut reply = match shared.engine.release(&request) {
+    let reply = match shared.engine.release(&request) {
         Answer::Ready(reply) => reply,
         later => {
             ticket.register();
@@ -64,6 +65,24 @@ pub(crate) async fn release(
             shared.answered(later, shared.limit()).await
         }
     };
+    match reply {
+        Some(Ok(reply)) => {
+            ticket.forget();
+            outcome(reply, false, || since.until(shared.clock.now()))
+        }
+        reply => Box::pin(tell_again(shared, plan, since, ticket, reply)).await,
+    }
+}
+
+/// Tells the store again after a release that was not confirmed.
+async fn tell_again(
+    shared: &Shared,
+    plan: &Plan,
+    since: Moment,
+    mut ticket: Ticket<'_>,
+    mut reply: Option<Result<ReleaseReply, LockError>>,
+) -> ReleaseOutcome {
+    let mut unanswered = false;
     let patience = shared.clock.now().after(PATIENCE);
     let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
     loop {
@@ -75,12 +94,12 @@ pub(crate) async fn release(
             }
             Some(Err(error)) => {
                 unanswered |= error.certainty() != Certainty::NotApplied;
-                tracing::debug!(name = %plan.name, %lease_id, %error, "a release failed");
+                tracing::debug!(name = %plan.name, %error, "a release failed");
             }
             None => unanswered = true,
         }
         ticket.register();
-        ticket.unsettled = true;
+        ticket.unsettled |= unanswered;
         let now = shared.clock.now();
         if now >= patience {
             // The drop of the ticket hands the rest to the janitor.
@@ -88,7 +107,7 @@ pub(crate) async fn release(
         }
         let wait = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
         shared.clock.sleep_until(now.after(wait)).await;
-        let request = plan.ending(lease_id, true);
+        let request = plan.ending(ticket.lease_id, ticket.unsettled);
         let limit = shared.limit().min(patience.after(PAUSE.1));
         reply = shared.answered(shared.engine.release(&request), limit).await;
     }

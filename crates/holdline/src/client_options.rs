@@ -14,8 +14,9 @@ use crate::observer::Observer;
 use crate::owner::Nests;
 use crate::{home, process};
 
-/// How long one request may go unanswered unless set.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long one request may go unanswered unless set. Engines have deadlines of their own, which
+/// are shorter and can say what is wrong; this is the net below them.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The range of what may be set for it.
 const MIN_ANSWER_WITHIN: Duration = Duration::from_millis(10);
 const MAX_ANSWER_WITHIN: Duration = Duration::from_secs(60);
@@ -79,8 +80,9 @@ impl ClientOptions {
         self
     }
 
-    /// Sets how long one request may go unanswered before it is asked again or given up, from
-    /// 10 ms to 60 s; 5 s unless set.
+    /// Sets how long one request may go unanswered before it is asked again (three times at most)
+    /// or given up, from 10 ms to 60 s; 10 s unless set. It is the net below the engine's own
+    /// deadlines: keep it longer than they are.
     #[must_use]
     pub fn with_answer_within(mut self, answer_within: Duration) -> ClientOptions {
         self.answer_within = Some(answer_within);

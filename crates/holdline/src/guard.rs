@@ -189,7 +189,7 @@ impl Guard {
     /// Releases the name and says how the grant ended.
     ///
     /// From the call on nobody renews, and every handle to the grant is invalid. A store that
-    /// does not answer is told again for five seconds, and after that in the background.
+    /// does not answer is told again for ten seconds, and after that in the background.
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer only: the janitor goes on releasing.
@@ -250,9 +250,11 @@ impl Guard {
         lease::detach(self).await
     }
 
-    /// Gives the grant up without ending it: somebody else stands for it.
+    /// Lets go of the lease without releasing it: somebody else stands for it, and handles of this
+    /// process must not believe in it any longer.
     pub(crate) fn disarm(mut self) {
         self.armed = false;
+        self.grant.end();
         self.core.shared.registry.lock().remove(self.key);
     }
 

@@ -11,7 +11,7 @@ use crate::janitor::Ticket;
 use crate::plan::Plan;
 
 /// How long a release is tried while the caller waits; after that the janitor goes on.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// What came of a release.
@@ -56,13 +56,16 @@ pub(crate) async fn release(
     let mut ticket = Ticket::new(shared, plan, lease_id);
     ticket.unsettled = unsettled;
     let request = plan.ending(lease_id, unsettled);
+    let mut began = None;
     let reply = match shared.engine.release(&request) {
         Answer::Ready(reply) => reply,
         later => {
             ticket.register();
             // The id is dead from here on, and this future may be dropped.
             ticket.unsettled = true;
-            shared.answered(later, shared.limit()).await
+            let now = shared.clock.now();
+            began = Some(now);
+            shared.answered(later, now.after(PATIENCE.min(shared.answer_within))).await
         }
     };
     match reply {
@@ -70,7 +73,10 @@ pub(crate) async fn release(
             ticket.forget();
             outcome(reply, false, || since.until(shared.clock.now()))
         }
-        reply => Box::pin(tell_again(shared, plan, since, ticket, reply)).await,
+        reply => {
+            let began = began.unwrap_or_else(|| shared.clock.now());
+            Box::pin(tell_again(shared, plan, (since, began), ticket, reply)).await
+        }
     }
 }
 
@@ -78,12 +84,12 @@ pub(crate) async fn release(
 async fn tell_again(
     shared: &Shared,
     plan: &Plan,
-    since: Moment,
+    (since, began): (Moment, Moment),
     mut ticket: Ticket<'_>,
     mut reply: Option<Result<ReleaseReply, LockError>>,
 ) -> ReleaseOutcome {
     let mut unanswered = false;
-    let patience = shared.clock.now().after(PATIENCE);
+    let patience = began.after(PATIENCE);
     let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
     loop {
         let held_for = || since.until(shared.clock.now());
@@ -108,7 +114,7 @@ async fn tell_again(
         let wait = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
         shared.clock.sleep_until(now.after(wait)).await;
         let request = plan.ending(ticket.lease_id, ticket.unsettled);
-        let limit = shared.limit().min(patience.after(PAUSE.1));
+        let limit = shared.limit().min(patience.max(now.after(wait)));
         reply = shared.answered(shared.engine.release(&request), limit).await;
     }
 }

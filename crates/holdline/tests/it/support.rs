@@ -1,11 +1,12 @@
 //! What the tests share.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{
-    Client, ClientOptions, Engine, Entropy, LockName, ManualClock, MemoryEngine, MemoryOptions,
-    Snapshot,
+    Client, ClientOptions, Clock, Engine, Entropy, LockName, ManualClock, MemoryEngine,
+    MemoryOptions, Snapshot,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -66,4 +67,21 @@ pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
         settle().await;
         left -= now;
     }
+}
+
+/// Drives a task to its end, and moves the clock whenever everybody sleeps.
+pub(crate) async fn drive<T: Send + 'static>(
+    clock: &ManualClock,
+    future: impl Future<Output = T> + Send + 'static,
+) -> T {
+    let task = tokio::spawn(future);
+    for _ in 0..200_000 {
+        settle().await;
+        if task.is_finished() {
+            return task.await.expect("no panic");
+        }
+        let at = clock.next_wake().expect("somebody sleeps: nothing else could go on");
+        clock.advance(clock.now().until(at));
+    }
+    panic!("no end after 200,000 wake-ups");
 }

@@ -1,0 +1,213 @@
+//! A memory engine behind a bad line: it loses requests and replies, is slow, hangs, refuses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdline::{
+    Capabilities, Certainty, Engine, ErrorKind, LeaseId, ListPage, ListRequest, LockError,
+    LockName, MemoryEngine, Operation, OperationReply, Snapshot,
+};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Hints, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
+    RenewRequest,
+};
+use parking_lot::Mutex;
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Call {
+    Acquire,
+    Claim,
+    Renew,
+    Beat,
+    Release,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is carried out and answered.
+    Good,
+    /// It never reaches the store; nothing is answered.
+    RequestLost,
+    /// It is carried out; nothing is answered.
+    ReplyLost,
+    /// It never reaches the store, and an error says that nobody knows.
+    RequestUnknown,
+    /// It is carried out, and an error says that nobody knows.
+    ReplyUnknown,
+    /// An error says that nothing was done.
+    Unavailable,
+}
+
+impl Fate {
+    pub(crate) const BAD: [Fate; 5] = [
+        Fate::RequestLost,
+        Fate::ReplyLost,
+        Fate::RequestUnknown,
+        Fate::ReplyUnknown,
+        Fate::Unavailable,
+    ];
+
+    fn is_carried_out(self) -> bool {
+        matches!(self, Fate::Good | Fate::ReplyLost | Fate::ReplyUnknown)
+    }
+}
+
+type Judge = dyn Fn(Call, usize) -> Fate + Send + Sync;
+
+/// What happened, and what is to happen.
+pub(crate) struct Line {
+    judge: Mutex<Box<Judge>>,
+    pub(crate) calls: Mutex<Vec<Call>>,
+    pub(crate) batches: Mutex<Vec<usize>>,
+    pub(crate) acquired: Mutex<Vec<(LeaseId, bool)>>,
+    pub(crate) deaf: AtomicBool,
+}
+
+impl Line {
+    /// Says from now on what becomes of the n-th call of a kind, counted from the start.
+    pub(crate) fn judge(&self, judge: impl Fn(Call, usize) -> Fate + Send + Sync + 'static) {
+        *self.judge.lock() = Box::new(judge);
+    }
+
+    pub(crate) fn count(&self, call: Call) -> usize {
+        self.calls.lock().iter().filter(|seen| **seen == call).count()
+    }
+
+    fn fate(&self, call: Call) -> Fate {
+        let number = self.count(call);
+        self.calls.lock().push(call);
+        (self.judge.lock())(call, number)
+    }
+}
+
+/// The memory engine at the other end of the line. Clones share both.
+#[derive(Clone)]
+pub(crate) struct Faulty {
+    inner: Arc<Mutex<MemoryEngine>>,
+    pub(crate) line: Arc<Line>,
+    capabilities: Capabilities,
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: MemoryEngine) -> Faulty {
+        let line = Line {
+            judge: Mutex::new(Box::new(|_, _| Fate::Good)),
+            calls: Mutex::default(),
+            batches: Mutex::default(),
+            acquired: Mutex::default(),
+            deaf: AtomicBool::new(false),
+        };
+        let capabilities = inner.capabilities().clone();
+        Faulty { inner: Arc::new(Mutex::new(inner)), line: Arc::new(line), capabilities }
+    }
+
+    fn inner(&self) -> MemoryEngine {
+        self.inner.lock().clone()
+    }
+
+    /// The store forgets everything and goes on with another table.
+    pub(crate) fn flush(&self, fresh: MemoryEngine) {
+        *self.inner.lock() = fresh;
+    }
+
+    pub(crate) fn with_capabilities(mut self, change: impl FnOnce(&mut Capabilities)) -> Faulty {
+        change(&mut self.capabilities);
+        self
+    }
+}
+
+fn fails(certainty: Certainty) -> LockError {
+    LockError::new("faulty", ErrorKind::Unavailable { message: "bad line".into() }, certainty)
+}
+
+/// Carries a call over the line: the store acts at the second poll, the reply comes at the third.
+fn carry<'a, T: Send + 'a>(
+    fate: Fate,
+    act: impl FnOnce() -> Result<T, LockError> + Send + 'a,
+) -> Answer<'a, Result<T, LockError>> {
+    Answer::later(async move {
+        tokio::task::yield_now().await;
+        let reply = if fate.is_carried_out() { Some(act()) } else { None };
+        tokio::task::yield_now().await;
+        match fate {
+            Fate::Good => match reply {
+                Some(reply) => reply,
+                None => Err(fails(Certainty::NotApplied)),
+            },
+            Fate::RequestLost | Fate::ReplyLost => std::future::pending().await,
+            Fate::RequestUnknown | Fate::ReplyUnknown => Err(fails(Certainty::Unknown)),
+            Fate::Unavailable => Err(fails(Certainty::NotApplied)),
+        }
+    })
+}
+
+pub(crate) fn now<T: Unpin>(answer: Answer<'_, T>) -> T {
+    match answer {
+        Answer::Ready(Some(value)) => value,
+        _ => panic!("memory answers at once"),
+    }
+}
+
+impl Engine for Faulty {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        self.line.acquired.lock().push((request.lease_id, request.known));
+        let fate = self.line.fate(if request.known { Call::Claim } else { Call::Acquire });
+        carry(fate, move || now(self.inner().try_acquire(request)))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        let beats = batch.iter().all(|line| line.purpose == Purpose::Wait);
+        let fate = self.line.fate(if beats { Call::Beat } else { Call::Renew });
+        self.line.batches.lock().push(batch.len());
+        let reply = carry(fate, move || Ok(now(self.inner().renew(batch))));
+        let count = batch.len();
+        Answer::later(async move {
+            match reply.await {
+                Ok(replies) => replies,
+                Err(error) => vec![Err(error); count],
+            }
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        let fate = self.line.fate(Call::Release);
+        carry(fate, move || now(self.inner().release(request)))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        Answer::ready(now(self.inner().inspect(name)))
+    }
+
+    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        Answer::ready(now(self.inner().list(request)))
+    }
+
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        if self.line.deaf.load(Ordering::Relaxed) {
+            return Box::pin(futures_util::stream::pending());
+        }
+        self.inner().watch(name, lease_id)
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        Answer::ready(now(self.inner().operate(operation)))
+    }
+}

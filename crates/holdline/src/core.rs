@@ -6,7 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) home: Home,
     pub(crate) counters: Counters,
     /// The process that made the client.
-    pub(crate) pid: u32,
+    pid: AtomicU32,
     /// No new attempt begins.
     pub(crate) closing: AtomicBool,
     round_trip: AtomicU64,
@@ -80,7 +80,7 @@ impl Shared {
             drained: Notify::new(),
             home: Home::default(),
             counters: Counters::default(),
-            pid: std::process::id(),
+            pid: AtomicU32::new(std::process::id()),
             closing: AtomicBool::new(false),
             round_trip: AtomicU64::new(0),
         }
@@ -89,7 +89,14 @@ impl Shared {
     /// Tells whether this is the process that made the client. A forked child has the memory of
     /// its parent, but none of its threads and no right to its leases.
     pub(crate) fn is_own_process(&self) -> bool {
-        self.pid == std::process::id()
+        self.pid.load(Ordering::Relaxed) == std::process::id()
+    }
+
+    /// Makes this process look like a forked child of the one that made the client.
+    #[cfg(test)]
+    pub(crate) fn pretend_fork(&self, forked: bool) {
+        let pid = if forked { 0 } else { std::process::id() };
+        self.pid.store(pid, Ordering::Relaxed);
     }
 
     pub(crate) fn ring(&self, ring: bool) {

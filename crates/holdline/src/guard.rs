@@ -173,8 +173,8 @@ impl Guard {
         keeper::note(shared, self.key, sent, outcome);
         match (outcome, failure, grant.lost_reason()) {
             (_, _, Some(reason)) => Err(lost(reason)),
-            (Outcome::Kept, ..) if self.is_valid() => Ok(self.remaining()),
-            (Outcome::Kept, ..) => Err(lost(LostReason::Expired)),
+            _ if !self.is_valid() => Err(lost(LostReason::Expired)),
+            (Outcome::Kept, ..) => Ok(self.remaining()),
             (_, Some(error), _) => Err(error.with_name(self.name())),
             (_, None, None) => {
                 let reason = match grant.at_risk().await {
@@ -320,5 +320,33 @@ impl Drop for Guard {
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.held().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parker::block_on;
+    use crate::{Client, ErrorKind};
+
+    #[test]
+    fn in_a_forked_child_guards_and_clients_do_nothing() {
+        block_on(async {
+            let client = Client::connect("memory:fork").await.expect("made");
+            let mutex = client.mutex("a").expect("good");
+            let guard = mutex.lock().await.expect("free");
+            let shared = guard.core.shared.clone();
+            let held = || shared.registry.lock().count();
+            assert_eq!(held(), (0, 1, 0));
+            // The child has a copy of everything and a right to nothing.
+            shared.pretend_fork(true);
+            drop(guard);
+            drop(mutex);
+            assert_eq!(held(), (0, 1, 0), "nothing is released, nothing is given up");
+            drop(client);
+            assert!(!shared.registry.lock().abandoned, "the parent's worker goes on");
+            let error = shared.no_answer();
+            assert!(matches!(error.kind(), ErrorKind::Invalid { field: "client", .. }), "{error}");
+            shared.pretend_fork(false);
+        });
     }
 }

@@ -2,6 +2,10 @@
 
 mod basics;
 mod cancel;
+mod drops;
 mod faulty;
+mod keeping;
 mod lines;
 mod support;
+mod together;
+mod waiting;

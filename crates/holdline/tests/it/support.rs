@@ -85,3 +85,12 @@ pub(crate) async fn drive<T: Send + 'static>(
     }
     panic!("no end after 200,000 wake-ups");
 }
+
+/// Waits until a condition holds that other threads make true, in real time.
+pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(std::time::Instant::now() < deadline, "{what} within 30 s");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

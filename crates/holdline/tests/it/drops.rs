@@ -1,0 +1,210 @@
+//! Guards that are dropped where it hurts.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use holdline::blocking;
+use holdline::{Client, ClientOptions, Guard, LockOptions, MemoryEngine, Observer, Subject};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::{eventually, name};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().expect("a runtime without timers and I/O")
+}
+
+/// Looks at a name from outside every runtime.
+struct Watcher(blocking::Client);
+
+impl Watcher {
+    fn new(table: &str) -> Watcher {
+        Watcher(blocking::Client::connect(&format!("memory:{table}")).expect("made"))
+    }
+
+    fn is_held(&self) -> bool {
+        let seen = self.0.inspect(&name("a")).expect("memory answers");
+        seen.is_held() || seen.queue_length > 0
+    }
+
+    fn is_freed(&self) {
+        eventually("the name is free", || !self.is_held());
+    }
+}
+
+async fn lock(table: &str) -> Guard {
+    let client = Client::connect(&format!("memory:{table}")).await.expect("made");
+    client.mutex("a").expect("good").lock().await.expect("free")
+}
+
+#[test]
+fn in_a_current_thread_runtime() {
+    let watcher = Watcher::new("drop-current");
+    runtime().block_on(async {
+        drop(lock("drop-current").await);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!watcher.is_held(), "the janitor needs no other thread");
+    });
+}
+
+#[test]
+fn outside_any_runtime() {
+    let watcher = Watcher::new("drop-outside");
+    let client = blocking::Client::connect("memory:drop-outside").expect("made");
+    drop(client.mutex("a").expect("good").lock().expect("free"));
+    watcher.is_freed();
+    // Made in a runtime, dropped outside while that still runs.
+    let runtime = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+    let guard = runtime.block_on(lock("drop-outside"));
+    drop(guard);
+    watcher.is_freed();
+}
+
+#[test]
+fn during_a_panic() {
+    let watcher = Watcher::new("drop-panic");
+    let client = blocking::Client::connect("memory:drop-panic").expect("made");
+    let mutex = client.mutex("a").expect("good");
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = mutex.lock().expect("free");
+        panic!("on purpose");
+    }));
+    assert!(unwound.is_err());
+    watcher.is_freed();
+    runtime().block_on(async {
+        let task = tokio::spawn(async {
+            let _guard = lock("drop-panic").await;
+            panic!("on purpose");
+        });
+        assert!(task.await.is_err());
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!watcher.is_held());
+    });
+}
+
+#[test]
+fn while_the_runtime_shuts_down() {
+    let watcher = Watcher::new("drop-shutdown");
+    let runtime = runtime();
+    runtime.block_on(async {
+        tokio::spawn(async {
+            let _guard = lock("drop-shutdown").await;
+            std::future::pending::<()>().await;
+        });
+        // A second one waits in the queue when the runtime goes.
+        tokio::spawn(async {
+            let _guard = lock("drop-shutdown").await;
+        });
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(watcher.is_held());
+    });
+    drop(runtime);
+    watcher.is_freed();
+}
+
+#[derive(Default)]
+struct Renewals(AtomicUsize);
+
+impl Observer for Renewals {
+    fn renewed(&self, _: Subject<'_>, _: Duration) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_guard_that_outlives_its_runtime_is_still_kept() {
+    let watcher = Watcher::new("drop-outlive");
+    let renewals = Arc::new(Renewals::default());
+    let options = ClientOptions::default()
+        .with_observer(renewals.clone())
+        .with_lease_duration(Duration::from_millis(300));
+    let runtime = runtime();
+    let guard = runtime.block_on(async {
+        let client = Client::connect_with("memory:drop-outlive", options).await.expect("made");
+        client.mutex("a").expect("good").lock().await.expect("free")
+    });
+    drop(runtime);
+    let before = renewals.0.load(Ordering::Relaxed);
+    eventually("a thread renews", || renewals.0.load(Ordering::Relaxed) >= before + 5);
+    assert!(guard.is_valid() && watcher.is_held());
+    // It can even be released in another runtime.
+    let outcome = self::runtime().block_on(guard.release());
+    assert!(outcome.is_released() && !watcher.is_held());
+}
+
+#[test]
+fn clients_end_their_threads() {
+    let threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("linux");
+        tasks
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+            .filter(|name| name.trim() == "holdline-worker")
+            .count()
+    };
+    let clients: Vec<_> =
+        (0..20).map(|_| blocking::Client::connect("memory:drop-threads").expect("made")).collect();
+    assert!(threads() >= 20);
+    for client in &clients {
+        drop(client.mutex("a").expect("good").lock().expect("free"));
+    }
+    drop(clients);
+    eventually("the threads end", || threads() < 20);
+}
+
+#[test]
+fn a_future_dropped_outside_any_runtime_leaves_the_queue() {
+    let watcher = Watcher::new("drop-future");
+    let client = blocking::Client::connect("memory:drop-future").expect("made");
+    let mutex = client.as_async().mutex("a").expect("good");
+    let first = client.mutex("a").expect("good").lock().expect("free");
+    let mut waiting = Box::pin(mutex.lock());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    let queued = || watcher.0.inspect(&name("a")).expect("memory answers").queue_length;
+    assert_eq!(queued(), 1);
+    drop(waiting);
+    eventually("the queue is empty", || queued() == 0);
+    assert!(first.release().is_released());
+}
+
+#[test]
+fn one_lock_from_many_threads_without_async() {
+    let engine: Arc<dyn holdline::Engine> = {
+        let clock = holdline::SystemClock::new(holdline::ClockKind::Monotonic).expect("a timer");
+        let options = holdline::MemoryOptions::default();
+        Arc::new(MemoryEngine::new("threads", Arc::new(clock), &options))
+    };
+    let inside = AtomicUsize::new(0);
+    let served = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let options = ClientOptions::default();
+            let client = blocking::Client::with_options(engine.clone(), options).expect("made");
+            let (inside, served) = (&inside, &served);
+            scope.spawn(move || {
+                let wait = LockOptions::default().with_wait(Duration::from_secs(60));
+                let mutex = client.mutex_with("a", &wait).expect("fits");
+                for round in 0..100 {
+                    let guard = mutex.lock().expect("in the end");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    served.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                    if (round + n) % 3 == 0 {
+                        drop(guard);
+                    } else {
+                        assert!(guard.release().is_released());
+                    }
+                }
+                assert!(client.shutdown(Duration::from_secs(30)).is_clean());
+            });
+        }
+    });
+    assert_eq!(served.load(Ordering::SeqCst), 800);
+}

@@ -1,0 +1,285 @@
+//! What the keeper does: renew in time, in batches, and tell what holders must know.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{
+    Client, Clock, ErrorKind, Keep, LockOptions, LostReason, MemoryEngine, MemoryOptions, Moment,
+    Operation, RiskReason,
+};
+
+use crate::faulty::{Call, Fate, Faulty};
+use crate::support::{client, drive, engine, look, name, options, pass, settle};
+
+const S: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn leases_are_renewed_in_batches_and_not_for_ever() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 1);
+    let mut guards = Vec::new();
+    for n in 0..300 {
+        guards.push(client.mutex(format!("n{n}")).expect("good").lock().await.expect("free"));
+    }
+    pass(&clock, 35 * S).await;
+    assert!(guards.iter().all(holdline::Guard::is_valid));
+    let batches = faulty.line.batches.lock().clone();
+    assert!(batches.iter().all(|size| *size <= 128), "{batches:?}");
+    // Three rounds of 300 leases: far fewer calls than leases.
+    assert!((900..1_500).contains(&batches.iter().sum::<usize>()), "{batches:?}");
+    assert!(batches.len() < 200, "{} calls", batches.len());
+    drop(guards);
+    settle().await;
+    let before = faulty.line.count(Call::Renew);
+    pass(&clock, 60 * S).await;
+    assert_eq!(faulty.line.count(Call::Renew), before, "released leases are not renewed");
+}
+
+#[tokio::test]
+async fn a_lease_at_risk_recovers_with_the_next_renewal() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 2);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    faulty.line.judge(|call, _| if call == Call::Renew { Fate::Unavailable } else { Fate::Good });
+    pass(&clock, 15 * S).await;
+    assert!(faulty.line.count(Call::Renew) > 3, "a failed renewal is tried again");
+    pass(&clock, 6 * S).await;
+    let risk = guard.at_risk().await;
+    assert!(matches!(risk, RiskReason::NotRenewed(Some(_))), "{risk:?}");
+    assert!(guard.is_valid());
+    faulty.line.judge(|_, _| Fate::Good);
+    pass(&clock, 3 * S).await;
+    assert!(guard.remaining() > 25 * S);
+    let calm = tokio::time::timeout(Duration::ZERO, guard.at_risk()).await;
+    assert!(calm.is_err(), "no longer at risk");
+    guard.release().await;
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_renewed_is_lost_before_the_store_frees_it() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 3);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let cancelled = guard.cancellation_token();
+    // Nothing comes back any more, not even an error.
+    faulty.line.judge(|_, _| Fate::RequestLost);
+    let until = guard.valid_until();
+    while clock.now() < until {
+        assert!(guard.is_valid());
+        pass(&clock, Duration::from_millis(100).min(clock.now().until(until))).await;
+    }
+    assert!(!guard.is_valid() && cancelled.is_cancelled());
+    assert_eq!(look(&client, "a").await.holder_count, 1, "the store still keeps it");
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    let error = guard.renew().await.expect_err("renewals never resurrect");
+    assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
+    faulty.line.judge(|_, _| Fate::Good);
+    assert!(!guard.is_valid());
+    assert!(!guard.release().await.is_released());
+    settle().await;
+    assert_eq!(look(&client, "a").await.holder_count, 0, "what the store kept is given up");
+}
+
+#[tokio::test]
+async fn a_late_answer_does_not_bring_a_lease_back() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let options = options(&clock, 4).with_answer_within(60 * S);
+    let client = Client::with_options(Arc::new(faulty), options).expect("made");
+    let options = LockOptions::default().with_keep(Keep::Fixed);
+    let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    let renewing = guard.renew();
+    let mut renewing = std::pin::pin!(renewing);
+    // The request leaves, and the process sleeps while its answer is on the way.
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(renewing.as_mut().poll(&mut context).is_pending());
+    clock.advance(31 * S);
+    let error = renewing.await.expect_err("too late");
+    assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
+    assert!(!guard.is_valid() && guard.valid_until() <= Moment::ORIGIN.after(30 * S));
+}
+
+#[tokio::test]
+async fn a_deleted_lease_and_a_flushed_store_are_told_at_the_next_renewal() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 5);
+    let one = client.mutex("one").expect("good").lock().await.expect("free");
+    let two = client.mutex("two").expect("good").lock().await.expect("free");
+    let outcome = client.release_by_id(&name("one"), one.lease_id(), 30 * S).await;
+    assert!(outcome.expect("known").is_released());
+    pass(&clock, 10 * S).await;
+    assert_eq!(one.lost().await, LostReason::Missing);
+    assert!(two.is_valid());
+    faulty.flush(MemoryEngine::new("t", Arc::new(clock.clone()), &MemoryOptions::default()));
+    pass(&clock, 10 * S).await;
+    assert_eq!(two.lost().await, LostReason::Missing);
+    let outcome = two.release().await;
+    assert_eq!(outcome, holdline::ReleaseOutcome::Lost { reason: LostReason::Missing });
+}
+
+#[tokio::test]
+async fn a_polite_revoke_is_told_at_once_and_leaves_the_lease_its_time() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 6);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let cancelled = guard.cancellation_token();
+    // Long enough that the keeper watches it.
+    pass(&clock, 2 * S).await;
+    let revoke = Operation::Revoke {
+        name: name("a"),
+        token: guard.fencing_token(),
+        reason: "maintenance".into(),
+        now: false,
+    };
+    client.operate(&revoke).await.expect("told");
+    settle().await;
+    assert!(cancelled.is_cancelled() && guard.is_valid());
+    let risk = guard.at_risk().await;
+    assert!(matches!(&risk, RiskReason::Revoked(told) if told == "maintenance"), "{risk:?}");
+    pass(&clock, 31 * S).await;
+    assert!(!guard.is_valid());
+    assert_eq!(guard.lost().await, LostReason::Revoked("maintenance".into()));
+}
+
+#[tokio::test]
+async fn a_forced_revoke_is_told_by_the_watch() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 7);
+    for keep in [Keep::Renewed, Keep::Fixed] {
+        let options = LockOptions::default().with_keep(keep);
+        let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+        pass(&clock, 2 * S).await;
+        let (token, reason) = (guard.fencing_token(), "gone".to_owned());
+        let revoke = Operation::Revoke { name: name("a"), token, reason, now: true };
+        client.operate(&revoke).await.expect("done");
+        settle().await;
+        assert!(!guard.is_valid(), "{keep:?}");
+        assert_eq!(guard.lost().await, LostReason::Revoked("gone".into()));
+        assert!(!guard.release().await.is_released());
+    }
+}
+
+#[tokio::test]
+async fn a_leaked_guard_is_renewed_until_its_longest_hold() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 8);
+    let options = LockOptions::default().with_max_hold(100 * S);
+    let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    let held = guard.held();
+    std::mem::forget(guard);
+    pass(&clock, 95 * S).await;
+    assert!(held.is_valid());
+    pass(&clock, 6 * S).await;
+    assert!(!held.is_valid());
+    assert_eq!(held.lost().await, LostReason::Expired);
+    pass(&clock, 30 * S).await;
+    assert_eq!(look(&client, "a").await.holder_count, 0);
+}
+
+#[tokio::test]
+async fn long_leases_are_reached_by_the_first_renewal() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 9);
+    let long = LockOptions::default().with_lease_duration(600 * S);
+    let kept = client.mutex_with("kept", &long).expect("fits").lock().await.expect("free");
+    assert!(kept.remaining() <= 30 * S, "no grant starts longer than 30 s");
+    settle().await;
+    assert!(kept.remaining() > 590 * S, "{:?}", kept.remaining());
+    let before = faulty.line.count(Call::Renew);
+    pass(&clock, 100 * S).await;
+    assert_eq!(faulty.line.count(Call::Renew), before, "the next one comes after a third");
+    let fixed = long.with_keep(Keep::Fixed);
+    let fixed = client.mutex_with("fixed", &fixed).expect("fits").lock().await.expect("free");
+    assert!(fixed.remaining() > 590 * S, "the caller gets it whole");
+    pass(&clock, 300 * S).await;
+    assert!(fixed.is_valid() && kept.is_valid());
+}
+
+#[tokio::test]
+async fn a_long_fixed_lease_that_cannot_be_reached_leaves_nothing() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 10);
+    faulty.line.judge(|call, _| if call == Call::Renew { Fate::ReplyUnknown } else { Fate::Good });
+    let options = LockOptions::default().with_lease_duration(600 * S).with_keep(Keep::Fixed);
+    let error = client.mutex_with("a", &options).expect("fits").lock().await.expect_err("no");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    settle().await;
+    assert_eq!(look(&client, "a").await.holder_count, 0);
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_hangs_nobody() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 11);
+    let held = client.mutex("held").expect("good").lock().await.expect("free");
+    faulty.line.judge(|_, _| Fate::RequestLost);
+    let start = clock.now();
+    let mutex = client.mutex("a").expect("good");
+    let error = drive(&clock, mutex.clone().lock_owned()).await.expect_err("no answer");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert_eq!(error.certainty(), holdline::Certainty::Unknown);
+    assert!(start.until(clock.now()) < 60 * S);
+    let trying = async move { mutex.try_lock().await };
+    assert!(drive(&clock, trying).await.is_err());
+    let released = drive(&clock, async move { held.release().await }).await;
+    assert!(!matches!(released, holdline::ReleaseOutcome::Released { confirmed: true, .. }));
+    let shut = client.clone();
+    let report = drive(&clock, async move { shut.shutdown(Duration::from_secs(5)).await }).await;
+    assert!(report.left() > 0 && !report.is_clean(), "{report:?}");
+    // The line heals: what was given up meanwhile is given up now.
+    faulty.line.judge(|_, _| Fate::Good);
+    let shut = client.clone();
+    let report = drive(&clock, async move { shut.shutdown(Duration::from_secs(60)).await }).await;
+    assert_eq!(report.left(), 0);
+}
+
+#[tokio::test]
+async fn options_that_do_not_fit_are_refused_when_the_lock_is_built() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner).with_capabilities(|can| {
+        can.shared = false;
+        can.permits = false;
+        can.detach = false;
+        can.lease.max = 60 * S;
+    });
+    let client = Client::with_options(Arc::new(faulty), options(&clock, 12)).expect("made");
+    let unsupported = |error: holdline::LockError| {
+        assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+    };
+    unsupported(client.rwlock("a").expect_err("no shared mode"));
+    unsupported(client.semaphore("a", 3).expect_err("no permits"));
+    let with = |change: fn(LockOptions) -> LockOptions| {
+        client.mutex_with("a", &change(LockOptions::default()))
+    };
+    unsupported(with(|o| o.with_keep(Keep::Live)).expect_err("no live grants"));
+    unsupported(with(|o| o.with_keep(Keep::Detached)).expect_err("no detached leases"));
+    type Change = fn(LockOptions) -> LockOptions;
+    let cases: [(&str, Change); 7] = [
+        ("lease_duration", |o| o.with_lease_duration(61 * S)),
+        ("lease_duration", |o| o.with_lease_duration(Duration::ZERO)),
+        ("lease_duration", |o| o.with_lease_duration(Duration::MAX)),
+        ("renew_interval", |o| o.with_renew_interval(20 * S)),
+        ("renew_interval", |o| o.with_keep(Keep::Fixed).with_renew_interval(S)),
+        ("max_hold", |o| o.with_max_hold(Duration::ZERO)),
+        ("metadata", |o| o.with_reason("x".repeat(2_000))),
+    ];
+    for (field, change) in cases {
+        let error = with(change).expect_err(field);
+        assert!(
+            matches!(error.kind(), ErrorKind::Invalid { field: f, .. } if *f == field),
+            "{error}"
+        );
+    }
+    for bad in ["", "a\nb", &"x".repeat(513)] {
+        let error = client.mutex(bad).expect_err("no lock name");
+        assert!(matches!(error.kind(), ErrorKind::Invalid { field: "name", .. }), "{error}");
+    }
+}

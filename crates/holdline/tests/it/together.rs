@@ -1,0 +1,267 @@
+//! Owners, several names, shared and permit modes, bodies, leases out of the process.
+
+use std::time::Duration;
+
+use holdline::{ErrorKind, Keep, LockOptions, LostReason, Mode, OnLost, Owner, ReleaseOutcome};
+
+use crate::faulty::{Call, Fate, Faulty};
+use crate::support::{client, drive, engine, look, pass, settle};
+
+const S: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn an_owner_enters_again_and_the_last_one_releases() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 1);
+    let mutex = client.mutex("a").expect("good");
+    let (owner, other) = (Owner::new(), Owner::new());
+    let outer = mutex.lock_as(&owner).await.expect("free");
+    let inner = mutex.lock_as(&owner.clone()).await.expect("nests");
+    let third = mutex.try_lock_as(&owner).await.expect("nests");
+    assert_eq!(
+        (outer.fencing_token(), outer.lease_id()),
+        (inner.fencing_token(), inner.lease_id())
+    );
+    let error = mutex.try_lock_as(&other).await.expect_err("another owner");
+    assert!(error.is_contended());
+    assert_eq!(outer.release().await, ReleaseOutcome::Nested { depth: 2 });
+    drop(third);
+    settle().await;
+    assert!(inner.is_valid());
+    assert!(matches!(inner.release().await, ReleaseOutcome::Released { confirmed: true, .. }));
+    let next = mutex.try_lock_as(&other).await.expect("free");
+    assert!(matches!(next.detach().await, Err(error) if !error.error().is_contended()));
+    settle().await;
+    assert_eq!(look(&client, "a").await.holder_count, 0, "the guard came back and was dropped");
+}
+
+#[tokio::test]
+async fn two_tasks_of_one_owner_share_one_attempt() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 2);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let owner = Owner::new();
+    let tasks: Vec<_> = (0..5)
+        .map(|_| {
+            let (mutex, owner) = (mutex.clone(), owner.clone());
+            tokio::spawn(async move { mutex.lock_as(&owner).await })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(look(&client, "a").await.queue_length, 1);
+    first.release().await;
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.push(task.await.expect("no panic").expect("shared"));
+    }
+    assert!(guards.windows(2).all(|pair| pair[0].lease_id() == pair[1].lease_id()));
+    drop(guards);
+    settle().await;
+    assert_eq!(look(&client, "a").await.holder_count, 0);
+}
+
+#[tokio::test]
+async fn an_owner_whose_grant_is_lost_is_told_when_it_enters_again() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 3);
+    let options = LockOptions::default().with_keep(Keep::Fixed);
+    let mutex = client.mutex_with("a", &options).expect("fits");
+    let owner = Owner::new();
+    let outer = mutex.lock_as(&owner).await.expect("free");
+    pass(&clock, 31 * S).await;
+    let error = mutex.lock_as(&owner).await.expect_err("lost");
+    assert!(matches!(error.kind(), ErrorKind::Lost { reason: LostReason::Expired }), "{error}");
+    assert!(!outer.release().await.is_released());
+    mutex.lock_as(&owner).await.expect("a new grant").release().await;
+}
+
+#[tokio::test]
+async fn several_names_all_or_none() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 4);
+    let held = client.mutex("c").expect("good").lock().await.expect("free");
+    let options = LockOptions::default().with_wait(2 * S);
+    let names = ["d", "b", "c", "a"];
+    let taking = {
+        let (client, options) = (client.clone(), options.clone());
+        async move { client.lock_all_with(names, &options).await }
+    };
+    let error = drive(&clock, taking).await.expect_err("c is held");
+    assert_eq!(error.name().map(|name| name.as_str()), Some("c"));
+    for name in ["a", "b", "d"] {
+        assert_eq!(look(&client, name).await.holder_count, 0, "{name}");
+    }
+    held.release().await;
+    let all = client.lock_all(names).await.expect("all free");
+    let taken: Vec<_> = all.guards().iter().map(|guard| guard.name().as_str()).collect();
+    assert_eq!(taken, ["a", "b", "c", "d"]);
+    assert!(all.is_valid());
+    assert!(all.release().await.iter().all(ReleaseOutcome::is_released));
+    for bad in [vec!["a", "b", "a"], vec![]] {
+        let error = client.lock_all(bad).await.expect_err("refused");
+        assert!(matches!(error.kind(), ErrorKind::Invalid { field: "names", .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn overlapping_sets_never_wait_in_a_circle() {
+    let (engine, clock) = engine();
+    let clients = [client(engine.clone(), &clock, 5), client(engine, &clock, 6)];
+    let tasks: Vec<_> = (0..2)
+        .map(|n| {
+            let client = clients[n].clone();
+            let names = [["x", "y", "z"], ["z", "y", "x"]][n];
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let all = client.lock_all(names).await.expect("in the end");
+                    tokio::task::yield_now().await;
+                    all.release().await;
+                }
+            })
+        })
+        .collect();
+    drive(&clock, async {
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn readers_share_and_a_waiting_writer_stops_later_ones() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 7);
+    let lock = client.rwlock("a").expect("good");
+    let one = lock.read().await.expect("free");
+    let two = lock.try_read().await.expect("shared");
+    assert_eq!(one.mode(), Mode::Shared);
+    let writing = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.write().await })
+    };
+    settle().await;
+    assert!(lock.try_read().await.is_err_and(|error| error.is_contended()));
+    one.release().await;
+    two.release().await;
+    let writer = writing.await.expect("no panic").expect("alone");
+    assert_eq!(writer.mode(), Mode::Exclusive);
+    // A mutex of the same name is the same lock.
+    assert!(client.mutex("a").expect("good").try_lock().await.is_err());
+    writer.release().await;
+}
+
+#[tokio::test]
+async fn a_large_request_for_permits_is_served_in_the_end() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 8);
+    let permits = client.semaphore("a", 3).expect("good");
+    let one = permits.acquire().await.expect("free");
+    let large = {
+        let permits = permits.clone();
+        tokio::spawn(async move { permits.acquire_many(3).await })
+    };
+    settle().await;
+    assert!(permits.try_acquire().await.is_err_and(|error| error.is_contended()));
+    let other = client.semaphore("a", 4).expect("good").try_acquire().await.expect_err("3, not 4");
+    assert!(matches!(other.kind(), ErrorKind::Invalid { .. }), "{other}");
+    one.release().await;
+    large.await.expect("no panic").expect("all three").release().await;
+    for bad in [0, 4] {
+        assert!(permits.try_acquire_many(bad).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_dropped_or_told_when_the_lease_is_lost() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 9);
+    let fine = client.mutex("fine").expect("good").run(async |held| held.is_valid()).await;
+    let fine = fine.expect("ran");
+    assert!(fine.outcome().is_released());
+    assert!(fine.into_output());
+    faulty.line.judge(|call, _| if call == Call::Renew { Fate::Unavailable } else { Fate::Good });
+    let endless = {
+        let mutex = client.mutex("a").expect("good");
+        async move { mutex.run(async |_| std::future::pending::<()>().await).await.map(drop) }
+    };
+    let error = drive(&clock, endless).await.expect_err("dropped");
+    assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
+    let told = {
+        let options = LockOptions::default().with_on_lost(OnLost::Tell);
+        let mutex = client.mutex_with("b", &options).expect("fits");
+        async move {
+            mutex
+                .run(async |held| {
+                    held.cancellation_token().cancelled().await;
+                    "tidied up"
+                })
+                .await
+        }
+    };
+    let ran = drive(&clock, told).await.expect("ran to its end");
+    assert_eq!(ran.outcome(), &ReleaseOutcome::Lost { reason: LostReason::Expired });
+    assert_eq!(ran.into_output(), "tidied up");
+}
+
+#[tokio::test]
+async fn a_lease_goes_from_one_process_to_another() {
+    let (engine, clock) = engine();
+    let giver = client(engine.clone(), &clock, 10);
+    let taker = client(engine, &clock, 11);
+    let guard = giver.mutex("a").expect("good").lock().await.expect("free");
+    let (token, held) = (guard.fencing_token(), guard.held());
+    let lease = guard.detach().await.expect("memory can");
+    assert!(!held.is_valid(), "the giver must not believe any longer");
+    pass(&clock, 20 * S).await;
+    assert!(taker.renew(&lease).await.expect("still there") > 29 * S);
+    pass(&clock, 20 * S).await;
+    let taken = taker.attach(&lease).await.expect("still there");
+    assert_eq!(taken.fencing_token(), token);
+    pass(&clock, 120 * S).await;
+    assert!(taken.is_valid(), "it is kept from now on");
+    let lease = taken.detach().await.expect("again");
+    assert!(giver.release(&lease).await.expect("known").is_released());
+    let gone = taker.attach(&lease).await.expect_err("released");
+    assert!(matches!(gone.kind(), ErrorKind::Lost { reason: LostReason::Missing }), "{gone}");
+    let outcome = giver.release(&lease).await.expect("asked");
+    assert_eq!(outcome, ReleaseOutcome::Lost { reason: LostReason::Missing });
+    let elsewhere = holdline::Client::connect("memory:elsewhere").await.expect("made");
+    let error = elsewhere.attach(&lease).await.expect_err("another store");
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "lease", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_is_shut_down_lets_nothing_begin_and_keeps_what_is_held() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 12);
+    let mutex = client.mutex("a").expect("good");
+    let guard = mutex.lock().await.expect("free");
+    let report = client.shutdown(S).await;
+    assert!(!report.is_clean());
+    assert_eq!((report.held(), report.left()), (1, 0));
+    let error = mutex.lock().await.expect_err("closed");
+    assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error}");
+    pass(&clock, 60 * S).await;
+    assert!(guard.is_valid());
+    guard.release().await;
+    assert!(client.shutdown(S).await.is_clean());
+}
+
+#[tokio::test]
+async fn urls_name_what_is_wrong_with_them() {
+    for (url, told) in [
+        ("memroy:", "did you mean 'memory:'"),
+        ("memory", "has no scheme"),
+        ("memory:a?lease=1", "no parameters"),
+        ("redis://u:secret@h/0", "no engine 'redis:'"),
+        ("u:secret@h", "no engine"),
+        ("", "has no scheme"),
+    ] {
+        let error = holdline::Client::connect(url).await.expect_err(url).to_string();
+        assert!(error.contains(told), "{url}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Waiting: the queue, its heartbeat, limits, and engines without a queue.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use holdline::{Clock, ErrorKind, LockOptions, MemoryEngine, MemoryOptions, Observer, Subject};
+use parking_lot::Mutex;
+
+use crate::faulty::{Call, Fate, Faulty};
+use crate::support::{client, drive, engine, look, name, options, pass, settle};
+
+const S: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_hundred_waiters_are_heard_by_one_batch_a_second_and_served_in_order() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 1);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for n in 0..100 {
+        let (mutex, order) = (mutex.clone(), order.clone());
+        waiters.push(tokio::spawn(async move {
+            let guard = mutex.lock().await.expect("in the end");
+            order.lock().push(n);
+            guard.release().await;
+        }));
+        settle().await;
+    }
+    assert_eq!(look(&client, "a").await.queue_length, 100);
+    faulty.line.batches.lock().clear();
+    let before = faulty.line.count(Call::Beat);
+    pass(&clock, 20 * S).await;
+    let beats = faulty.line.count(Call::Beat) - before;
+    assert!((19..=21).contains(&beats), "{beats} heartbeats in 20 s");
+    let full = faulty.line.batches.lock().iter().filter(|size| **size == 100).count();
+    assert!(full >= 19, "each heartbeat carries all: {full}");
+    assert_eq!(look(&client, "a").await.queue_length, 100, "nobody fell silent");
+    let claims = faulty.line.count(Call::Claim);
+    first.release().await;
+    for waiter in waiters {
+        waiter.await.expect("no panic");
+    }
+    assert_eq!(*order.lock(), (0..100).collect::<Vec<_>>());
+    assert_eq!(faulty.line.count(Call::Claim) - claims, 100, "one claim for each hand-off");
+}
+
+#[tokio::test]
+async fn without_hints_the_heartbeat_tells_of_the_hand_off() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    faulty.line.deaf.store(true, Ordering::Relaxed);
+    let client = client(faulty, &clock, 2);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    settle().await;
+    first.release().await;
+    let released = clock.now();
+    let second = drive(&clock, async { waiter.await.expect("no panic") }).await.expect("told");
+    assert!(released.until(clock.now()) <= S, "at most one heartbeat interval");
+    second.release().await;
+}
+
+#[tokio::test]
+async fn the_head_looks_when_the_lease_of_a_dead_holder_ends() {
+    let (engine, clock) = engine();
+    let holder = client(engine.clone(), &clock, 3);
+    let waiter = client(engine, &clock, 4);
+    let options = LockOptions::default().with_keep(holdline::Keep::Fixed);
+    let lease = Duration::from_millis(2_300);
+    let options = options.with_lease_duration(lease);
+    let dead = holder.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    let start = clock.now();
+    let mutex = waiter.mutex("a").expect("good");
+    let guard = drive(&clock, mutex.lock_owned()).await.expect("free in the end");
+    let waited = start.until(clock.now());
+    assert!(waited >= lease && waited < lease + Duration::from_millis(50), "{waited:?}");
+    guard.release().await;
+    drop(dead);
+}
+
+#[tokio::test]
+async fn the_wait_limit_ends_a_wait_and_leaves_nothing() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 5);
+    let options = LockOptions::default().with_reason("lunch");
+    let first = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    for wait in [Duration::ZERO, 3 * S] {
+        let options = LockOptions::default().with_wait(wait);
+        let mutex = client.mutex_with("a", &options).expect("fits");
+        let start = clock.now();
+        let error = drive(&clock, mutex.lock_owned()).await.expect_err("held throughout");
+        assert_eq!(start.until(clock.now()), wait);
+        let ErrorKind::TimedOut { waited, holder: Some(holder) } = error.kind() else {
+            panic!("{error}");
+        };
+        assert_eq!((*waited, holder.metadata.fields().reason.as_str()), (wait, "lunch"));
+        assert_eq!(error.certainty(), holdline::Certainty::NotApplied);
+        assert_eq!(look(&client, "a").await.queue_length, 0);
+    }
+    first.release().await;
+}
+
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Observer for Told {
+    fn queued(
+        &self,
+        _: Subject<'_>,
+        position: Option<usize>,
+        holder: Option<&holdline::HolderSummary>,
+    ) {
+        self.0.lock().push(format!("queued {position:?} behind {}", holder.is_some()));
+    }
+
+    fn requeued(&self, _: Subject<'_>) {
+        self.0.lock().push("requeued".into());
+    }
+
+    fn acquired(&self, subject: Subject<'_>, _: holdline::FencingToken, waited: Duration) {
+        self.0.lock().push(format!("acquired {} after {waited:?}", subject.name));
+    }
+
+    fn renewed(&self, _: Subject<'_>, slack: Duration) {
+        self.0.lock().push(format!("renewed with {}s", slack.as_secs()));
+    }
+
+    fn released(&self, _: Subject<'_>, outcome: &holdline::ReleaseOutcome) {
+        self.0.lock().push(format!("released {}", outcome.is_released()));
+    }
+
+    fn dropped(&self, _: Subject<'_>, told: bool) {
+        self.0.lock().push(format!("dropped {told}"));
+    }
+
+    fn failed(&self, _: Subject<'_>, error: &holdline::LockError) {
+        self.0.lock().push(format!("failed {}", error.is_contended()));
+    }
+
+    fn lost(&self, _: Subject<'_>, reason: &holdline::LostReason) {
+        self.0.lock().push(format!("lost: {reason}"));
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_the_store_forgot_queues_anew_under_another_id() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let told = Arc::new(Told::default());
+    let options = options(&clock, 6).with_observer(told.clone());
+    let client = holdline::Client::with_options(Arc::new(faulty.clone()), options).expect("made");
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    settle().await;
+    let old = faulty.line.acquired.lock().last().expect("asked").0;
+    let fresh = MemoryEngine::new("t", Arc::new(clock.clone()), &MemoryOptions::default());
+    faulty.flush(fresh);
+    pass(&clock, Duration::from_millis(1_100)).await;
+    let guard = waiter.await.expect("no panic").expect("free in the new store");
+    assert_ne!(guard.lease_id(), old, "a dropped id is dead");
+    let asked = faulty.line.acquired.lock().clone();
+    assert_eq!(asked.last(), Some(&(guard.lease_id(), false)));
+    drop((first, guard));
+    settle().await;
+    let told = told.0.lock().clone();
+    for event in ["queued Some(0) behind true", "requeued", "dropped true"] {
+        assert!(told.iter().any(|seen| seen == event), "no {event}: {told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_heartbeat_costs_the_place_and_is_told() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let holder = client(faulty.clone(), &clock, 7);
+    let first = holder.mutex("a").expect("good").lock().await.expect("free");
+    let waiting = client(faulty.clone(), &clock, 8);
+    let waiter = tokio::spawn(waiting.mutex("a").expect("good").lock_owned());
+    settle().await;
+    faulty.line.judge(|call, _| match call {
+        Call::Beat | Call::Claim | Call::Acquire => Fate::Unavailable,
+        _ => Fate::Good,
+    });
+    pass(&clock, 10 * S).await;
+    let error = waiter.await.expect("no panic").expect_err("the store cannot be reached");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert_eq!(look(&holder, "a").await.queue_length, 0);
+    first.release().await;
+}
+
+#[tokio::test]
+async fn an_engine_without_a_queue_is_asked_again_under_new_ids() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner).with_capabilities(|can| can.queue = false);
+    let client = client(faulty.clone(), &clock, 9);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    pass(&clock, 5 * S).await;
+    first.release().await;
+    let freed = clock.now();
+    let second = drive(&clock, async { waiter.await.expect("no panic") }).await.expect("free");
+    assert!(freed.until(clock.now()) <= S);
+    let mut ids: Vec<_> = faulty.line.acquired.lock().iter().map(|(id, _)| *id).collect();
+    let asked = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), asked, "an id that was answered busy is dead");
+    second.release().await;
+}
+
+#[tokio::test]
+async fn the_observer_is_told_of_everything() {
+    let (engine, clock) = engine();
+    let told = Arc::new(Told::default());
+    let options = options(&clock, 10).with_observer(told.clone());
+    let client = holdline::Client::with_options(Arc::new(engine), options).expect("made");
+    let mutex = client.mutex("a").expect("good");
+    let guard = mutex.lock().await.expect("free");
+    mutex.try_lock().await.expect_err("held");
+    pass(&clock, 10 * S).await;
+    guard.release().await;
+    drop(mutex.lock().await.expect("free"));
+    settle().await;
+    let fixed = LockOptions::default().with_keep(holdline::Keep::Fixed);
+    let fixed = client.mutex_with("b", &fixed).expect("fits").lock().await.expect("free");
+    pass(&clock, 30 * S).await;
+    fixed.release().await;
+    settle().await;
+    let told = told.0.lock().clone();
+    for event in [
+        "acquired a after 0ns",
+        "failed true",
+        "renewed with 20s",
+        "released true",
+        "dropped true",
+        "lost: not renewed in time",
+        "released false",
+    ] {
+        assert!(told.iter().any(|seen| seen == event), "no {event}: {told:?}");
+    }
+}
+
+#[tokio::test]
+async fn too_many_waiters_is_an_error_of_its_own() {
+    let clock = holdline::ManualClock::new();
+    let few = MemoryOptions::default().with_max_waiters(1);
+    let engine = MemoryEngine::new("test", Arc::new(clock.clone()), &few);
+    let client = client(engine, &clock, 11);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    settle().await;
+    let error = mutex.lock().await.expect_err("full");
+    assert!(matches!(error.kind(), ErrorKind::TooManyWaiters { limit: 1 }), "{error}");
+    assert_eq!(error.name(), Some(&name("a")));
+    first.release().await;
+    waiter.await.expect("no panic").expect("handed over").release().await;
+}
+
+#[tokio::test]
+async fn a_lease_id_of_the_caller_makes_an_attempt_safe_to_repeat() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 12);
+    let id = client.draw_lease_id();
+    let options = LockOptions::default().with_keep(holdline::Keep::Detached).with_lease_id(id);
+    let mutex = client.mutex_with("a", &options).expect("fits");
+    let first = mutex.try_lock().await.expect("free");
+    let again = mutex.try_lock().await.expect("the same grant");
+    assert_eq!(first.fencing_token(), again.fencing_token());
+    let lease = first.detach().await.expect("detached from the start");
+    drop(again);
+    assert_eq!(lease.lease_id(), id);
+}

@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | fixed cases | what the promises P1 to P10 say, one sentence at a time | [`case`], `cases` |
 //! | random histories | every answer that differs from the lock table's, one command in flight | [`history`] |
-//! | the checker | what many contenders at once may never see | [`checker`] |
+//! | the checker | what many contenders at once may never see | [`checker`], fed by [`storm`] (tasks) and [`processes`] |
 //!
 //! The suite itself is judged too: the lock table with a planted bug must be told apart from the
 //! one without ([`table_engine`]), and the checker must find planted violations.
@@ -29,8 +29,12 @@ pub mod clock;
 pub mod factory;
 pub mod failure;
 pub mod history;
+pub mod orders;
+pub mod processes;
+pub mod recorder;
 pub mod report;
 mod run;
+pub mod storm;
 pub mod table_engine;
 
 pub use bench::Bench;

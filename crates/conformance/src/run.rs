@@ -12,6 +12,7 @@ use crate::factory::Factory;
 use crate::failure::Outcome;
 use crate::history;
 use crate::report::{Line, Report, Status};
+use crate::storm;
 
 /// How long one case may take, by a real clock: a case that hangs is a failure that names itself.
 const CASE_LIMIT: Duration = Duration::from_secs(60);
@@ -27,6 +28,7 @@ pub async fn run(factory: impl Factory) -> Report {
         Ok(bench) => {
             let mut lines = run_cases(&bench).await;
             lines.push(history::run(&bench).await);
+            lines.push(storm::run(&bench).await);
             lines
         }
         Err(failure) => {

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use holdline_core::{FencingToken, LockName, Mode, Moment};
+use serde::{Deserialize, Serialize};
 
 use super::Witness;
 
 /// One thing that was seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When.
     pub at: Moment,
@@ -23,7 +24,7 @@ pub struct Event {
 }
 
 /// What an attempt saw.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
     /// Just before its first request left.
     Called {

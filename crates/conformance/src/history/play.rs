@@ -17,6 +17,8 @@ use super::oracle::{self, MAX_STATES, State};
 use super::script::{Deed, Fault, Script, Step, Verb, Wish};
 use crate::bench::{Bench, Client, Random, SOON};
 
+/// How long to wait for a hint on a hand-driven clock, by a real one: nothing travels there.
+const SOON_BY_HAND: Duration = Duration::from_secs(1);
 /// How many clients the actors share: fewer than actors, so that some belong together.
 const CLIENTS: usize = 3;
 
@@ -338,7 +340,8 @@ impl<'a> Player<'a> {
                 continue;
             }
             let next = poll_fn(|context| hints.as_mut().poll_next(context));
-            if tokio::time::timeout(SOON, next).await.ok().flatten().is_none() {
+            let soon = if self.bench.time().is_hand_driven() { SOON_BY_HAND } else { SOON };
+            if tokio::time::timeout(soon, next).await.ok().flatten().is_none() {
                 let id = wake_up.lease_id;
                 let wait = next_beat.until(*look) + QUEUE_HEARTBEAT;
                 return Err(End::Differs(format!("{id} was not told, and looks in {wait:?}")));

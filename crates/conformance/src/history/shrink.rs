@@ -1,19 +1,25 @@
 //! Makes a failing script small: delta debugging over its steps (Zeller and Hildebrandt, 2002),
 //! then simpler steps one by one.
 
+use std::time::{Duration, Instant};
+
 use super::play::{End, play};
 use super::script::{Fault, Script, Step};
 use crate::bench::Bench;
 
-/// How many scripts to try at most: by hand-driven clock they cost nothing.
+/// How many scripts to try at most.
 const TRIES: usize = 600;
-/// The same on a real clock, where each may wait for seconds.
-const TRIES_ON_A_REAL_CLOCK: usize = 40;
+/// For how long to try: on a real clock each script may wait for seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The same on a hand-driven clock, where only what must come and does not is waited for.
+const PATIENCE_BY_HAND: Duration = Duration::from_secs(15);
 
 /// Returns a script that still differs and from which little more can be taken.
 pub(super) async fn shrink(bench: &Bench, script: Script) -> Script {
-    let tries = if bench.time().is_hand_driven() { TRIES } else { TRIES_ON_A_REAL_CLOCK };
-    let mut search = Search { bench, smallest: script, tries };
+    let by_hand = bench.time().is_hand_driven();
+    let patience = if by_hand { PATIENCE_BY_HAND } else { PATIENCE };
+    let mut search =
+        Search { bench, smallest: script, tries: TRIES, until: Instant::now() + patience };
     search.take_chunks().await;
     search.heal_faults().await;
     search.smallest
@@ -23,12 +29,17 @@ struct Search<'a> {
     bench: &'a Bench,
     smallest: Script,
     tries: usize,
+    until: Instant,
 }
 
 impl Search<'_> {
+    fn is_spent(&self) -> bool {
+        self.tries == 0 || Instant::now() > self.until
+    }
+
     /// Keeps a script if it still differs. One that would touch a deadline is void and not kept.
     async fn keep_if_it_differs(&mut self, steps: Vec<Step>) -> bool {
-        if self.tries == 0 {
+        if self.is_spent() {
             return false;
         }
         self.tries -= 1;
@@ -43,7 +54,7 @@ impl Search<'_> {
     /// Takes chunks of steps away, from half of them down to single ones, until nothing more goes.
     async fn take_chunks(&mut self) {
         let mut size = self.smallest.steps.len().div_ceil(2);
-        while size > 0 && self.tries > 0 {
+        while size > 0 && !self.is_spent() {
             let mut at = 0;
             let mut taken = false;
             while at < self.smallest.steps.len() {
@@ -54,7 +65,7 @@ impl Search<'_> {
                 } else {
                     at += size;
                 }
-                if self.tries == 0 {
+                if self.is_spent() {
                     return;
                 }
             }

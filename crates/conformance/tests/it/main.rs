@@ -1,3 +1,5 @@
 //! The suite is judged: what must pass passes, and what is broken is told apart.
 
+mod lies;
 mod planted;
+mod table;

@@ -2,61 +2,14 @@
 
 use std::sync::Arc;
 
-use holdline_conformance::clock::HandClock;
 use holdline_conformance::history::{Hunt, hunt};
-use holdline_conformance::table_engine::TableEngine;
-use holdline_conformance::{
-    Bench, BoxFuture, Disturbance, Disturbed, Factory, Scale, Status, Time, run, run_one,
-};
+use holdline_conformance::{Bench, Status, run, run_one, storm};
 use holdline_core::table::Planted;
-use holdline_core::{Engine, LockError};
+
+use crate::table::Table;
 
 /// In how many histories a bug must show: as many as an engine on a hand-driven clock is tried.
 const HISTORIES: usize = 1_500;
-
-struct Table {
-    engine: TableEngine,
-    clock: HandClock,
-}
-
-impl Table {
-    fn new(planted: Option<Planted>) -> Table {
-        let clock = HandClock::new();
-        Table { engine: TableEngine::new(Arc::new(clock.clone()), planted), clock }
-    }
-
-    fn deaf() -> Table {
-        let clock = HandClock::new();
-        Table { engine: TableEngine::deaf(Arc::new(clock.clone())), clock }
-    }
-}
-
-impl Factory for Table {
-    fn name(&self) -> String {
-        "the lock table, hand-driven clock".into()
-    }
-
-    fn command(&self) -> String {
-        "cargo test -p holdline-conformance --test it planted -- --nocapture".into()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
-        let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
-        Box::pin(async { Ok(engine) })
-    }
-
-    fn time(&self) -> Time {
-        Time::Hand(Arc::new(self.clock.clone()))
-    }
-
-    fn scale(&self) -> Scale {
-        Scale::hand_driven()
-    }
-
-    fn disturb<'a>(&'a self, _: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
-        Box::pin(async { Disturbed::Impossible("a table has nothing else in it") })
-    }
-}
 
 #[tokio::test]
 async fn the_table_itself_passes() {
@@ -84,4 +37,30 @@ async fn a_watch_that_says_nothing_is_told_apart() {
     let line = run_one(&bench, "a release tells the next one that watches").await;
     let status = line.expect("there is such a case").status;
     assert!(matches!(&status, Status::Failed(why) if why.contains("LookAgain")), "{status}");
+}
+
+async fn storm_shows(planted: Planted, wanted: &str) {
+    let table = Table::in_real_time(Some(planted));
+    let bench = Bench::open(Arc::new(table)).await.expect("clients");
+    let status = storm::run(&bench).await.status;
+    assert!(
+        matches!(&status, Status::Failed(why) if why.contains(wanted)),
+        "{planted:?}: {status}"
+    );
+}
+
+/// What many see at once must show what a single observer could miss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_shows_that_a_newcomer_passes() {
+    storm_shows(Planted::NewcomerPassesQueue, "passed an earlier one (C4)").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_shows_a_permit_too_many() {
+    storm_shows(Planted::OnePermitTooMany, "more permits held than there are (C1)").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_shows_a_token_given_twice() {
+    storm_shows(Planted::HandOffKeepsToken, "two grants with one token (C2)").await;
 }

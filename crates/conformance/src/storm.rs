@@ -1,0 +1,299 @@
+//! Many contenders at once, through the library: what they saw goes to the checker.
+//!
+//! Some hold for a moment and release, some drop their guard, some give up half-way, some only
+//! try, some outstay a lease that nobody renews and then write late. The engine is right if the
+//! checker finds nothing, the resource refused every late write that came after a newer one, and
+//! nothing is left in the store at the end.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
+use holdline::{Client, ClientOptions, Guard, Keep, LockOptions};
+use holdline_core::{ErrorKind, LockError, LockName, Mode};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::task::JoinSet;
+
+use crate::bench::{Bench, SOON};
+use crate::checker::{Event, Rules, check};
+use crate::failure::{Failure, ensure};
+use crate::recorder::Recorder;
+use crate::report::{Line, Status};
+
+/// How many clients there are, how many tasks each has, and how often each task tries.
+const CLIENTS: usize = 4;
+const TASKS: usize = 6;
+const ATTEMPTS: usize = 25;
+/// How many permits the semaphore has.
+const PERMITS: u32 = 3;
+/// How long any attempt may wait.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// What everybody in the storm shares.
+struct Storm {
+    recorder: Arc<Recorder>,
+    attempts: AtomicU64,
+    refused: AtomicUsize,
+    names: Vec<LockName>,
+    semaphore: LockName,
+    /// A resource for each name, written under its exclusive grants.
+    resources: BTreeMap<LockName, FencedCell<u64>>,
+    /// The lease that is outstayed.
+    lease: Duration,
+    /// After how long from its loss somebody else has surely taken the name, if anybody waits.
+    late: Duration,
+    shared: bool,
+    permits: bool,
+}
+
+/// How an attempt goes about it.
+#[derive(Clone, Copy)]
+enum Way {
+    Hold,
+    Drop,
+    Try,
+    GiveUp,
+    Outstay,
+}
+
+/// Lets the storm rage, as one line of the report.
+pub async fn run(bench: &Bench) -> Line {
+    let name = String::from("many contenders at once see nothing that must not be");
+    let status = if bench.time().is_hand_driven() {
+        Status::Impossible("nothing runs out by itself on a clock that stands still")
+    } else {
+        match rage(bench).await {
+            Ok(more) => Status::Ran(more),
+            Err(failure) => Status::Failed(failure.to_string()),
+        }
+    };
+    Line { promise: None, name, status }
+}
+
+async fn rage(bench: &Bench) -> Result<String, Failure> {
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let sink = events.clone();
+    let recorder = Recorder::new(move |event| {
+        sink.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    });
+    let names: Vec<LockName> = (0..3).map(|_| bench.name()).collect();
+    let storm = Arc::new(Storm {
+        recorder: Arc::new(recorder.map_err(Failure::new)?),
+        attempts: AtomicU64::new(0),
+        refused: AtomicUsize::new(0),
+        resources: names.iter().map(|name| (name.clone(), FencedCell::new(0))).collect(),
+        names,
+        semaphore: bench.name(),
+        lease: bench.lease(),
+        late: bench.capabilities().lag + bench.capabilities().lease.step + bench.lease() / 2,
+        shared: bench.capabilities().shared,
+        permits: bench.capabilities().permits,
+    });
+    let clients = clients(bench, &storm).await?;
+    let mut tasks = JoinSet::new();
+    for task in 0..CLIENTS * TASKS {
+        let (storm, client) = (storm.clone(), clients[task % CLIENTS].clone());
+        tasks.spawn(async move { storm.contend(&client, task).await });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.map_err(Failure::new)??;
+    }
+    for client in &clients {
+        let report = client.shutdown(SOON).await;
+        ensure!(report.is_clean(), "a client leaves something behind: {report:?}");
+    }
+    storm.is_calm(bench).await?;
+    // Else nobody wrote late, and the resource was not needed.
+    ensure!(storm.refused.load(Ordering::Relaxed) > 0, "no late write was refused");
+    let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
+    judge(&events, bench.capabilities().fair)?;
+    Ok(format!(
+        "{} attempts, {} events, {} late writes refused",
+        storm.attempts.load(Ordering::Relaxed),
+        events.len(),
+        storm.refused.load(Ordering::Relaxed),
+    ))
+}
+
+/// Asks the checker; a violation is a failure with its witnesses.
+pub(crate) fn judge(events: &[Event], fair: bool) -> Result<(), Failure> {
+    let violations = check(events, Rules { fair }).map_err(Failure::new)?;
+    let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    ensure!(told.is_empty(), "{}", told.join("\n"));
+    Ok(())
+}
+
+async fn clients(bench: &Bench, storm: &Storm) -> Result<Vec<Client>, Failure> {
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let engine = bench.factory().open().await?;
+        let options = ClientOptions::default().with_observer(storm.recorder.clone());
+        clients.push(Client::with_options(engine, options)?);
+    }
+    Ok(clients)
+}
+
+impl Storm {
+    async fn contend(&self, client: &Client, task: usize) -> Result<(), Failure> {
+        // What happens is up to the scheduler anyway; the seed only keeps tasks different.
+        let mut random = StdRng::seed_from_u64(task as u64);
+        for _ in 0..ATTEMPTS {
+            let name = &self.names[random.random_range(0..self.names.len())];
+            let way = match random.random_range(0..20) {
+                0 => Way::Outstay,
+                1..=3 => Way::Drop,
+                4..=5 => Way::Try,
+                6..=8 => Way::GiveUp,
+                _ => Way::Hold,
+            };
+            let mode = match random.random_range(0..10) {
+                0..=2 if self.shared => Mode::Shared,
+                3..=4 if self.permits => {
+                    Mode::Permits { count: random.random_range(1..=2), of: PERMITS }
+                }
+                _ => Mode::Exclusive,
+            };
+            let name = if mode.permits_of().is_some() { &self.semaphore } else { name };
+            let pause = Duration::from_micros(random.random_range(0..3_000));
+            self.attempt(client, name, mode, way, pause).await?;
+        }
+        Ok(())
+    }
+
+    async fn attempt(
+        &self,
+        client: &Client,
+        name: &LockName,
+        mode: Mode,
+        way: Way,
+        pause: Duration,
+    ) -> Result<(), Failure> {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let options = match way {
+            Way::Outstay => {
+                LockOptions::default().with_lease_duration(self.lease).with_keep(Keep::Fixed)
+            }
+            _ => LockOptions::default(),
+        };
+        let options = options.with_wait(WAIT);
+        self.recorder.called(attempt, name, mode);
+        let acquire = Box::pin(acquire(client, name, mode, way, options));
+        let answer = match way {
+            Way::GiveUp => tokio::time::timeout(pause, acquire).await.ok(),
+            _ => Some(acquire.await),
+        };
+        match answer {
+            Some(Ok(guard)) => self.hold(attempt, guard, way, pause).await,
+            Some(Err(error)) if matches!(way, Way::Try) && is_busy(&error) => {
+                self.recorder.failed(attempt);
+                Ok(())
+            }
+            Some(Err(error)) => Err(error.into()),
+            None => {
+                self.recorder.failed(attempt);
+                Ok(())
+            }
+        }
+    }
+
+    async fn hold(
+        &self,
+        attempt: u64,
+        guard: Guard,
+        way: Way,
+        pause: Duration,
+    ) -> Result<(), Failure> {
+        self.recorder.granted(attempt, &guard);
+        self.write(attempt, &guard)?;
+        tokio::time::sleep(pause).await;
+        if matches!(way, Way::Outstay) {
+            let told = tokio::time::timeout(self.lease + SOON, guard.lost()).await;
+            ensure!(told.is_ok(), "a lease ran out, and its holder was not told");
+            self.recorder.lost(attempt);
+            ensure!(!guard.is_valid(), "a lost guard says that it is valid");
+            tokio::time::sleep(self.late).await;
+            self.write(attempt, &guard)?;
+            drop(guard);
+            return Ok(());
+        }
+        self.write(attempt, &guard)?;
+        self.recorder.renewed(attempt, &guard);
+        self.recorder.released(attempt);
+        if matches!(way, Way::Drop) {
+            drop(guard);
+        } else {
+            let outcome = guard.release().await;
+            ensure!(outcome.is_released(), "released, and told {outcome:?}");
+        }
+        Ok(())
+    }
+
+    /// Writes to the name's resource, which only an exclusive holder may.
+    fn write(&self, attempt: u64, guard: &Guard) -> Result<(), Failure> {
+        if guard.mode() != Mode::Exclusive {
+            return Ok(());
+        }
+        let token = guard.fencing_token();
+        let sent = self.recorder.now();
+        let answer =
+            self.resources[guard.name()].check_and_write(&Proof::exclusive(token), |count| {
+                *count += 1;
+                Ok(())
+            });
+        match answer {
+            Ok(()) => self.recorder.wrote(attempt, sent, token, true),
+            Err(FenceError::Stale(_)) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                self.recorder.wrote(attempt, sent, token, false);
+            }
+            Err(error) => return Err(Failure::new(error)),
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody holds or waits: what was outstayed runs out, and nothing else is left.
+    async fn is_calm(&self, bench: &Bench) -> Result<(), Failure> {
+        bench.outlive(self.lease).await;
+        for name in self.names.iter().chain([&self.semaphore]) {
+            let snapshot = bench.inspect(name).await?;
+            let left = (snapshot.holder_count, snapshot.queue_length);
+            ensure!(left == (0, 0), "{name}: holders and waiters are left: {left:?}");
+        }
+        Ok(())
+    }
+}
+
+async fn acquire(
+    client: &Client,
+    name: &LockName,
+    mode: Mode,
+    way: Way,
+    options: LockOptions,
+) -> Result<Guard, LockError> {
+    let tries = matches!(way, Way::Try);
+    match mode {
+        Mode::Exclusive => {
+            let mutex = client.mutex_with(name, &options)?;
+            if tries { mutex.try_lock().await } else { mutex.lock().await }
+        }
+        Mode::Shared => {
+            let lock = client.rwlock_with(name, &options)?;
+            if tries { lock.try_read().await } else { lock.read().await }
+        }
+        Mode::Permits { count, of } => {
+            let semaphore = client.semaphore_with(name, of, &options)?;
+            if tries {
+                semaphore.try_acquire_many(count).await
+            } else {
+                semaphore.acquire_many(count).await
+            }
+        }
+    }
+}
+
+fn is_busy(error: &LockError) -> bool {
+    matches!(error.kind(), ErrorKind::Busy { .. })
+}

@@ -10,3 +10,6 @@
 
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
+
+#[doc = include_str!("../../../docs/fencing.md")]
+pub struct Fencing;

@@ -13,7 +13,8 @@
 //!
 //! ```sql
 //! INSERT INTO holdline_fence(resource, mark) VALUES (:resource, :token)
-//! ON CONFLICT(resource) DO UPDATE SET mark = excluded.mark WHERE excluded.mark >= mark;
+//! ON CONFLICT(resource) DO UPDATE SET mark = excluded.mark
+//! WHERE excluded.mark >= holdline_fence.mark;
 //! ```
 //!
 //! Invariant F9: the mark is raised by that statement alone, which takes the database's write

@@ -43,6 +43,8 @@ pub struct Reachable {
     pub directory: PathBuf,
     /// What the engine can do.
     pub capabilities: Capabilities,
+    /// The store sees at once that a process has died, and not only when its leases end.
+    pub sees_death: bool,
     /// The one command that runs this again.
     pub command: String,
 }
@@ -116,6 +118,11 @@ pub fn run(store: &Reachable) -> Report {
     }
 }
 
+/// Runs the one case of this name; `None` when there is none. Blocks.
+pub fn run_one(store: &Reachable, name: &str) -> Option<Status> {
+    CASES.iter().find(|case| case.name == name).map(|case| run_case(store, case))
+}
+
 fn run_case(store: &Reachable, case: &Case) -> Status {
     if !case.needs.is_in(&store.capabilities) {
         // Whether asking for it is refused is asserted where one process suffices.
@@ -128,14 +135,15 @@ fn run_case(store: &Reachable, case: &Case) -> Status {
         Ok(stage) => stage,
         Err(failure) => return Status::Failed(failure.to_string()),
     };
-    let done = (case.run)(&stage).and_then(|()| {
-        let events = stage.told.events();
-        judge(&events, store.capabilities.fair)?;
-        Ok(format!("{} events", events.len()))
-    });
-    match done {
-        Ok(more) => Status::Ran(more),
-        Err(failure) => Status::Failed(failure.to_string()),
+    let done = (case.run)(&stage);
+    let events = stage.told.events();
+    // What the checker sees is told beside what the case sees; attempts that a case which failed
+    // has left under way are no news.
+    let judged = judge(&events, store.capabilities.fair);
+    match (done, judged) {
+        (Ok(()), Ok(())) => Status::Ran(format!("{} events", events.len())),
+        (Err(failure), Ok(())) | (Ok(()), Err(failure)) => Status::Failed(failure.to_string()),
+        (Err(failure), Err(judged)) => Status::Failed(format!("{failure}; {judged}")),
     }
 }
 
@@ -356,9 +364,9 @@ fn holder_killed(stage: &Stage) -> Result<(), Failure> {
     let Ok([mut holder, mut next]) = <[Worker; 2]>::try_from(stage.workers(2)?) else {
         return Err(Failure::new("two workers were wanted"));
     };
-    // Where the store sees its clients die a long lease makes sure that this is what frees the
-    // name; elsewhere the lease's end must.
-    stage.lock(&mut holder, 1, SHORT)?;
+    // With a long lease only the death itself can free the name in time.
+    let lease = if stage.store.sees_death { LONG } else { SHORT };
+    stage.lock(&mut holder, 1, lease)?;
     stage.told.granted(1)?;
     stage.lock(&mut next, 2, LONG)?;
     stage.told.queued(2)?;

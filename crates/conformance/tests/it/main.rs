@@ -2,4 +2,5 @@
 
 mod lies;
 mod planted;
+mod processes;
 mod table;

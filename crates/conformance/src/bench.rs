@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdline_core::contract::{MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
+use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Entropy, FencingToken,
     Hold, LeaseId, LockError, LockName, Metadata, Mode, Operation, OperationReply, Purpose,
@@ -97,9 +97,10 @@ impl Bench {
         &self.0.clients
     }
 
-    /// Returns the short lease of the suite.
+    /// Returns a short lease: on a real clock one that outlasts a few commands on a busy machine.
     pub(crate) fn lease(&self) -> Duration {
-        self.scale().lease
+        let lease = self.scale().lease;
+        if self.0.time.is_hand_driven() { lease } else { lease * 2 }
     }
 
     /// Returns a lease that nothing in a case outlives.
@@ -122,7 +123,7 @@ impl Bench {
     }
 
     /// Returns a contender for `name` on the next client, with a fresh lease id: exclusive, for
-    /// the long lease.
+    /// the long lease, and with all the time there is to claim.
     pub(crate) fn contender(&self, name: &LockName) -> Contender {
         let turn = self.0.next_client.fetch_add(1, Ordering::Relaxed);
         self.contender_on(turn, name)
@@ -141,7 +142,7 @@ impl Bench {
                 hold: Hold::Leased(self.long_lease()),
                 queue: false,
                 known: false,
-                claim_window: MIN_CLAIM_WINDOW,
+                claim_window: MAX_CLAIM_WINDOW,
                 metadata: Metadata::default(),
             },
         }
@@ -231,6 +232,12 @@ impl Contender {
 
     pub(crate) fn for_lease(self, lease: Duration) -> Contender {
         self.with_hold(Hold::Leased(lease))
+    }
+
+    /// Makes it miss its claim soon if it does not come.
+    pub(crate) fn in_a_hurry(mut self) -> Contender {
+        self.request.claim_window = MIN_CLAIM_WINDOW;
+        self
     }
 
     /// Returns the same contender with a fresh lease id.

@@ -87,8 +87,8 @@ async fn rage(bench: &Bench) -> Result<String, Failure> {
         resources: names.iter().map(|name| (name.clone(), FencedCell::new(0))).collect(),
         names,
         semaphore: bench.name(),
-        lease: bench.lease(),
-        late: bench.capabilities().lag + bench.capabilities().lease.step + bench.lease() / 2,
+        lease: bench.scale().lease,
+        late: bench.capabilities().lag + bench.capabilities().lease.step + bench.scale().lease / 2,
         shared: bench.capabilities().shared,
         permits: bench.capabilities().permits,
     });

@@ -63,10 +63,11 @@ async fn one_of_many(bench: Bench) -> Verdict {
 
 async fn renewed_excludes(bench: Bench) -> Verdict {
     let name = bench.name();
-    let holder = bench.contender(&name).for_lease(bench.lease());
+    let lease = bench.lease() * 2;
+    let holder = bench.contender(&name).for_lease(lease);
     holder.take().await?;
     for _ in 0..4 {
-        bench.pass(bench.lease() / 2).await;
+        bench.pass(lease / 2).await;
         ensure_matches!(holder.keep().await?, holdline_core::RenewReply::Renewed { .. });
         bench.contender(&name).is_refused().await?;
     }

@@ -98,7 +98,8 @@ async fn silent_leaves(bench: Bench) -> Verdict {
 async fn unclaimed_goes_on(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender_on(0, &name);
-    let (mut dead, mut next) = (bench.contender_on(1, &name), bench.contender_on(2, &name));
+    let (mut dead, mut next) =
+        (bench.contender_on(1, &name).in_a_hurry(), bench.contender_on(2, &name));
     holder.take().await?;
     dead.queue().await?;
     next.queue().await?;

@@ -171,7 +171,7 @@ async fn head_looks_at_end(bench: Bench) -> Verdict {
 async fn heartbeat_never_claims(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
-    let mut next = bench.contender(&name);
+    let mut next = bench.contender(&name).in_a_hurry();
     holder.take().await?;
     next.queue().await?;
     holder.let_go().await?;

@@ -164,7 +164,7 @@ async fn revoked_hand_off(bench: Bench) -> Verdict {
 async fn missed_claim(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
-    let mut late = bench.contender(&name);
+    let mut late = bench.contender(&name).in_a_hurry();
     holder.take().await?;
     late.queue().await?;
     holder.let_go().await?;

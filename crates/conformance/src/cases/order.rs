@@ -214,7 +214,8 @@ async fn permits_fit(bench: Bench) -> Verdict {
 async fn to_the_end(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender_on(0, &name);
-    let (mut late, mut next) = (bench.contender_on(1, &name), bench.contender_on(2, &name));
+    let (mut late, mut next) =
+        (bench.contender_on(1, &name).in_a_hurry(), bench.contender_on(2, &name));
     holder.take().await?;
     late.queue().await?;
     next.queue().await?;
@@ -234,7 +235,8 @@ async fn to_the_end(bench: Bench) -> Verdict {
 async fn skipped_together(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender_on(0, &name);
-    let mut silent: Vec<Contender> = (0..3).map(|_| bench.contender_on(1, &name)).collect();
+    let mut silent: Vec<Contender> =
+        (0..3).map(|_| bench.contender_on(1, &name).in_a_hurry()).collect();
     let mut next = bench.contender_on(2, &name);
     holder.take().await?;
     for contender in &mut silent {

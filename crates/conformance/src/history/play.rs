@@ -111,7 +111,7 @@ impl<'a> Player<'a> {
                 lease_id: LeaseId::random(&mut Random),
                 client: client.id,
                 mode: Mode::Exclusive,
-                hold: Hold::Leased(bench.lease()),
+                hold: Hold::Leased(bench.scale().lease),
                 queue: false,
                 known: false,
                 claim_window: holdline_core::contract::MIN_CLAIM_WINDOW,

@@ -22,7 +22,9 @@ use holdline_core::{
 pub struct TableEngine(Arc<Shared>);
 
 struct Shared {
+    /// What the engine says, and what the table is told.
     capabilities: Capabilities,
+    profile: Capabilities,
     clock: Arc<dyn Clock>,
     planted: Option<Planted>,
     deaf: bool,
@@ -42,22 +44,43 @@ struct Watch {
     waker: Option<Waker>,
 }
 
+/// Everything that the table can do, with a queue short enough that the suite can fill it.
+pub fn capabilities() -> Capabilities {
+    let mut capabilities = Capabilities::reference("table", "the suite's own");
+    capabilities.max_waiters = 100;
+    capabilities
+}
+
 impl TableEngine {
     /// Makes an engine with no names.
     pub fn new(clock: Arc<dyn Clock>, planted: Option<Planted>) -> TableEngine {
-        TableEngine::make(clock, planted, false)
+        TableEngine::make(clock, planted, false, capabilities(), capabilities())
+    }
+
+    /// Makes an engine that can do no more than `profile`, and says so.
+    pub fn lean(clock: Arc<dyn Clock>, profile: Capabilities) -> TableEngine {
+        TableEngine::make(clock, None, false, profile.clone(), profile)
+    }
+
+    /// Makes an engine that can do everything and says that it is `profile`.
+    pub fn modest(clock: Arc<dyn Clock>, profile: Capabilities) -> TableEngine {
+        TableEngine::make(clock, None, false, profile, capabilities())
     }
 
     /// Makes an engine whose watches never say anything: a bug that answers alone do not show.
     pub fn deaf(clock: Arc<dyn Clock>) -> TableEngine {
-        TableEngine::make(clock, None, true)
+        TableEngine::make(clock, None, true, capabilities(), capabilities())
     }
 
-    fn make(clock: Arc<dyn Clock>, planted: Option<Planted>, deaf: bool) -> TableEngine {
-        let mut capabilities = Capabilities::reference("table", "the suite's own");
-        capabilities.max_waiters = 100;
+    fn make(
+        clock: Arc<dyn Clock>,
+        planted: Option<Planted>,
+        deaf: bool,
+        capabilities: Capabilities,
+        profile: Capabilities,
+    ) -> TableEngine {
         let store = Mutex::default();
-        TableEngine(Arc::new(Shared { capabilities, clock, planted, deaf, store }))
+        TableEngine(Arc::new(Shared { capabilities, profile, clock, planted, deaf, store }))
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -70,7 +93,7 @@ impl TableEngine {
         let mut store = self.store();
         let Store { names, counter, watches } = &mut *store;
         let state = names.entry(name.clone()).or_default();
-        let profile = &self.0.capabilities;
+        let profile = &self.0.profile;
         let (reply, wake_ups) = state.apply_planted(counter, profile, command, now, self.0.planted);
         for WakeUp { lease_id, hint, .. } in wake_ups {
             if let Some(watch) = watches.get_mut(&lease_id) {
@@ -137,6 +160,9 @@ impl Engine for TableEngine {
     }
 
     fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        if !self.0.profile.list {
+            return Answer::ready(Err(self.0.profile.lacks("list")));
+        }
         let names: Vec<LockName> = self.store().names.keys().cloned().collect();
         let mut page = ListPage::default();
         for name in names {

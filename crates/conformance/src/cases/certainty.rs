@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::lease::{MAX_LEASE, MIN_LEASE};
 use holdline_core::{
-    AcquireReply, Certainty, ErrorKind, Hold, LockError, Mode, Purpose, ReleaseReply, Snapshot,
+    AcquireReply, Certainty, ErrorKind, HandOff, Hold, LockError, Mode, Purpose, ReleaseReply,
+    Snapshot,
 };
 
 use crate::bench::{Bench, Contender};
@@ -33,6 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case!(P9, "a queue that is full says so", [Queue], full_queue),
         case!(P9, "an error names engine and lock", [], error_names),
+        case!(P9, "what the engine says about itself fits together", [], fits_together),
         case!(P9, "the holder's own words come back unharmed", [], metadata_kept),
     ]
 }
@@ -208,5 +211,20 @@ async fn metadata_kept(bench: Bench) -> Verdict {
     let shown =
         bench.inspect(&name).await?.holders.first().map(|one| one.summary.metadata.fields());
     ensure!(shown.as_ref() == Some(&fields), "came back as {shown:?}");
+    Ok(Outcome::Ran)
+}
+
+async fn fits_together(bench: Bench) -> Verdict {
+    let what = bench.capabilities();
+    let range = what.lease;
+    ensure!(!what.engine.is_empty() && !what.identity.is_empty(), "without a name: {what:?}");
+    ensure!(MIN_LEASE <= range.min && range.min <= range.max, "lease range: {range:?}");
+    ensure!(range.max <= MAX_LEASE, "lease range: {range:?}");
+    ensure!(!range.step.is_zero() && range.step <= range.min, "lease step: {range:?}");
+    ensure!(bench.scale().lease >= range.min, "the suite's lease is too short here: {range:?}");
+    ensure!(what.queue == (what.hand_off != HandOff::None), "queue and hand-off: {what:?}");
+    ensure!(what.queue || !what.fair, "fair without a queue");
+    ensure!(!what.queue || what.max_waiters > 0, "a queue for nobody");
+    ensure!(what.max_batch > 0, "a batch of nothing");
     Ok(Outcome::Ran)
 }

@@ -4,7 +4,7 @@
 //! command goes to the engine and, with the engine's own capabilities as its profile, to the
 //! lock table; what the engine answers must be *equal* to what the table answers.
 //!
-//! **Equal** means (each rule is a function in [`equal`]):
+//! **Equal** means (each rule is a function in `equal`):
 //! - lease ids by actor: both get the same ids, and shown ids are compared by their first digits;
 //! - fencing tokens by rank among the name's grants: one token of the table is one token of the
 //!   engine, and exclusive grants stand in the same order;
@@ -19,7 +19,7 @@
 //!
 //! **Commands and deadlines never touch.** Time moves only between commands, at most twice on a
 //! real clock and then by more than a lease and the lag; and only by amounts after which no
-//! deadline that any earlier command may have set is near ([`script`] checks that by
+//! deadline that any earlier command may have set is near (`script` checks that by
 //! arithmetic). A history whose commands came too late for that is *void*: neither equal nor not.
 //!
 //! **An unknown outcome** (a request or its reply was lost, which the suite does on purpose) is

@@ -135,7 +135,9 @@ fn run_case(store: &Reachable, case: &Case) -> Status {
         Ok(stage) => stage,
         Err(failure) => return Status::Failed(failure.to_string()),
     };
-    let done = (case.run)(&stage);
+    // All workers of the case have ended with it, and nobody waited any more; what they said last
+    // may still be in a pipe.
+    let done = (case.run)(&stage).and_then(|()| stage.told.drained());
     let events = stage.told.events();
     // What the checker sees is told beside what the case sees; attempts that a case which failed
     // has left under way are no news.
@@ -169,6 +171,8 @@ struct Heard {
     ready: usize,
     done: usize,
     failures: Vec<String>,
+    /// How many workers may still say something.
+    open: usize,
 }
 
 impl Board {
@@ -186,6 +190,20 @@ impl Board {
         }
         drop(heard);
         self.more.notify_all();
+    }
+
+    /// Waits until everything that workers said before they ended is heard.
+    fn drained(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + DEADLINE;
+        let mut heard = self.lock();
+        while heard.open > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            ensure!(!left.is_zero(), "{} workers did not end within {DEADLINE:?}", heard.open);
+            let waited = self.more.wait_timeout(heard, left);
+            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        ensure!(heard.failures.is_empty(), "a worker: {}", heard.failures.join("; "));
+        Ok(())
     }
 
     fn events(&self) -> Vec<Event> {
@@ -243,14 +261,21 @@ impl Board {
     }
 }
 
-/// A worker process; it is killed when this is dropped.
+/// A worker process; it is ended when this is dropped.
 struct Worker {
     child: Child,
-    orders: ChildStdin,
+    /// `None` when it is to end.
+    orders: Option<ChildStdin>,
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        // It ends by itself when no more orders can come; a stopped one never does.
+        self.orders = None;
+        let deadline = Instant::now() + DEADLINE / 3;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         // Both fail only when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -268,22 +293,27 @@ impl Worker {
         let (Some(orders), Some(out)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::new("a worker without pipes"));
         };
+        board.lock().open += 1;
         let board = board.clone();
         std::thread::spawn(move || {
-            for line in BufReader::new(out).lines() {
-                let Ok(line) = line else { return };
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
                 board.hear(serde_json::from_str(&line).unwrap_or_else(|error| {
                     Told::Failed(format!("{error} in what it said: {line}"))
                 }));
             }
+            board.lock().open -= 1;
+            board.more.notify_all();
         });
-        Ok(Worker { child, orders })
+        Ok(Worker { child, orders: Some(orders) })
     }
 
     fn order(&mut self, order: &Order) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(order).map_err(Failure::new)?;
         line.push(b'\n');
-        self.orders.write_all(&line).and_then(|()| self.orders.flush()).map_err(Failure::new)
+        let Some(orders) = &mut self.orders else {
+            return Err(Failure::new("a worker that has ended"));
+        };
+        orders.write_all(&line).and_then(|()| orders.flush()).map_err(Failure::new)
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Failure> {

@@ -86,6 +86,7 @@ pub(crate) async fn acquire(
             return Ok(guard);
         }
         Answer::Ready(reply) => reply,
+        _ if !shared.is_own_process() => return Err(shared.no_answer().with_name(&plan.name)),
         later => {
             ticket.register();
             ticket.unsettled = true;

@@ -262,7 +262,8 @@ impl Client {
     /// What the engine says. Nothing is changed.
     pub async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         let shared = self.shared();
-        shared.answer(shared.engine.inspect(name)).await
+        let snapshot = shared.answer(shared.engine.inspect(name)).await;
+        snapshot.map_err(|error| error.with_name(name))
     }
 
     /// Lists the names that are held or waited for, page by page.

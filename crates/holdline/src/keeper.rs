@@ -140,10 +140,10 @@ pub(crate) type Line = (Key, Arc<Grant>);
 /// Renews one batch and takes note of each answer.
 pub(crate) async fn renew(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<RenewRequest>) {
     let sent = shared.clock.now();
-    // Several tries must fit before the most urgent lease of the batch ends.
-    let shortest = lines.iter().map(|(_, grant)| grant.plan.terms.renew_interval()).min();
-    let patience = shortest.map_or(shared.answer_within, |interval| interval / 2);
-    let limit = sent.after(patience.min(shared.answer_within).max(renewal::MIN_RETRY));
+    // Half of what the most urgent lease of the batch has left: several tries fit before its end.
+    let soonest = lines.iter().map(|(_, grant)| grant.valid_until()).min();
+    let patience = sent.until(soonest.unwrap_or(Moment::NEVER)) / 2;
+    let limit = sent.after(patience.clamp(renewal::MIN_RETRY, shared.answer_within));
     let replies = shared.answered(shared.engine.renew(&batch), limit).await;
     let mut replies = replies.unwrap_or_default().into_iter();
     for (key, grant) in lines {

@@ -151,6 +151,9 @@ impl Nested {
 
 impl Drop for Nested {
     fn drop(&mut self) {
+        if !self.core.shared.is_own_process() {
+            return;
+        }
         if self.inside {
             self.step_out();
         }

@@ -59,6 +59,11 @@ pub(crate) async fn release(
     let mut began = None;
     let reply = match shared.engine.release(&request) {
         Answer::Ready(reply) => reply,
+        _ if !shared.is_own_process() => {
+            // A forked child has no right to its parent's lease; the ticket's drop knows that too.
+            let held_for = since.until(shared.clock.now());
+            return ReleaseOutcome::Released { held_for, confirmed: false };
+        }
         later => {
             ticket.register();
             // The id is dead from here on, and this future may be dropped.

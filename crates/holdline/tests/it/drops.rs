@@ -139,6 +139,26 @@ fn a_guard_that_outlives_its_runtime_is_still_kept() {
     assert!(outcome.is_released() && !watcher.is_held());
 }
 
+struct Panics(AtomicUsize);
+
+impl Observer for Panics {
+    fn renewed(&self, _: Subject<'_>, _: Duration) {
+        assert_ne!(self.0.fetch_add(1, Ordering::Relaxed), 0, "on purpose");
+    }
+}
+
+#[test]
+fn an_observer_that_panics_costs_no_lease() {
+    let panics = Arc::new(Panics(AtomicUsize::new(0)));
+    let options = ClientOptions::default()
+        .with_observer(panics.clone())
+        .with_lease_duration(Duration::from_millis(300));
+    let client = blocking::Client::connect_with("memory:drop-observer", options).expect("made");
+    let guard = client.mutex("a").expect("good").lock().expect("free");
+    eventually("it is renewed after the panic", || panics.0.load(Ordering::Relaxed) > 3);
+    assert!(guard.is_valid() && guard.release().is_released());
+}
+
 #[test]
 fn clients_end_their_threads() {
     let threads = || {

@@ -56,7 +56,7 @@ async fn contend(client: Client, clock: ManualClock, seen: Arc<Seen>) {
 }
 
 /// Two contenders of two clients over one line; returns how many calls of each kind there were.
-/// A message that is lost without an error (`silent`) may cost the time that answers are waited for.
+/// A message that is lost without an error (`silent`) costs as long as answers are waited for.
 async fn run(
     silent: bool,
     repeat: bool,

@@ -52,7 +52,7 @@ pub(crate) async fn look(client: &Client, text: &str) -> Snapshot {
 
 /// Lets the other tasks of a current-thread runtime do all they can.
 pub(crate) async fn settle() {
-    for _ in 0..50 {
+    for _ in 0..30 {
         tokio::task::yield_now().await;
     }
 }
@@ -91,6 +91,7 @@ pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while !condition() {
         assert!(std::time::Instant::now() < deadline, "{what} within 30 s");
+        // event: another thread of the library acts; nothing tells this one.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

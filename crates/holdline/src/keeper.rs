@@ -11,7 +11,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use holdline_core::{
-    ErrorKind, LockError, LostReason, Moment, Purpose, RenewReply, RenewRequest, renewal,
+    ErrorKind, GrantState, HolderView, LockError, LostReason, Moment, Purpose, RenewReply,
+    RenewRequest, renewal,
 };
 
 use crate::core::Shared;
@@ -148,8 +149,34 @@ pub(crate) async fn renew(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<Rene
     let mut replies = replies.unwrap_or_default().into_iter();
     for (key, grant) in lines {
         let outcome = heed(&shared, &grant, sent, replies.next());
+        if outcome == Outcome::There {
+            ask_whether_revoked(&shared, &grant).await;
+        }
         note(&shared, key, sent, outcome);
     }
+}
+
+/// Looks whether an operator wants a lease back that is not renewed: its renewals cannot say so.
+async fn ask_whether_revoked(shared: &Shared, grant: &Grant) {
+    let sent = shared.clock.now();
+    let Ok(snapshot) = shared.answer(shared.engine.inspect(&grant.plan.name)).await else {
+        return;
+    };
+    let ours = snapshot.holders.into_iter().find(|holder| {
+        let summary = &holder.summary;
+        summary.lease_id == grant.lease_id.short() && summary.token == Some(grant.token)
+    });
+    if let Some(HolderView { state: GrantState::Revoked(reason), summary, .. }) = ours {
+        revoke(shared, grant, sent, reason, summary.left);
+    }
+}
+
+/// Tells a holder that an operator wants its lease back.
+fn revoke(shared: &Shared, grant: &Grant, sent: Moment, reason: String, left: Option<Duration>) {
+    tracing::warn!(parent: &grant.span, name = %grant.plan.name, %reason, "a lease is revoked");
+    grant.revoke(sent, reason, left);
+    let remaining = shared.clock.now().until(grant.valid_until());
+    shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
 }
 
 /// What a reply means for the schedule.
@@ -184,12 +211,7 @@ pub(crate) fn heed(
             if left == Some(Duration::ZERO) {
                 lose(shared, grant, LostReason::Revoked(reason));
             } else {
-                tracing::warn!(
-                    parent: &grant.span, name = %grant.plan.name, %reason, "a lease is revoked"
-                );
-                grant.revoke(sent, reason, left);
-                let remaining = shared.clock.now().until(grant.valid_until());
-                shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
+                revoke(shared, grant, sent, reason, left);
             }
             Outcome::NoMore
         }

@@ -92,12 +92,14 @@ async fn a_late_answer_does_not_bring_a_lease_back() {
     let client = Client::with_options(Arc::new(faulty), options).expect("made");
     let options = LockOptions::default().with_keep(Keep::Fixed);
     let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    pass(&clock, 20 * S).await;
     let renewing = guard.renew();
     let mut renewing = std::pin::pin!(renewing);
-    // The request leaves, and the process sleeps while its answer is on the way.
+    // The store renews, and the process sleeps while the answer is on the way.
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(renewing.as_mut().poll(&mut context).is_pending());
-    clock.advance(31 * S);
+    assert!(renewing.as_mut().poll(&mut context).is_pending());
+    clock.advance(11 * S);
     let error = renewing.await.expect_err("too late");
     assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
     assert!(!guard.is_valid() && guard.valid_until() <= Moment::ORIGIN.after(30 * S));
@@ -124,9 +126,17 @@ async fn a_deleted_lease_and_a_flushed_store_are_told_at_the_next_renewal() {
 
 #[tokio::test]
 async fn a_polite_revoke_is_told_at_once_and_leaves_the_lease_its_time() {
+    for keep in [Keep::Renewed, Keep::Fixed] {
+        revoke_politely(keep).await;
+    }
+}
+
+async fn revoke_politely(keep: Keep) {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 6);
-    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let options = LockOptions::default().with_keep(keep);
+    let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    let until = guard.valid_until();
     let cancelled = guard.cancellation_token();
     // Long enough that the keeper watches it.
     pass(&clock, 2 * S).await;
@@ -139,6 +149,7 @@ async fn a_polite_revoke_is_told_at_once_and_leaves_the_lease_its_time() {
     client.operate(&revoke).await.expect("told");
     settle().await;
     assert!(cancelled.is_cancelled() && guard.is_valid());
+    assert!(guard.valid_until() <= until, "a hint never extends");
     let risk = guard.at_risk().await;
     assert!(matches!(&risk, RiskReason::Revoked(told) if told == "maintenance"), "{risk:?}");
     pass(&clock, 31 * S).await;

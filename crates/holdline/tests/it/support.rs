@@ -88,10 +88,10 @@ pub(crate) async fn drive<T: Send + 'static>(
 
 /// Waits until a condition holds that other threads make true, in real time.
 pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    // Shorter than a lease, which would end by itself what somebody forgot to end.
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while !condition() {
-        assert!(std::time::Instant::now() < deadline, "{what} within 30 s");
-        // event: another thread of the library acts; nothing tells this one.
-        std::thread::sleep(Duration::from_millis(1));
+        assert!(std::time::Instant::now() < deadline, "{what} within 20 s");
+        std::thread::sleep(Duration::from_millis(1)); // event: other threads act, and tell nobody
     }
 }

@@ -58,10 +58,13 @@ async fn without_hints_the_heartbeat_tells_of_the_hand_off() {
     let first = mutex.lock().await.expect("free");
     let waiter = tokio::spawn(mutex.clone().lock_owned());
     settle().await;
+    // Between two heartbeats, so that the next one comes within the claim window.
+    pass(&clock, Duration::from_millis(500)).await;
     first.release().await;
     let released = clock.now();
     let second = drive(&clock, async { waiter.await.expect("no panic") }).await.expect("told");
-    assert!(released.until(clock.now()) <= S, "at most one heartbeat interval");
+    assert_eq!(released.until(clock.now()), S / 2, "with the next heartbeat");
+    assert_eq!(second.fencing_token().get(), 2, "by the hand-off, not by queueing anew");
     second.release().await;
 }
 

@@ -1,0 +1,228 @@
+//! What can go wrong on one machine, and what the library is told about it.
+//!
+//! A [`Fault`] is met inside a transaction, which is then undone: nothing was applied. The one
+//! exception is a commit that fails half-way through its writes, and that is said so.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
+use rusqlite::ErrorCode;
+
+/// The engine's short name.
+pub(crate) const ENGINE: &str = "local";
+
+/// Why a transaction was undone.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The database said no.
+    Database(rusqlite::Error),
+    /// The commit failed while it was written.
+    Commit(rusqlite::Error),
+    /// A file or directory said no.
+    File { doing: String, error: io::Error },
+    /// Something that is not ours.
+    Foreign(String),
+    /// The reserved tokens are used up: reserve more, then do it again.
+    TokensUsedUp,
+    /// The work has learned something: undo it and do it again.
+    Again,
+    /// No larger token can be given for ever.
+    CounterAtEnd,
+    /// The database that we have open is no longer the one at its path.
+    StoreGone(String),
+    /// Another boot of the machine has taken the database over.
+    OtherBoot,
+    /// We come from a process that was copied by fork.
+    Forked,
+    /// The rule's own refusal.
+    Refusal(Box<LockError>),
+    /// All else, as the library will see it.
+    Other(ErrorKind),
+}
+
+impl Fault {
+    /// A file or directory said no while we were `doing` something.
+    pub(crate) fn file(doing: impl fmt::Display, error: io::Error) -> Fault {
+        Fault::File { doing: doing.to_string(), error }
+    }
+
+    /// The same for a path.
+    pub(crate) fn at(doing: &str, path: &Path, error: io::Error) -> Fault {
+        Fault::file(format_args!("{doing} {}", path.display()), error)
+    }
+
+    pub(crate) fn refused(message: impl Into<String>) -> Fault {
+        Fault::Other(ErrorKind::Refused { message: message.into() })
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Fault {
+        Fault::Other(ErrorKind::Unavailable { message: message.into() })
+    }
+
+    pub(crate) fn protocol(message: impl Into<String>) -> Fault {
+        Fault::Other(ErrorKind::Protocol { message: message.into() })
+    }
+
+    pub(crate) fn invalid(field: &'static str, message: impl fmt::Display) -> Fault {
+        Fault::Refusal(Box::new(LockError::invalid(ENGINE, field, message)))
+    }
+
+    fn certainty(&self) -> Certainty {
+        match self {
+            // A frame that found no room is not there, and a commit counts with its last frame
+            // only. Any other failure may have hit after that frame was written.
+            Fault::Commit(error) if code(error) != Some(ErrorCode::DiskFull) => Certainty::Unknown,
+            _ => Certainty::NotApplied,
+        }
+    }
+
+    /// Turns the fault into what the library is told.
+    pub(crate) fn into_error(self) -> LockError {
+        let certainty = self.certainty();
+        match self {
+            Fault::Refusal(error) => *error,
+            Fault::Other(kind) => LockError::new(ENGINE, kind, certainty),
+            Fault::Database(error) | Fault::Commit(error) => {
+                LockError::new(ENGINE, kind_of_database(&error), certainty).with_source(error)
+            }
+            Fault::File { doing, error } => {
+                LockError::new(ENGINE, kind_of_file(&doing, &error), certainty).with_source(error)
+            }
+            Fault::Foreign(found) => {
+                LockError::new(ENGINE, ErrorKind::Foreign { found }, certainty)
+            }
+            Fault::StoreGone(what) => {
+                let reason = LostReason::StoreGone(what);
+                LockError::new(ENGINE, ErrorKind::Lost { reason }, certainty)
+            }
+            Fault::TokensUsedUp | Fault::Again => {
+                let message = "a command could not be finished".into();
+                LockError::new(ENGINE, ErrorKind::Protocol { message }, certainty)
+            }
+            Fault::CounterAtEnd => {
+                let message = "the database's counter of fencing tokens has reached its end".into();
+                LockError::new(ENGINE, ErrorKind::Refused { message }, certainty)
+            }
+            Fault::OtherBoot => {
+                let message = "another boot of the machine has taken the database over: open it \
+                               again"
+                    .into();
+                LockError::new(ENGINE, ErrorKind::Unavailable { message }, certainty)
+            }
+            Fault::Forked => {
+                let message = "this engine was opened before the process forked: open it again in \
+                               the child"
+                    .into();
+                LockError::new(ENGINE, ErrorKind::Unavailable { message }, certainty)
+            }
+        }
+    }
+
+    /// The same, for a command on a name.
+    pub(crate) fn about(self, name: &LockName) -> LockError {
+        self.into_error().with_name(name)
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Fault {
+        Fault::Database(error)
+    }
+}
+
+pub(crate) fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
+    error.sqlite_error_code()
+}
+
+fn kind_of_database(error: &rusqlite::Error) -> ErrorKind {
+    match code(error) {
+        Some(ErrorCode::NotADatabase) => {
+            ErrorKind::Foreign { found: "the database file is not a database".into() }
+        }
+        Some(ErrorCode::DatabaseCorrupt) => ErrorKind::Foreign {
+            found: format!("the database is damaged ({error}); restore a copy, or move it away"),
+        },
+        Some(ErrorCode::DiskFull) => ErrorKind::Refused {
+            message: "no room left on the database's file system, or in the user's quota".into(),
+        },
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            ErrorKind::Refused { message: format!("the database cannot be written: {error}") }
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ErrorKind::Unavailable {
+            message: "another program keeps the database in a transaction of its own".into(),
+        },
+        Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
+            ErrorKind::Unavailable { message: format!("the database cannot be reached: {error}") }
+        }
+        _ if is_wrong_shape(error) => {
+            ErrorKind::Foreign { found: format!("the database has not our tables: {error}") }
+        }
+        _ => ErrorKind::Protocol { message: format!("the database answered: {error}") },
+    }
+}
+
+/// Tells whether a statement met another table, or a value of another type, than ours.
+fn is_wrong_shape(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..) => {
+            true
+        }
+        rusqlite::Error::SqlInputError { msg, .. }
+        | rusqlite::Error::SqliteFailure(_, Some(msg)) => {
+            msg.contains("no such table") || msg.contains("no such column")
+        }
+        _ => false,
+    }
+}
+
+fn kind_of_file(doing: &str, error: &io::Error) -> ErrorKind {
+    let message = format!("{doing}: {error}");
+    match error.kind() {
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::StorageFull
+        | io::ErrorKind::QuotaExceeded => ErrorKind::Refused { message },
+        _ => ErrorKind::Unavailable { message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(code: i32) -> rusqlite::Error {
+        rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None)
+    }
+
+    #[test]
+    fn each_kind_of_failure_has_its_own_kind_of_error() {
+        use rusqlite::ffi;
+        for (code, wanted) in [
+            (ffi::SQLITE_NOTADB, "not ours"),
+            (ffi::SQLITE_CORRUPT, "not ours"),
+            (ffi::SQLITE_FULL, "refused"),
+            (ffi::SQLITE_READONLY, "refused"),
+            (ffi::SQLITE_IOERR, "no answer"),
+            (ffi::SQLITE_BUSY, "no answer"),
+            (ffi::SQLITE_MISUSE, "unexpected answer"),
+        ] {
+            let error = Fault::from(failure(code)).into_error();
+            assert!(error.kind().to_string().starts_with(wanted), "{code}: {error}");
+            assert_eq!(error.certainty(), Certainty::NotApplied);
+        }
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = Fault::file("opening x", denied).into_error();
+        assert!(error.to_string().contains("refused: opening x"), "{error}");
+    }
+
+    #[test]
+    fn only_a_commit_that_failed_in_the_middle_is_uncertain() {
+        use rusqlite::ffi;
+        let torn = Fault::Commit(failure(ffi::SQLITE_IOERR)).into_error();
+        assert_eq!(torn.certainty(), Certainty::Unknown);
+        let full = Fault::Commit(failure(ffi::SQLITE_FULL)).into_error();
+        assert_eq!(full.certainty(), Certainty::NotApplied);
+    }
+}

@@ -1,0 +1,61 @@
+//! Which processes keep a live grant: those that have its liveness file open.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use holdline_core::{FencingToken, Snapshot};
+
+use crate::keys::Files;
+
+/// How many processes, and how many descriptors of each, are looked at.
+const PROCESSES: usize = 100_000;
+const DESCRIPTORS: usize = 10_000;
+
+/// Tells whether a snapshot shows live grants.
+pub(crate) fn is_wanted(snapshot: &Snapshot) -> bool {
+    snapshot.holders.iter().any(|holder| holder.live)
+}
+
+/// Adds the processes that keep each live grant, as far as this user may see them.
+pub(crate) fn add(snapshot: &mut Snapshot, files: &Files) {
+    let mut keepers: BTreeMap<OsString, Vec<u32>> = BTreeMap::new();
+    let tokens = snapshot.holders.iter().filter(|h| h.live).filter_map(|h| h.summary.token);
+    keepers.extend(tokens.map(|token| (name_of(token, files), Vec::new())));
+    for pid in numbers(Path::new("/proc"), PROCESSES) {
+        let directory = format!("/proc/{pid}/fd");
+        for descriptor in numbers(Path::new(&directory), DESCRIPTORS) {
+            let path = PathBuf::from(format!("{directory}/{descriptor}"));
+            // The name is looked at first: it is there at once, and few files have such a one.
+            let Ok(target) = std::fs::read_link(&path) else { continue };
+            let pids = target.file_name().and_then(|name| keepers.get_mut(name));
+            if let (Some(pids), Some(name)) = (pids, target.file_name())
+                && pids.last() != Some(&pid)
+                && is_same(&path, &files.live.join(name))
+            {
+                pids.push(pid);
+            }
+        }
+    }
+    for holder in snapshot.holders.iter_mut().filter(|holder| holder.live) {
+        let pids = holder.summary.token.and_then(|token| keepers.get(&name_of(token, files)));
+        holder.pids = pids.cloned().unwrap_or_default();
+    }
+}
+
+fn name_of(token: FencingToken, files: &Files) -> OsString {
+    files.grant(token).file_name().unwrap_or_default().to_owned()
+}
+
+fn is_same(open: &Path, path: &Path) -> bool {
+    let inode = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    inode(open).is_some_and(|open| Some(open) == inode(path))
+}
+
+/// The names in a directory that are numbers.
+fn numbers(directory: &Path, most: usize) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    entries.filter_map(|entry| number(entry.ok()?)).take(most).collect()
+}

@@ -1,0 +1,154 @@
+//! What the store sees: the files of the directory and the rows of the database.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `locks.db`, `-wal`, `-shm` | the database: every name's state |
+//! | `live/grant-TOKEN` | kept locked by whoever has the descriptor of that live grant |
+//! | `live/client-ID` | kept locked by the process of that client |
+//! | `wake/ID` | the socket on which that client's process hears of hand-offs |
+//!
+//! All rows stand in one table of keys and values, so that what belongs to one name stands
+//! together and a small database changes one page for a command:
+//!
+//! | key | value |
+//! |---|---|
+//! | nothing | the counter of tokens, and which boot the database belongs to |
+//! | name | the name's head |
+//! | name, 0, place | an entry of its queue, in the order of places |
+//! | name, 1, lease id | the place of that entry |
+//!
+//! A lock name has no control characters, so no key of one name can be taken for another's.
+
+use std::path::{Path, PathBuf};
+
+use holdline_core::{ClientId, FencingToken, LeaseId, LockName};
+
+/// Tells our databases from those of other applications: `Hldn`.
+pub(crate) const APPLICATION_ID: i32 = 0x486c_646e;
+/// The version of this layout; a database of a larger one is refused.
+pub(crate) const LAYOUT: i32 = 1;
+
+pub(crate) const SCHEMA: &str =
+    "CREATE TABLE slot (key BLOB PRIMARY KEY NOT NULL, value BLOB NOT NULL) STRICT, WITHOUT ROWID";
+
+/// The key of the counter.
+pub(crate) const COUNTER: &[u8] = b"";
+/// No name's key stands before this: names have no control characters.
+pub(crate) const FIRST_NAME: &[u8] = b" ";
+
+const ENTRY: u8 = 0;
+const PLACE: u8 = 1;
+const END: u8 = 2;
+
+/// The files of a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(crate) root: PathBuf,
+    pub(crate) database: PathBuf,
+    pub(crate) live: PathBuf,
+    pub(crate) wake: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn below(root: &Path) -> Files {
+        Files {
+            root: root.to_owned(),
+            database: root.join("locks.db"),
+            live: root.join("live"),
+            wake: root.join("wake"),
+        }
+    }
+
+    pub(crate) fn grant(&self, token: FencingToken) -> PathBuf {
+        self.live.join(format!("grant-{token}"))
+    }
+
+    pub(crate) fn client(&self, client: ClientId) -> PathBuf {
+        self.live.join(format!("client-{}", client_name(client)))
+    }
+
+    pub(crate) fn socket(&self, client: ClientId) -> PathBuf {
+        self.wake.join(client_name(client))
+    }
+
+    /// The database under a name that nobody opens, while it is made.
+    pub(crate) fn unfinished(&self) -> PathBuf {
+        self.root.join("locks.db.new")
+    }
+}
+
+/// How a client's files are called.
+pub(crate) fn client_name(client: ClientId) -> String {
+    format!("{:016x}", client.as_u64())
+}
+
+/// The key of a name's head.
+pub(crate) fn head(name: &LockName) -> &[u8] {
+    name.as_str().as_bytes()
+}
+
+fn below(name: &LockName, kind: u8, rest: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.as_str().len() + 1 + rest.len());
+    key.extend_from_slice(head(name));
+    key.push(kind);
+    key.extend_from_slice(rest);
+    key
+}
+
+/// The key of the queue's entry at a place.
+pub(crate) fn entry(name: &LockName, place: u64) -> Vec<u8> {
+    below(name, ENTRY, &place.to_be_bytes())
+}
+
+/// The key of the place of a lease id.
+pub(crate) fn place(name: &LockName, lease_id: LeaseId) -> Vec<u8> {
+    below(name, PLACE, lease_id.as_bytes())
+}
+
+/// Where the entries of a name's queue begin and end.
+pub(crate) fn entries(name: &LockName) -> (Vec<u8>, Vec<u8>) {
+    (below(name, ENTRY, &[]), below(name, PLACE, &[]))
+}
+
+/// Behind everything that belongs to a name, and before every other name.
+pub(crate) fn behind(name: &LockName) -> Vec<u8> {
+    below(name, END, &[])
+}
+
+/// The name whose head stands under a key.
+pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
+    LockName::new(std::str::from_utf8(key).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> LockName {
+        LockName::new(text).expect("good name")
+    }
+
+    #[test]
+    fn the_rows_of_a_name_stand_together_and_in_order() {
+        let (a, longer) = (name("a"), name("a b"));
+        let (first, last) = entries(&a);
+        let keys = [
+            COUNTER.to_vec(),
+            head(&a).to_vec(),
+            first,
+            entry(&a, 0),
+            entry(&a, 255),
+            entry(&a, 256),
+            last,
+            place(&a, LeaseId::from_bytes([0; 16])),
+            place(&a, LeaseId::from_bytes([255; 16])),
+            behind(&a),
+            head(&longer).to_vec(),
+            head(&name("b")).to_vec(),
+        ];
+        assert!(keys.is_sorted() && keys.windows(2).all(|pair| pair[0] != pair[1]));
+        assert_eq!(name_of(head(&longer)), Some(longer));
+        assert_eq!(name_of(&entry(&a, 1)), None);
+        assert_eq!(name_of(&[0xff]), None);
+    }
+}

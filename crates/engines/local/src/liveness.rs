@@ -1,0 +1,260 @@
+//! Who still lives, told by the kernel.
+//!
+//! A locked file is the proof: the kernel unlocks it when the last process that has the
+//! descriptor ends, however it ends. A live grant has a file of its own, whose descriptor a child
+//! may inherit; each process has one more for everything else that hangs on it.
+//!
+//! - V1: files are made, locked, tried and removed inside the short lock only, so nobody ever
+//!   meets one between its making and its locking.
+//! - V2: a file is locked before the row that needs it is committed, and stays locked as long as
+//!   the row's owner lives. So a row whose file is unlocked or missing belongs to the dead.
+//!
+//! Whoever removes a file by hand therefore frees what hangs on it, as when the database is
+//! removed; holders look at their files with every renewal and learn that they have lost.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use holdline_core::{Anchor, ClientId, FencingToken};
+
+use crate::directory::Modes;
+use crate::error::Fault;
+use crate::keys::Files;
+
+/// How many files we look at, at most, where a number or a sweep is wanted.
+const MOST: usize = 100_000;
+
+/// The liveness files of a directory.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    pub(crate) files: Files,
+    pub(crate) modes: Modes,
+}
+
+impl Liveness {
+    /// Makes and locks the file of a live grant.
+    pub(crate) fn anchor(&self, token: FencingToken) -> Result<Anchor, Fault> {
+        let path = self.files.grant(token);
+        let file = self.make(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Fault::Foreign(format!("{} is locked by another", path.display())));
+            }
+            Err(TryLockError::Error(error)) => return Err(Fault::at("locking", &path, error)),
+        }
+        check_same(&path, &file)?;
+        Ok(Anchor::new(file.into()))
+    }
+
+    /// Makes the file of a client, or shares it with other engines of the same client.
+    /// Returns whether nobody else has it.
+    pub(crate) fn client(&self, client: ClientId) -> Result<(File, bool), Fault> {
+        let path = self.files.client(client);
+        let file = self.make(&path)?;
+        let alone = match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(error)) => return Err(Fault::at("locking", &path, error)),
+        };
+        // The lock that is kept is a shared one; nobody can step in between, inside the short lock.
+        file.try_lock_shared().map_err(|error| Fault::at("locking", &path, error.into()))?;
+        check_same(&path, &file)?;
+        Ok((file, alone))
+    }
+
+    fn make(&self, path: &Path) -> Result<File, Fault> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(0o600);
+        let file = options.open(path).map_err(|error| Fault::at("making", path, error))?;
+        // A file that another user made has its mode already, and only its owner may set it.
+        if self.modes.file != 0o600
+            && let Err(error) = self.modes.apply(&file)
+            && error.kind() != io::ErrorKind::PermissionDenied
+        {
+            return Err(Fault::at("opening to others", path, error));
+        }
+        Ok(file)
+    }
+
+    /// Tells whether the processes of a live grant are all gone.
+    pub(crate) fn is_grant_dead(&self, token: FencingToken) -> Result<bool, Fault> {
+        is_dead(&self.files.grant(token))
+    }
+
+    /// Tells whether the process of a client is gone.
+    pub(crate) fn is_client_dead(&self, client: ClientId) -> Result<bool, Fault> {
+        is_dead(&self.files.client(client))
+    }
+
+    /// Removes the file of a live grant that is over.
+    pub(crate) fn remove_grant(&self, token: FencingToken) {
+        remove(&self.files.grant(token));
+    }
+
+    /// Removes the files of a client that is gone.
+    pub(crate) fn remove_client(&self, client: ClientId) {
+        remove(&self.files.client(client));
+        remove(&self.files.socket(client));
+    }
+
+    /// Returns a file that somebody still has locked, if there is one.
+    pub(crate) fn some_locked(&self) -> Result<Option<PathBuf>, Fault> {
+        let live = &self.files.live;
+        let entries = std::fs::read_dir(live).map_err(|e| Fault::at("reading", live, e))?;
+        for entry in entries {
+            let path = entry.map_err(|error| Fault::at("reading", live, error))?.path();
+            if !is_dead(&path)? {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes all files: nobody of this boot has made one yet.
+    pub(crate) fn clear(&self) {
+        for directory in [&self.files.live, &self.files.wake] {
+            for path in listed(directory, MOST) {
+                remove(&path);
+            }
+        }
+    }
+
+    /// Returns the files there are, for sweeping.
+    pub(crate) fn all(&self) -> Vec<PathBuf> {
+        listed(&self.files.live, MOST)
+    }
+
+    /// Removes those of these files that belong to the dead; returns how many.
+    pub(crate) fn sweep(&self, paths: &[PathBuf]) -> usize {
+        let mut swept = 0;
+        for path in paths {
+            if !is_dead(path).unwrap_or(false) {
+                continue;
+            }
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if let Some(client) = name.strip_prefix("client-") {
+                remove(&self.files.wake.join(client));
+            }
+            remove(path);
+            swept += 1;
+        }
+        swept
+    }
+
+    /// Counts the files that are locked, of clients and of grants.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let living = listed(&self.files.live, MOST)
+            .into_iter()
+            .filter(|path| !is_dead(path).unwrap_or(true));
+        let is_grant = |path: &PathBuf| {
+            path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"grant-"))
+        };
+        let (grants, clients): (Vec<PathBuf>, Vec<PathBuf>) = living.partition(is_grant);
+        (clients.len(), grants.len())
+    }
+}
+
+/// Tells whether nobody has the file locked. A missing one is nobody's (V2).
+fn is_dead(path: &Path) -> Result<bool, Fault> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(Fault::at("opening", path, error)),
+    };
+    // Closing the file at the end of this function gives the lock back.
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(Fault::at("trying", path, error)),
+    }
+}
+
+/// Tells whether a path still names an open file.
+pub(crate) fn is_same(path: &Path, file: &rustix::fs::Stat) -> bool {
+    let found = std::fs::symlink_metadata(path);
+    found.is_ok_and(|found| (found.dev(), found.ino()) == (file.st_dev, file.st_ino))
+}
+
+fn check_same(path: &Path, file: &File) -> Result<(), Fault> {
+    let status = rustix::fs::fstat(file).map_err(|e| Fault::at("looking at", path, e.into()))?;
+    if is_same(path, &status) {
+        return Ok(());
+    }
+    Err(Fault::unavailable(format!("{} was removed while it was made", path.display())))
+}
+
+fn listed(directory: &Path, limit: usize) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    entries.filter_map(|entry| Some(entry.ok()?.path())).take(limit).collect()
+}
+
+fn remove(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::debug!(path = %path.display(), %error, "a file could not be removed");
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn liveness(scratch: &Scratch) -> Liveness {
+        let files = Files::below(scratch.path());
+        std::fs::create_dir(&files.live).expect("made");
+        std::fs::create_dir(&files.wake).expect("made");
+        Liveness { files, modes: Modes { directory: 0o700, file: 0o600 } }
+    }
+
+    #[test]
+    fn a_grant_lives_as_long_as_any_copy_of_its_descriptor() {
+        let scratch = Scratch::new();
+        let liveness = liveness(&scratch);
+        let token = FencingToken::MIN;
+        assert_eq!(liveness.is_grant_dead(token).ok(), Some(true));
+        let anchor = liveness.anchor(token).expect("made");
+        let copy = anchor.descriptor().try_clone().expect("copied");
+        assert_eq!(liveness.is_grant_dead(token).ok(), Some(false));
+        assert!(liveness.anchor(token).is_err());
+        drop(anchor);
+        assert_eq!(liveness.is_grant_dead(token).ok(), Some(false));
+        assert!(liveness.some_locked().expect("looked").is_some());
+        drop(copy);
+        assert_eq!(liveness.is_grant_dead(token).ok(), Some(true));
+        assert!(liveness.some_locked().expect("looked").is_none());
+    }
+
+    #[test]
+    fn engines_of_one_client_share_its_file() {
+        let scratch = Scratch::new();
+        let liveness = liveness(&scratch);
+        let client = ClientId::from_u64(7);
+        let (first, alone) = liveness.client(client).expect("made");
+        assert!(alone);
+        let (second, alone) = liveness.client(client).expect("shared");
+        assert!(!alone);
+        drop(first);
+        assert_eq!(liveness.is_client_dead(client).ok(), Some(false));
+        drop(second);
+        assert_eq!(liveness.is_client_dead(client).ok(), Some(true));
+    }
+
+    #[test]
+    fn a_sweep_removes_the_dead_and_leaves_the_living() {
+        let scratch = Scratch::new();
+        let liveness = liveness(&scratch);
+        let (dead, living) = (ClientId::from_u64(1), ClientId::from_u64(2));
+        drop(liveness.client(dead).expect("made"));
+        std::fs::write(liveness.files.socket(dead), "").expect("written");
+        let _kept = liveness.client(living).expect("made");
+        assert_eq!(liveness.sweep(&liveness.all()), 1);
+        assert!(!liveness.files.client(dead).exists() && !liveness.files.socket(dead).exists());
+        assert_eq!(liveness.count(), (1, 0));
+    }
+}

@@ -1,0 +1,264 @@
+//! What can be set for a local engine, in code or in a URL.
+//!
+//! `local:` stands for the user's own directory, `local:///srv/locks` or `local:?dir=/srv/locks`
+//! for an explicit one that several users may share.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Clock, LockError, nearest};
+
+use crate::error::{ENGINE, Fault};
+use crate::user;
+
+const SCHEME: &str = "local:";
+const PARAMETERS: [&str; 3] = ["dir", "max_waiters", "transaction_limit_ms"];
+const LIMITS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(600);
+const MOST_WAITERS: usize = 100_000;
+
+/// The settings of a local engine.
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    dir: Option<PathBuf>,
+    max_waiters: usize,
+    transaction_limit: Duration,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl LocalOptions {
+    /// Reads the settings from a URL: `local:`, `local:///DIRECTORY`, `local:?dir=DIRECTORY`, with
+    /// the parameters `dir`, `max_waiters` and `transaction_limit_ms`.
+    ///
+    /// # Errors
+    /// `Invalid` tells what is wrong with the URL; an unknown parameter is told with the nearest
+    /// known spelling. Nothing was opened.
+    pub fn from_url(url: &str) -> Result<LocalOptions, LockError> {
+        let rest = url.strip_prefix(SCHEME).ok_or_else(|| bad("must begin with `local:`"))?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options = LocalOptions::default();
+        if !path.is_empty() {
+            options.dir = Some(directory_in(path)?);
+        }
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            options.set(key, value)?;
+        }
+        options.validate()?;
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), LockError> {
+        match key {
+            "dir" if self.dir.is_some() => {
+                return Err(bad("names two directories: name one, as path or as `dir`"));
+            }
+            "dir" => self.dir = Some(absolute(value)?),
+            "max_waiters" => self.max_waiters = number(key, value)?,
+            "transaction_limit_ms" => {
+                self.transaction_limit = Duration::from_millis(number(key, value)?);
+            }
+            unknown => {
+                let meant = match nearest(unknown, PARAMETERS) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => format!("known are {}", PARAMETERS.join(", ")),
+                };
+                return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// `Invalid` names the setting that is wrong and what it may be.
+    pub fn validate(&self) -> Result<(), LockError> {
+        if !(1..=MOST_WAITERS).contains(&self.max_waiters) {
+            let message = format!("must be from 1 to {MOST_WAITERS}, not {}", self.max_waiters);
+            return Err(LockError::invalid(ENGINE, "max_waiters", message));
+        }
+        if !LIMITS.contains(&self.transaction_limit) {
+            let message = format!("must be from 10ms to 10min, not {:?}", self.transaction_limit);
+            return Err(LockError::invalid(ENGINE, "transaction_limit", message));
+        }
+        if self.dir.as_ref().is_some_and(|dir| !dir.is_absolute()) {
+            return Err(LockError::invalid(ENGINE, "dir", "must be an absolute path"));
+        }
+        Ok(())
+    }
+
+    /// Sets the directory, which several users may share; the user's own one unless set.
+    ///
+    /// It is made, for its maker alone, if it is not there. What we make in it is open to
+    /// whoever the directory is open to; all of them can take and free its locks.
+    #[must_use]
+    pub fn with_dir(mut self, dir: impl Into<PathBuf>) -> LocalOptions {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Sets how many contenders may queue for one name; 10,000 unless set.
+    #[must_use]
+    pub fn with_max_waiters(mut self, max_waiters: usize) -> LocalOptions {
+        self.max_waiters = max_waiters;
+        self
+    }
+
+    /// Sets how long a command waits while another process is inside a transaction; 5 s unless
+    /// set. A transaction takes microseconds, so whoever waits this long waits for a process
+    /// that was stopped in the middle.
+    #[must_use]
+    pub fn with_transaction_limit(mut self, limit: Duration) -> LocalOptions {
+        self.transaction_limit = limit;
+        self
+    }
+
+    /// Sets the clock that leases are judged by, for tests. All processes that share the
+    /// directory must read the same; unless set, it is the machine's monotonic clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> LocalOptions {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Returns the directory that is meant, explicit or the user's own.
+    ///
+    /// # Errors
+    /// `Refused` when the user has no passwd entry with a home directory.
+    pub fn directory(&self) -> Result<PathBuf, LockError> {
+        match &self.dir {
+            Some(dir) => Ok(dir.clone()),
+            None => user::directory().map_err(Fault::into_error),
+        }
+    }
+
+    pub(crate) fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
+    pub(crate) fn max_waiters(&self) -> usize {
+        self.max_waiters
+    }
+
+    pub(crate) fn transaction_limit(&self) -> Duration {
+        self.transaction_limit
+    }
+
+    pub(crate) fn clock(&self) -> Option<Arc<dyn Clock>> {
+        self.clock.clone()
+    }
+}
+
+impl Default for LocalOptions {
+    fn default() -> LocalOptions {
+        LocalOptions {
+            dir: None,
+            max_waiters: 10_000,
+            transaction_limit: Duration::from_secs(5),
+            clock: None,
+        }
+    }
+}
+
+fn bad(message: impl std::fmt::Display) -> LockError {
+    LockError::invalid(ENGINE, "url", message)
+}
+
+/// The directory in `/srv/locks`, `//localhost/srv/locks` or `///srv/locks`.
+fn directory_in(path: &str) -> Result<PathBuf, LockError> {
+    let path = match path.strip_prefix("//") {
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+        None => path,
+    };
+    if !path.starts_with('/') {
+        return Err(bad(
+            "must name an absolute directory of this machine, as in `local:///srv/locks`",
+        ));
+    }
+    absolute(path)
+}
+
+fn absolute(encoded: &str) -> Result<PathBuf, LockError> {
+    let path = PathBuf::from(OsString::from_vec(decode(encoded)?));
+    if path.is_absolute() && !path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Ok(path);
+    }
+    Err(bad("must name the directory by an absolute path, as in `local:?dir=/srv/locks`"))
+}
+
+/// Undoes percent-encoding. Paths are bytes, so the result need not be text.
+fn decode(encoded: &str) -> Result<Vec<u8>, LockError> {
+    let mut bytes = Vec::with_capacity(encoded.len());
+    let mut rest = encoded.as_bytes();
+    while let Some((byte, tail)) = rest.split_first() {
+        rest = tail;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let value = text.and_then(|text| u8::from_str_radix(text, 16).ok());
+        bytes.push(value.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?);
+        rest = &tail[2..];
+    }
+    Ok(bytes)
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
+    value.parse().map_err(|_| bad(format!("has `{key}={value}`: must be a whole number")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        for (url, dir) in [
+            ("local:", None),
+            ("local:?", None),
+            ("local:///srv/locks", Some("/srv/locks")),
+            ("local:/srv/locks", Some("/srv/locks")),
+            ("local://localhost/srv/locks", Some("/srv/locks")),
+            ("local:?dir=/srv/a%20b%25", Some("/srv/a b%")),
+            ("local:///srv/%C3%A9?max_waiters=7&transaction_limit_ms=250", Some("/srv/é")),
+        ] {
+            let options = LocalOptions::from_url(url).expect(url);
+            assert_eq!(options.dir, dir.map(PathBuf::from), "{url}");
+        }
+        let url = "local:?max_waiters=7&transaction_limit_ms=250";
+        let options = LocalOptions::from_url(url).expect("read");
+        assert_eq!(options.max_waiters, 7);
+        assert_eq!(options.transaction_limit, Duration::from_millis(250));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        for (url, says) in [
+            ("locl:", "must begin with"),
+            ("local:srv", "absolute"),
+            ("local://server/srv", "absolute"),
+            ("local:?dir=srv", "absolute"),
+            ("local:?dir=", "absolute"),
+            ("local:?dir=/a%00b", "absolute"),
+            ("local:?dir=/a%2", "hex digits"),
+            ("local:///a%zz", "hex digits"),
+            ("local:///a?dir=/b", "two directories"),
+            ("local:?dri=/a", "did you mean `dir`?"),
+            ("local:?max-waiters=3", "did you mean `max_waiters`?"),
+            ("local:?password=x", "known are dir"),
+            ("local:?max_waiters=many", "whole number"),
+            ("local:?max_waiters=0", "max_waiters: must be from 1"),
+            ("local:?transaction_limit_ms=0", "transaction_limit: must be from 10ms"),
+            ("local:?transaction_limit_ms=18446744073709551615", "transaction_limit: must be"),
+        ] {
+            let told = LocalOptions::from_url(url).expect_err(url).to_string();
+            assert!(told.contains(says), "{url}: {told}");
+        }
+    }
+}

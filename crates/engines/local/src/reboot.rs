@@ -1,0 +1,71 @@
+//! The first use of the database in a boot of the machine.
+//!
+//! No process of an earlier boot lives, so whatever hung on one is gone; detached leases and
+//! freezes begin anew, and tokens go on behind everything that may have been given. Before that
+//! we look for liveness files that are still locked: then a process of the "earlier boot" lives
+//! after all (a container that shows another boot id), and nothing may be wiped.
+
+use std::path::Path;
+
+use holdline_core::Moment;
+
+use crate::database::{Database, Flush};
+use crate::error::Fault;
+use crate::keys;
+use crate::liveness::Liveness;
+use crate::machine::BootId;
+use crate::names;
+use crate::token::Counter;
+
+/// Tells whether the database belongs to a boot already.
+pub(crate) fn is_of(database: &Database, boot: BootId) -> Result<bool, Fault> {
+    Ok(Counter::decode(database.rows().get(keys::COUNTER)?.as_deref())?.boot == boot)
+}
+
+/// Takes the database over if it belongs to another boot. The caller is inside the short lock.
+pub(crate) fn take_over(
+    database: &Database,
+    liveness: &Liveness,
+    boot: BootId,
+    now: Moment,
+) -> Result<(), Fault> {
+    if is_of(database, boot)? {
+        return Ok(());
+    }
+    if let Some(file) = liveness.some_locked()? {
+        return Err(still_locked(&file, is_of(database, BootId::NONE)?));
+    }
+    database.transaction(Flush::Yes, |rows| {
+        let mut counter = Counter::decode(rows.get(keys::COUNTER)?.as_deref())?;
+        counter.reserve(boot);
+        rows.update(keys::COUNTER, &counter.encode())?;
+        let mut from = keys::FIRST_NAME.to_vec();
+        while let Some((name, row)) = names::first_from(rows, from)? {
+            // What is not ours stays as it is; whoever asks for the name is told.
+            if let Ok(mut head) = names::decode(Some(&row)) {
+                head.restart(now);
+                rows.delete_between(&keys::entries(&name).0, &keys::behind(&name))?;
+                names::save(rows, &name, Some(&row), &head)?;
+            }
+            from = keys::behind(&name);
+        }
+        Ok(())
+    })?;
+    liveness.clear();
+    Ok(())
+}
+
+fn still_locked(file: &Path, is_new: bool) -> Fault {
+    let file = file.display();
+    Fault::refused(if is_new {
+        format!(
+            "the database is new, yet {file} is still locked: a process holds locks of a database \
+             that was removed here; it is told at its next renewal, so try again, or end it"
+        )
+    } else {
+        format!(
+            "the database belongs to another boot of the machine, yet {file} is still locked: a \
+             process that sees another boot id, perhaps in a container, uses this directory"
+        )
+    })
+}

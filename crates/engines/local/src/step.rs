@@ -1,0 +1,259 @@
+//! One command: the rules of the lock table over rows, in one transaction.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use holdline_core::table::{Holder, Table, WakeUp};
+use holdline_core::{Capabilities, ClientId, FencingToken, Hold, LeaseId, LockName, Moment};
+
+use crate::clients::Clients;
+use crate::database::{Database, Flush, Identity, identity_of};
+use crate::error::Fault;
+use crate::keys;
+use crate::machine::BootId;
+use crate::names;
+use crate::queue::{LazyCounter, Queue};
+use crate::rows::Rows;
+use crate::token::Counter;
+
+/// How many holders of one name a command looks after, at most.
+const PROBES: usize = 64;
+/// How often one command is tried: once more than a batch has lines.
+const ATTEMPTS: usize = 130;
+
+/// What stands inside the short lock.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    pub(crate) database: Database,
+    pub(crate) clients: Clients,
+    pub(crate) boot: BootId,
+    /// Where among very many holders the next command begins to look who is dead.
+    probe_from: usize,
+}
+
+/// What a transaction leaves to do once it is committed.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Whom to tell, and of which name.
+    pub(crate) wake_ups: Vec<(LockName, WakeUp)>,
+    buried_clients: Vec<ClientId>,
+    buried_grants: Vec<FencingToken>,
+    over: Vec<LeaseId>,
+}
+
+/// A transaction that is under way.
+pub(crate) struct Step<'a> {
+    rows: Rows<'a>,
+    pub(crate) clients: &'a mut Clients,
+    pub(crate) profile: &'a Capabilities,
+    /// One moment for all that happens in it.
+    pub(crate) now: Moment,
+    boot: BootId,
+    counter: LazyCounter,
+    probed: HashSet<LockName>,
+    probe_from: usize,
+    effects: Effects,
+    store: (&'a Path, Identity),
+}
+
+/// Whether a command looks first which holders are dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It asks for what others have.
+    ForTheDead,
+    /// It is about the asker's own.
+    Not,
+}
+
+impl Inside {
+    pub(crate) fn new(database: Database, clients: Clients, boot: BootId) -> Inside {
+        Inside { database, clients, boot, probe_from: 0 }
+    }
+
+    /// Carries out one command. It may be run more than once: when the reserved tokens are used
+    /// up, it is undone, more are reserved, and it is done again.
+    pub(crate) fn carry_out<T>(
+        &mut self,
+        profile: &Capabilities,
+        now: Moment,
+        work: &mut dyn FnMut(&mut Step<'_>) -> Result<T, Fault>,
+    ) -> Result<(T, Effects), Fault> {
+        for _ in 0..ATTEMPTS {
+            match self.attempt(profile, now, work) {
+                Err(Fault::TokensUsedUp) => {
+                    self.change_counter(|counter, boot| counter.reserve(boot))?;
+                }
+                Err(Fault::Again) => {}
+                Err(fault) => return Err(fault),
+                Ok((reply, effects)) => {
+                    self.tidy_up(&effects);
+                    return Ok((reply, effects));
+                }
+            }
+        }
+        Err(Fault::protocol("a command could not be finished"))
+    }
+
+    fn attempt<T>(
+        &mut self,
+        profile: &Capabilities,
+        now: Moment,
+        work: &mut dyn FnMut(&mut Step<'_>) -> Result<T, Fault>,
+    ) -> Result<(T, Effects), Fault> {
+        let Inside { database, clients, boot, probe_from } = self;
+        let (liveness, identity) = (clients.liveness.clone(), database.identity);
+        let files = liveness.files.database.as_path();
+        let done = database.transaction(Flush::No, |rows| {
+            let mut step = Step {
+                rows,
+                clients,
+                profile,
+                now,
+                boot: *boot,
+                counter: LazyCounter::default(),
+                probed: HashSet::new(),
+                probe_from: *probe_from,
+                effects: Effects::default(),
+                store: (files, identity),
+            };
+            let reply = work(&mut step)?;
+            step.counter.save(rows)?;
+            *probe_from = step.probe_from;
+            Ok((reply, step.effects))
+        });
+        match done {
+            Ok(_) => clients.committed(),
+            Err(_) => clients.undone(),
+        }
+        done
+    }
+
+    /// Changes the counter's row in a transaction that is flushed to the disk.
+    pub(crate) fn change_counter(
+        &mut self,
+        change: impl FnOnce(&mut Counter, BootId),
+    ) -> Result<(), Fault> {
+        let boot = self.boot;
+        self.database.transaction(Flush::Yes, |rows| {
+            let mut counter = Counter::decode(rows.get(keys::COUNTER)?.as_deref())?;
+            if counter.boot != boot {
+                return Err(Fault::OtherBoot);
+            }
+            change(&mut counter, boot);
+            rows.update(keys::COUNTER, &counter.encode())
+        })
+    }
+
+    /// Removes the files of what is over.
+    fn tidy_up(&mut self, effects: &Effects) {
+        for lease_id in &effects.over {
+            self.clients.let_go(*lease_id);
+        }
+        for token in &effects.buried_grants {
+            self.clients.liveness.remove_grant(*token);
+        }
+        for client in &effects.buried_clients {
+            self.clients.liveness.remove_client(*client);
+        }
+    }
+}
+
+impl<'a> Step<'a> {
+    pub(crate) fn rows(&self) -> Rows<'a> {
+        self.rows
+    }
+
+    /// Checks that the database that we have open is still the one that others would open.
+    pub(crate) fn check_store(&self) -> Result<(), Fault> {
+        let (path, identity) = self.store;
+        if identity_of(path)? == Some(identity) {
+            return Ok(());
+        }
+        let what = format!("{} was removed or replaced since it was opened", path.display());
+        Err(Fault::StoreGone(what))
+    }
+
+    /// Lets the rules work on one name.
+    pub(crate) fn on<T>(
+        &mut self,
+        name: &LockName,
+        look: Look,
+        work: impl FnOnce(&mut Table<'_, Queue<'_>>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let row = self.rows.get(keys::head(name))?;
+        let mut head = names::decode(row.as_deref())?;
+        let dead = match look {
+            Look::ForTheDead if !head.holders().is_empty() && !self.probed.contains(name) => {
+                self.probed.insert(name.clone());
+                self.find_dead(head.holders())?
+            }
+            _ => Dead::default(),
+        };
+        let mut queue = Queue {
+            rows: self.rows,
+            name,
+            boot: self.boot,
+            counter: &mut self.counter,
+            last_read: None,
+        };
+        let mut table = Table::new(&mut head, &mut queue, self.profile, self.now);
+        for (lease_id, _) in &dead.grants {
+            table.bury_live(*lease_id)?;
+        }
+        for client in &dead.clients {
+            table.bury_client(*client)?;
+        }
+        let reply = work(&mut table)?;
+        let wake_ups = table.into_wake_ups();
+        names::save(self.rows, name, row.as_deref(), &head)?;
+        let tell = |wake_up| (name.clone(), wake_up);
+        self.effects.wake_ups.extend(wake_ups.into_iter().map(tell));
+        self.effects.buried_grants.extend(dead.grants.into_iter().map(|(_, token)| token));
+        self.effects.buried_clients.extend(dead.clients);
+        Ok(reply)
+    }
+
+    /// Notes that nothing stands under a lease id any more.
+    pub(crate) fn is_over(&mut self, lease_id: LeaseId) {
+        self.effects.over.push(lease_id);
+    }
+
+    /// Looks which holders' processes are gone. Of very many holders some are looked after now,
+    /// and others by the next command.
+    fn find_dead(&mut self, holders: &[Holder]) -> Result<Dead, Fault> {
+        let from = match holders.len() {
+            0..=PROBES => 0,
+            many => self.probe_from % many,
+        };
+        self.probe_from = self.probe_from.wrapping_add(PROBES);
+        let mut dead = Dead::default();
+        let mut living: HashSet<ClientId> = HashSet::new();
+        for holder in holders.iter().cycle().skip(from).take(holders.len().min(PROBES)) {
+            let (client, lease_id) = (holder.client(), holder.lease_id());
+            match (holder.hold(), holder.is_claimed()) {
+                (Hold::Detached(_), true) => {}
+                (Hold::Live, true) => {
+                    if !self.clients.has_anchor(lease_id)
+                        && self.clients.liveness.is_grant_dead(holder.token())?
+                    {
+                        dead.grants.push((lease_id, holder.token()));
+                    }
+                }
+                _ if self.clients.is_ours(client) || dead.clients.contains(&client) => {}
+                _ if living.contains(&client) => {}
+                _ if self.clients.liveness.is_client_dead(client)? => dead.clients.push(client),
+                _ => {
+                    living.insert(client);
+                }
+            }
+        }
+        Ok(dead)
+    }
+}
+
+/// Who is gone.
+#[derive(Debug, Default)]
+struct Dead {
+    clients: Vec<ClientId>,
+    grants: Vec<(LeaseId, FencingToken)>,
+}

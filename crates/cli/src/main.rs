@@ -1,2 +1,9 @@
 //! Under construction.
-fn main() {}
+
+mod child;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    child::hidden_verb().unwrap_or_default()
+}

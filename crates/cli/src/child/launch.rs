@@ -1,0 +1,280 @@
+//! Starts the command.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+
+use holdline_core::Escaped;
+use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::process::getpid;
+use rustix::thread::gettid;
+
+use super::job::Job;
+use super::program::Program;
+use super::signals::Signals;
+use super::terminal::Terminal;
+use super::{format, shim};
+
+/// What `execvp` hands a script without a first line `#!` to.
+const SHELL: &str = "/bin/sh";
+
+/// A command to start.
+#[derive(Debug)]
+pub(crate) struct Launch<'a> {
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, Option<OsString>)>,
+    inherit: Vec<BorrowedFd<'a>>,
+    death_signal: bool,
+    freeze_on_stop: bool,
+}
+
+impl<'a> Launch<'a> {
+    /// `program` is looked for in the command's own `PATH` unless it contains a slash.
+    pub(crate) fn new(program: OsString, arguments: Vec<OsString>) -> Self {
+        Self {
+            program,
+            arguments,
+            environment: Vec::new(),
+            inherit: Vec::new(),
+            death_signal: false,
+            freeze_on_stop: false,
+        }
+    }
+
+    /// Sets variables (`Some`) and removes them (`None`); all else stays as it is.
+    pub(crate) fn with_environment(mut self, changes: Vec<(OsString, Option<OsString>)>) -> Self {
+        self.environment = changes;
+        self
+    }
+
+    /// Descriptors that the command gets under their present numbers. They are open to it alone:
+    /// here they become close-on-exec again as soon as it runs.
+    pub(crate) fn with_inherited(mut self, descriptors: Vec<BorrowedFd<'a>>) -> Self {
+        self.inherit = descriptors;
+        self
+    }
+
+    /// Has the kernel kill the command when this process dies, whatever the cause.
+    ///
+    /// Only the command itself: what it started lives on. And the kernel forgets the order when
+    /// the command executes a set-user-id program or one with file capabilities.
+    pub(crate) fn with_death_signal(mut self, yes: bool) -> Self {
+        self.death_signal = yes;
+        self
+    }
+
+    /// At a stop, also stops those of the command's group that ignore `^Z`, since a stopped
+    /// wrapper can neither renew a lease nor kill in time.
+    pub(crate) fn with_freeze_on_stop(mut self, yes: bool) -> Self {
+        self.freeze_on_stop = yes;
+        self
+    }
+
+    /// Starts the command in a process group of its own.
+    ///
+    /// `signals` must have been listening before. With a death signal this must be the main
+    /// thread, because the kernel watches the thread that started the command.
+    ///
+    /// # Errors
+    /// - `NotFound`, `Refused`: the command cannot be run. With a death signal or a hand-over of
+    ///   the terminal, what only the kernel can tell is said by the shim on standard error, and
+    ///   the job ends with the same exit code.
+    /// - `Failed`: no process could be made.
+    ///
+    /// Nothing is running after an error.
+    pub(crate) fn spawn(&self, signals: &Signals) -> Result<Job, LaunchError> {
+        if self.death_signal && gettid() != getpid() {
+            let why = "a death signal can only be tied to the main thread";
+            return Err(LaunchError::Failed { source: io::Error::other(why) });
+        }
+        let program = Program::find(&self.program, self.search_path().as_deref())?;
+        let mut terminal = Terminal::find();
+        let hand_over = terminal.as_ref().is_some_and(Terminal::is_wanted);
+        let child = if self.death_signal || hand_over {
+            let errand = shim::Errand { death_signal: self.death_signal, terminal: hand_over };
+            let mut command = shim::command(errand, &program);
+            let started = self.start(command.args(&self.arguments), signals);
+            started.map_err(|source| LaunchError::Failed { source })?
+        } else {
+            self.start_directly(&program, signals)?
+        };
+        if let Some(terminal) = terminal.as_mut().filter(|_| hand_over) {
+            terminal.taken_by_shim();
+        }
+        Ok(Job::new(child, terminal, self.freeze_on_stop))
+    }
+
+    /// Without a shim, the kernel's verdict comes back as an error.
+    fn start_directly(&self, program: &Program, signals: &Signals) -> Result<Child, LaunchError> {
+        let mut command = Command::new(&program.path);
+        command.arg0(&program.typed).args(&self.arguments);
+        let error = match self.start(&mut command, signals) {
+            Ok(child) => return Ok(child),
+            Err(error) => error,
+        };
+        if is_unknown_format(&error) && format::is_shell_text(&program.path) {
+            let mut command = by_shell(program);
+            return self
+                .start(command.args(&self.arguments), signals)
+                .map_err(|source| LaunchError::Failed { source });
+        }
+        Err(program.explain(error))
+    }
+
+    fn start(&self, command: &mut Command, signals: &Signals) -> io::Result<Child> {
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let _open = OpenAcrossExec::new(&self.inherit)?;
+        // The command inherits this thread's mask.
+        signals.let_stops_through(|| command.process_group(0).spawn())
+    }
+
+    /// The `PATH` that the command will have.
+    fn search_path(&self) -> Option<OsString> {
+        let changed = self.environment.iter().rev().find(|(name, _)| name == "PATH");
+        changed.map_or_else(|| std::env::var_os("PATH"), |(_, value)| value.clone())
+    }
+}
+
+/// The command line that `execvp` makes of a script without a first line `#!`.
+pub(super) fn by_shell(program: &Program) -> Command {
+    let mut command = Command::new(SHELL);
+    command.arg(&program.path);
+    command
+}
+
+pub(super) fn is_unknown_format(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error())
+}
+
+/// Descriptors that survive `exec` as long as this lives.
+struct OpenAcrossExec<'a> {
+    before: Vec<(BorrowedFd<'a>, FdFlags)>,
+}
+
+impl<'a> OpenAcrossExec<'a> {
+    fn new(descriptors: &[BorrowedFd<'a>]) -> io::Result<Self> {
+        let mut open = Self { before: Vec::with_capacity(descriptors.len()) };
+        for descriptor in descriptors {
+            let flags = fcntl_getfd(descriptor)?;
+            fcntl_setfd(descriptor, flags - FdFlags::CLOEXEC)?;
+            open.before.push((*descriptor, flags));
+        }
+        Ok(open)
+    }
+}
+
+impl Drop for OpenAcrossExec<'_> {
+    fn drop(&mut self) {
+        // Backwards: one given twice has its true flags in the first entry.
+        for (descriptor, flags) in self.before.iter().rev() {
+            // Fails only for a descriptor that is not open, and a borrowed one is.
+            let _ = fcntl_setfd(descriptor, *flags);
+        }
+    }
+}
+
+/// Why there is no command.
+#[derive(Debug)]
+#[non_exhaustive]
+pub(crate) enum LaunchError {
+    /// There is no such program.
+    NotFound {
+        /// As the user wrote it.
+        program: OsString,
+    },
+    /// There is such a file, but it cannot be executed.
+    Refused {
+        /// As the user wrote it.
+        program: OsString,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It could not be tried.
+    Failed {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl LaunchError {
+    pub(super) fn refused(program: &OsStr, why: impl Into<String>) -> Self {
+        Self::Refused { program: program.to_owned(), why: why.into() }
+    }
+
+    /// 127, 126 or 125, as `env`, `nice` and `timeout` have it.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::Refused { .. } => 126,
+            Self::Failed { .. } => 125,
+        }
+    }
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { program } => {
+                let program = program.to_string_lossy();
+                let place = if program.contains('/') { "" } else { " in PATH" };
+                write!(f, "cannot run \"{}\": not found{place}", Escaped(&program))
+            }
+            Self::Refused { program, why } => {
+                write!(f, "cannot run \"{}\": {why}", Escaped(&program.to_string_lossy()))
+            }
+            Self::Failed { source } => write!(f, "cannot start a process: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for LaunchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed { source } => Some(source),
+            Self::NotFound { .. } | Self::Refused { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn descriptors_are_open_only_around_the_start() {
+        let file = std::fs::File::open("/dev/null").expect("/dev/null");
+        let flags = || fcntl_getfd(&file).expect("flags");
+        assert!(flags().contains(FdFlags::CLOEXEC));
+        let open = OpenAcrossExec::new(&[file.as_fd(), file.as_fd()]).expect("both are open");
+        assert!(!flags().contains(FdFlags::CLOEXEC));
+        drop(open);
+        assert!(flags().contains(FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn messages_name_the_program_and_hide_nothing() {
+        let not_found = |program: &str| LaunchError::NotFound { program: program.into() };
+        for (error, text, code) in [
+            (not_found("x"), "cannot run \"x\": not found in PATH", 127),
+            (not_found("./x\n"), "cannot run \"./x\\u{a}\": not found", 127),
+            (
+                LaunchError::refused("d".as_ref(), "it is a directory"),
+                "cannot run \"d\": it is a directory",
+                126,
+            ),
+        ] {
+            assert_eq!((error.to_string().as_str(), error.exit_code()), (text, code));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The hidden verb that stands between `fork` and `exec`: it does to itself what only the new
+//! process can do, and then becomes the command. Its process id stays, so nobody can tell.
+//!
+//! `holdline __exec-shim PARENT ERRANDS -- PATH NAME ARGUMENT...`
+//!
+//! - Death signal: SIGKILL, since nobody is left who could follow a SIGTERM up. The kernel sends
+//!   it when the *thread* that started us ends, hence the main thread's duty in
+//!   [`super::launch`]. Had the parent died before we asked, we would never be told; so we ask
+//!   first and then look whether the parent is still the same.
+//! - Terminal: only the new process can take the foreground before the command's first
+//!   instruction, after which the command might look.
+//!
+//! Code between `fork` and `exec` in the parent would need `unsafe`; a second `exec` does not.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use rustix::process::{Pid, Signal, getpgid, getpid, getppid, set_parent_process_death_signal};
+
+use super::launch::{LaunchError, by_shell, is_unknown_format};
+use super::program::Program;
+use super::{format, terminal};
+
+pub(super) const VERB: &str = "__exec-shim";
+
+const DEATH_SIGNAL: &str = "death-signal";
+const TERMINAL: &str = "terminal";
+
+/// What to do before the command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Errand {
+    pub(super) death_signal: bool,
+    pub(super) terminal: bool,
+}
+
+/// The shim's command line, to which the command's arguments are to be added.
+pub(super) fn command(errand: Errand, program: &Program) -> Command {
+    // The kernel's own name for our binary holds even if the file was replaced meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("holdline").arg(VERB).arg(getpid().as_raw_nonzero().to_string());
+    for (wanted, word) in [(errand.death_signal, DEATH_SIGNAL), (errand.terminal, TERMINAL)] {
+        if wanted {
+            command.arg(word);
+        }
+    }
+    command.arg("--").arg(&program.path).arg(&program.typed);
+    command
+}
+
+/// Carries out the verb; returns only if there is no command.
+pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let error = become_command(arguments);
+    eprintln!("holdline: {error}");
+    ExitCode::from(error.exit_code())
+}
+
+fn become_command(mut arguments: impl Iterator<Item = OsString>) -> LaunchError {
+    let parent = arguments.next().and_then(|word| word.to_str()?.parse().ok());
+    let Some(parent) = parent.and_then(Pid::from_raw) else { return misuse() };
+    for word in arguments.by_ref() {
+        if word == "--" {
+            break;
+        }
+        if let Err(error) = run_errand(&word, parent) {
+            return error;
+        }
+    }
+    let (Some(path), Some(typed)) = (arguments.next(), arguments.next()) else { return misuse() };
+    let program = Program { typed, path: path.into() };
+    let rest: Vec<OsString> = arguments.collect();
+    let error = Command::new(&program.path).arg0(&program.typed).args(&rest).exec();
+    if is_unknown_format(&error) && format::is_shell_text(&program.path) {
+        return program.explain(by_shell(&program).args(&rest).exec());
+    }
+    program.explain(error)
+}
+
+fn run_errand(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
+    if word == DEATH_SIGNAL {
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
+        if getppid() != Some(parent) {
+            return Err(failed(std::io::Error::other("the process that asked for it is gone")));
+        }
+    } else if word == TERMINAL {
+        if let Ok(group) = getpgid(Some(parent)) {
+            terminal::take_foreground_from(group);
+        }
+    } else {
+        return Err(misuse());
+    }
+    Ok(())
+}
+
+fn failed(source: impl Into<std::io::Error>) -> LaunchError {
+    LaunchError::Failed { source: source.into() }
+}
+
+fn misuse() -> LaunchError {
+    failed(std::io::Error::other("this verb is for holdline's own use"))
+}

@@ -1,0 +1,216 @@
+//! The signals that reach us: before there is a command they end the wait, later they are its.
+//!
+//! SIGTSTP is not caught but held back, so that it is acted upon when nothing is half done, and
+//! still by the kernel: it stops us with the signal's own name, does nothing in an orphaned
+//! group, and forgets about it when a SIGCONT comes first. With a handler and SIGSTOP instead, a
+//! shell that continues its job at once could be too early, and we would stop for ever.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::process::{Signal, kill_current_process_group};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{self, SignalKind};
+
+/// What goes on to the command's group, besides SIGTSTP.
+const CAUGHT: [Signal; 8] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+    Signal::CONT,
+];
+
+/// What a signal means while there is no command yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// It would have ended the command: give up the wait, then [`super::Exit::before_start`].
+    End(Signal),
+    /// `^Z`: call [`Signals::suspend`] when nothing is half done.
+    Suspend,
+}
+
+/// What there is to know about a running command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// To be passed on.
+    Signal(Signal),
+    /// Some child process has ended, stopped or continued.
+    Child,
+}
+
+/// Listens to every signal that concerns a command. One per process.
+///
+/// From [`Signals::listen`] on none of them ends or stops this process by itself.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    caught: Vec<(Signal, unix::Signal)>,
+    children: unix::Signal,
+    /// Readable while SIGTSTP is held back; `None` where it does not concern us (rule S2).
+    stops: Option<AsyncFd<SignalFd>>,
+    /// The next SIGCONT ends a stop that is known.
+    own_continue: bool,
+}
+
+impl Signals {
+    /// Starts to listen, except to what is ignored (rule S2).
+    ///
+    /// Must be called inside a tokio runtime with I/O, before there is a second thread or a
+    /// command: SIGTSTP is held back in this thread and in those that it starts.
+    ///
+    /// # Errors
+    /// The kernel refused a handler, or the runtime has no I/O. Some signals may already be
+    /// caught, so this process should end.
+    pub(crate) fn listen() -> io::Result<Self> {
+        // Without /proc nothing is known to be ignored; then all is listened to.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = ignored_mask(&status);
+        let mut caught = Vec::with_capacity(CAUGHT.len());
+        for signal in CAUGHT {
+            if ignored & mask_of(signal) == 0 {
+                caught.push((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+            }
+        }
+        // A parent may have left it blocked, and then no command would ever seem to end.
+        let children = unix::signal(SignalKind::child())?;
+        only(NixSignal::SIGCHLD).thread_unblock()?;
+        let held = ignored & mask_of(Signal::TSTP) == 0
+            && !SigSet::thread_get_mask()?.contains(NixSignal::SIGTSTP);
+        let stops = if held { Some(hold_stops_back()?) } else { None };
+        Ok(Self { caught, children, stops, own_continue: false })
+    }
+
+    /// Waits for a signal that matters while there is no command.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no signal.
+    pub(crate) async fn next(&mut self) -> Arrived {
+        loop {
+            match poll_fn(|context| self.poll_signal(context)).await {
+                Signal::TSTP => return Arrived::Suspend,
+                Signal::WINCH | Signal::CONT => {}
+                signal => return Arrived::End(signal),
+            }
+        }
+    }
+
+    /// Stops this process, as [`Arrived::Suspend`] asked, until somebody continues it; returns
+    /// at once if somebody has, or if nobody could (rule J2).
+    pub(crate) fn suspend(&mut self) {
+        self.own_continue = self.may_stop();
+        self.let_stops_through(|| ());
+    }
+
+    /// Whether there is a job control that would continue us.
+    pub(super) fn may_stop(&self) -> bool {
+        self.stops.is_some() && !super::stop::group_is_orphaned()
+    }
+
+    /// Tells our whole group to stop, which for us takes effect in [`Signals::suspend`].
+    pub(super) fn tell_group_to_stop() {
+        let _ = kill_current_process_group(Signal::TSTP);
+    }
+
+    /// Does something during which `^Z` stops us as if we did not listen.
+    pub(super) fn let_stops_through<T>(&self, action: impl FnOnce() -> T) -> T {
+        if self.stops.is_none() {
+            return action();
+        }
+        // Neither call can fail: the set and the way to change the mask are valid.
+        let _ = only(NixSignal::SIGTSTP).thread_unblock();
+        let done = action();
+        let _ = only(NixSignal::SIGTSTP).thread_block();
+        done
+    }
+
+    /// Waits for whatever concerns a running command.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub(super) async fn news(&mut self) -> News {
+        poll_fn(|context| {
+            // Signals first: a SIGCONT may change whose terminal it is when the command ends.
+            if let Poll::Ready(signal) = self.poll_signal(context) {
+                return Poll::Ready(News::Signal(signal));
+            }
+            self.children.poll_recv(context).map(|_| News::Child)
+        })
+        .await
+    }
+
+    /// The next signal from outside.
+    fn poll_signal(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
+        for (signal, stream) in &mut self.caught {
+            while stream.poll_recv(context).is_ready() {
+                let known = *signal == Signal::CONT && std::mem::take(&mut self.own_continue);
+                if !known {
+                    return Poll::Ready(*signal);
+                }
+            }
+        }
+        let Some(stops) = &self.stops else { return Poll::Pending };
+        // It stays pending, to be acted upon in `suspend`; so it is not read here.
+        let Poll::Ready(Ok(mut ready)) = stops.poll_read_ready(context) else {
+            return Poll::Pending;
+        };
+        ready.clear_ready();
+        Poll::Ready(Signal::TSTP)
+    }
+}
+
+fn only(signal: NixSignal) -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(signal);
+    set
+}
+
+fn hold_stops_back() -> io::Result<AsyncFd<SignalFd>> {
+    let set = only(NixSignal::SIGTSTP);
+    set.thread_block()?;
+    let stops = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    #[expect(deprecated, reason = "its replacement is unsafe; a SignalFd keeps its descriptor")]
+    AsyncFd::with_interest(stops, Interest::READABLE)
+}
+
+/// The `SigIgn` line of `/proc/self/status`: bit n - 1 is set if signal n is ignored.
+fn ignored_mask(status: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+fn mask_of(signal: Signal) -> u64 {
+    u32::try_from(signal.as_raw() - 1).ok().and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_which_signals_are_ignored() {
+        let status = "Name:\tx\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001003\n";
+        let mask = ignored_mask(status);
+        for (signal, ignored) in [
+            (Signal::HUP, true),
+            (Signal::INT, true),
+            (Signal::PIPE, true),
+            (Signal::QUIT, false),
+            (Signal::TERM, false),
+        ] {
+            assert_eq!(mask & mask_of(signal) != 0, ignored, "{signal:?}");
+        }
+        for unreadable in ["", "SigIgn:\tnot hex", "SigCgt:\t0000000000001003"] {
+            assert_eq!(ignored_mask(unreadable), 0);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What to do when the command stops (rules J1 to J3).
+
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid};
+
+/// Ancestors within one process group; a shell script has one or two.
+const MOST_ANCESTORS: usize = 64;
+
+/// Whose group has the foreground of our terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Foreground {
+    /// Ours: we may hand it over.
+    Ours,
+    /// The command's.
+    Commands,
+    /// We handed it to the command, which handed it on, as a shell does to its jobs.
+    HandedOn,
+    /// Somebody else's: we are a background job.
+    Elsewhere,
+    /// There is no terminal.
+    None,
+}
+
+/// What to do about a stopped command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// Give it the terminal and continue it.
+    HandOver,
+    /// Continue it.
+    Continue,
+    /// Send SIGHUP, then continue it.
+    HangUp,
+    /// Stop too.
+    Suspend,
+    /// Leave it stopped; whoever stopped it will continue it.
+    Leave,
+}
+
+/// What is known besides the signal that stopped the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Situation {
+    pub(super) foreground: Foreground,
+    /// Somebody would continue us.
+    pub(super) may_stop: bool,
+    /// Our group was told to stop, and we passed that on.
+    pub(super) told: bool,
+    /// [`Plan::HangUp`] was tried before.
+    pub(super) hung_up: bool,
+}
+
+/// Decides.
+pub(super) fn plan(signal: Signal, now: Situation) -> Plan {
+    if now.told && now.may_stop {
+        // The others of our group have stopped; continuing the command would undo its part.
+        return Plan::Suspend;
+    }
+    match signal {
+        Signal::TTIN | Signal::TTOU => match now.foreground {
+            Foreground::Ours => Plan::HandOver,
+            // It asked just before it got the terminal.
+            Foreground::Commands => Plan::Continue,
+            Foreground::None => Plan::Leave,
+            Foreground::HandedOn | Foreground::Elsewhere if now.may_stop => Plan::Suspend,
+            // It ignores SIGHUP: continuing it would make it ask again, for ever.
+            Foreground::HandedOn | Foreground::Elsewhere if now.hung_up => Plan::Leave,
+            Foreground::HandedOn | Foreground::Elsewhere => Plan::HangUp,
+        },
+        Signal::TSTP if now.may_stop => Plan::Suspend,
+        Signal::TSTP => Plan::Continue,
+        _ if !now.may_stop => Plan::Leave,
+        _ => match now.foreground {
+            Foreground::Ours | Foreground::Commands | Foreground::HandedOn => Plan::Suspend,
+            Foreground::Elsewhere | Foreground::None => Plan::Leave,
+        },
+    }
+}
+
+/// Tells whether nobody outside our group, but in our session, is the parent of a member.
+///
+/// Looks at our own line of ancestors only: members that have another parent in the session are
+/// the rest of a pipeline, and that parent is ours too.
+pub(super) fn group_is_orphaned() -> bool {
+    let group = getpgrp();
+    let session = getsid(None).ok();
+    let mut ancestor = getppid();
+    for _ in 0..MOST_ANCESTORS {
+        let Some(pid) = ancestor else { return true };
+        match getpgid(Some(pid)) {
+            Ok(its_group) if its_group == group => ancestor = parent_of(pid),
+            Ok(_) => return getsid(Some(pid)).ok() != session,
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    parent_in(&stat).and_then(Pid::from_raw)
+}
+
+/// The fourth field; the second, the program's name, may contain anything.
+fn parent_in(stat: &str) -> Option<i32> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_for_every_kind_of_stop() {
+        use Foreground::{Commands, Elsewhere, HandedOn, None, Ours};
+        use Plan::{Continue, HandOver, HangUp, Leave, Suspend};
+        let by = |signal, foreground, may_stop, hung_up| {
+            plan(signal, Situation { foreground, may_stop, told: false, hung_up })
+        };
+        for signal in [Signal::TTIN, Signal::TTOU] {
+            for (foreground, may_stop, hung_up, expected) in [
+                (Ours, true, false, HandOver),
+                (Ours, false, true, HandOver),
+                (Commands, true, false, Continue),
+                (Commands, false, false, Continue),
+                (HandedOn, true, false, Suspend),
+                (Elsewhere, true, false, Suspend),
+                (Elsewhere, true, true, Suspend),
+                (Elsewhere, false, false, HangUp),
+                (Elsewhere, false, true, Leave),
+                (None, true, false, Leave),
+            ] {
+                let got = by(signal, foreground, may_stop, hung_up);
+                assert_eq!(got, expected, "{signal:?} {foreground:?} {may_stop} {hung_up}");
+            }
+        }
+        for (foreground, stopped) in [
+            (Ours, Suspend),
+            (Commands, Suspend),
+            (HandedOn, Suspend),
+            (Elsewhere, Leave),
+            (None, Leave),
+        ] {
+            assert_eq!(by(Signal::TSTP, foreground, true, false), Suspend);
+            assert_eq!(by(Signal::TSTP, foreground, false, false), Continue);
+            assert_eq!(by(Signal::STOP, foreground, true, false), stopped, "{foreground:?}");
+            assert_eq!(by(Signal::STOP, foreground, false, false), Leave);
+        }
+    }
+
+    #[test]
+    fn a_group_that_was_told_to_stop_stops_whatever_the_command_stopped_of() {
+        use Foreground::{Commands, Elsewhere, HandedOn, None, Ours};
+        for foreground in [Ours, Commands, HandedOn, Elsewhere, None] {
+            for signal in [Signal::TSTP, Signal::TTIN, Signal::TTOU, Signal::STOP] {
+                let told = Situation { foreground, may_stop: true, told: true, hung_up: false };
+                assert_eq!(plan(signal, told), Plan::Suspend);
+                let untold = Situation { may_stop: false, ..told };
+                assert_eq!(plan(signal, untold), plan(signal, Situation { told: false, ..untold }));
+            }
+        }
+    }
+
+    #[test]
+    fn reads_the_parent_past_any_program_name() {
+        for (stat, parent) in [
+            ("12 (sh) S 7 12 12 0 -1", Some(7)),
+            ("12 (a) b) S 99) S 7 12 12", Some(7)),
+            ("12 (sh) S", Option::None),
+            ("", Option::None),
+        ] {
+            assert_eq!(parent_in(stat), parent, "{stat}");
+        }
+    }
+}

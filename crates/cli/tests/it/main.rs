@@ -1,0 +1,3 @@
+//! Runs the built binary as a user would.
+
+mod child;

@@ -36,8 +36,10 @@ impl<'a> EngineUrl<'a> {
 /// );
 /// ```
 pub fn redact_url(url: &str) -> String {
-    let (head, parameters) = match url.split_once('?') {
-        Some((head, parameters)) => (head, Some(parameters)),
+    // A `?` before the last `@` belongs to a password that was not encoded.
+    let user_ends = url.rfind('@').unwrap_or(0);
+    let (head, parameters) = match url[user_ends..].find('?') {
+        Some(at) => (&url[..user_ends + at], Some(&url[user_ends + at + 1..])),
         None => (url, None),
     };
     let mut shown = match (head.split_once("://"), head.rsplit_once('@')) {
@@ -95,6 +97,7 @@ mod tests {
     #[test]
     fn secrets_are_never_shown() {
         for (url, shown) in [
+            ("redis://u:p/w?x@h:1/2?db=1", "redis://…@h:1/2?db=1"),
             ("redis://u:p@ss@h:1/2", "redis://…@h:1/2"),
             ("redis://:pw@h", "redis://…@h"),
             ("redlock://a:1,b:2", "redlock://a:1,b:2"),

@@ -1,9 +1,133 @@
-//! Under construction.
+//! The `holdline` command line: hold a lock, run a program, release.
+//!
+//! Reading order: [`cli`] says what can be typed, [`verbs`] what it does, [`verbs::run`] the main
+//! job, [`child`] how a job is kept, [`console`] how anything is printed, [`exit`] how it ends.
+//! No rule about locks lives here: they are the library's.
 
+mod address;
 mod child;
+mod cli;
+mod config;
+mod console;
+mod duration;
+mod exit;
+mod failure;
+mod held;
+mod session;
+mod table;
+mod verbs;
+mod view;
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use cli::{Cli, Global, Unparsed, Verb};
+use config::{Address, Asked};
+use console::Console;
+use exit::Exit;
+use failure::{Failure, Outcome};
+use session::{Asker, Session};
+use verbs::run::waiting::Waiting;
+
 fn main() -> ExitCode {
-    child::hidden_verb().unwrap_or_default()
+    if let Some(code) = child::hidden_verb() {
+        return code;
+    }
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(unparsed) => return tell(unparsed),
+    };
+    let console = cli.global.console();
+    finish(dispatch(&cli, &console), &console).leave()
+}
+
+fn tell(unparsed: Unparsed) -> ExitCode {
+    match unparsed {
+        Unparsed::Shown(text) => {
+            // A reader that went away, as with `holdline --help | head`, is no failure.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Unparsed::Wrong { failure, console } => finish(Err(failure), &console).leave(),
+    }
+}
+
+fn finish(outcome: Outcome, console: &Console) -> Exit {
+    outcome.unwrap_or_else(|failure| {
+        console.failure(&failure);
+        failure.exit
+    })
+}
+
+fn dispatch(cli: &Cli, console: &Console) -> Outcome {
+    match &cli.verb {
+        Verb::Completions(arguments) => verbs::completions::run(arguments, console),
+        Verb::Man(arguments) => verbs::man::run(arguments, console),
+        Verb::Fence(arguments) if !arguments.needs_engine() => {
+            verbs::fence::at_resource(arguments, console)
+        }
+        verb => {
+            let address = address(&cli.global, verb)?;
+            let url = holdline::redact_url(&address.url);
+            console.detail(&format!("engine {url}, {}", address.source));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(Box::pin(on_engine(verb, address, console)))
+        }
+    }
+}
+
+fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
+    let url_flag = match verb {
+        Verb::Explain(arguments) if arguments.url.is_some() => arguments.url.clone(),
+        _ => global.url.clone(),
+    };
+    let asked = Asked {
+        url_flag,
+        file_flag: global.config.clone(),
+        url_variable: std::env::var_os("HOLDLINE_URL"),
+        file_variable: std::env::var_os("HOLDLINE_CONFIG"),
+    };
+    config::address(&asked, config::usual_files)
+}
+
+async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome {
+    if address.url.starts_with("memory:") && !matches!(verb, Verb::Explain(_)) {
+        console.warn("memory: is the memory of this one process: it keeps nobody else out");
+    }
+    match verb {
+        Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,
+        Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
+        _ => {}
+    }
+    let session = Session::open(address, Asker::default()).await?;
+    let session = &session;
+    match verb {
+        Verb::Renew(arguments) => verbs::renew::run(arguments, session, console).await,
+        Verb::Release(arguments) => verbs::release::run(arguments, session, console).await,
+        Verb::Check(arguments) => verbs::check::run(arguments, session, console).await,
+        Verb::Who(arguments) => verbs::who::run(arguments, session, console).await,
+        Verb::Ls(arguments) => verbs::ls::run(arguments, session, console).await,
+        Verb::Wait(arguments) => verbs::wait::run(arguments, session, console).await,
+        Verb::Revoke(arguments) => verbs::revoke::run(arguments, session, console).await,
+        Verb::Freeze(arguments) => verbs::freeze::freeze(arguments, session, console).await,
+        Verb::Unfreeze(arguments) => verbs::freeze::unfreeze(arguments, session, console).await,
+        Verb::Explain(_) => verbs::explain::run(session, console),
+        Verb::Fence(arguments) => verbs::fence::bump(arguments, session, console).await,
+        Verb::Run(_) | Verb::Acquire(_) | Verb::Completions(_) | Verb::Man(_) => {
+            Err(Failure::internal("a verb went the wrong way"))
+        }
+    }
+}
+
+async fn acquire(
+    arguments: &verbs::acquire::AcquireArgs,
+    address: Address,
+    console: &Console,
+) -> Outcome {
+    let waiting = std::sync::Arc::new(Waiting::default());
+    let asker = Asker { observer: Some(waiting.clone()), program: None, detached: true };
+    let session = Session::open(address, asker).await?;
+    let outcome = verbs::acquire::run(arguments, &session, &waiting, console).await;
+    session.close().await;
+    outcome
 }

@@ -1,3 +1,12 @@
 //! Runs the built binary as a user would.
 
 mod child;
+mod faults;
+mod fence;
+mod leases;
+mod nested;
+mod operators;
+mod run;
+mod secrets;
+mod usage;
+mod world;

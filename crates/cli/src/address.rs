@@ -1,0 +1,80 @@
+//! Engine URLs as text: whether one holds a password, and what a job may see of it.
+//!
+//! What a URL means is the affair of the library and its engines; [`holdline::redact_url`] shows
+//! one. Invariant A1: in doubt a part is secret.
+
+/// Tells whether a URL holds a password.
+pub(crate) fn has_password(url: &str) -> bool {
+    let (_, rest) = split_scheme(url);
+    let user = rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
+    let secret = |parameter: &str| {
+        parameter.split_once('=').is_some_and(|(key, value)| is_secret(key) && !value.is_empty())
+    };
+    user || parameters.split('&').any(secret)
+}
+
+/// Returns the URL without its password, or `None` when it cannot be cut out with certainty.
+pub(crate) fn without_password(url: &str) -> Option<String> {
+    if !has_password(url) {
+        return Some(url.to_owned());
+    }
+    let (before, rest) = split_scheme(url);
+    let (user, host) = rest.split_once('@')?;
+    let (user, password) = user.split_once(':')?;
+    let plain = !password.contains(['/', '?', '#']) && !host.contains('@');
+    let stripped = format!("{before}{user}@{host}");
+    (plain && !user.contains('/') && !has_password(&stripped)).then_some(stripped)
+}
+
+fn split_scheme(url: &str) -> (&str, &str) {
+    match url.find("://") {
+        Some(at) => url.split_at(at + 3),
+        // `local:/path` has no place for a password; anything else is looked at in full.
+        None => url.split_at(url.find(':').map_or(0, |at| at + 1)),
+    }
+}
+
+fn is_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["pass", "secret", "token", "auth", "key"].iter().any(|word| key.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_seen_and_not_shown() {
+        for url in [
+            "local:",
+            "local:/var/lib/x",
+            "redis://h:6379/0",
+            "redis://user:CANARY@h/0",
+            "redis://:CANARY@h",
+            "redis://u:CANARY/with?all@kinds@h/0",
+            "redlock://a:CANARY@h1,b:CANARY@h2",
+            "redis://h?password=CANARY&db=1",
+            "redis://h?db=1&Auth_Token=CANARY",
+            "redis:u:CANARY@h",
+            "redis://u@h",
+        ] {
+            assert_eq!(has_password(url), url.contains("CANARY"), "{url}");
+            assert!(!holdline::redact_url(url).contains("CANARY"), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_child_gets_the_url_without_its_password_or_none() {
+        for (url, expected) in [
+            ("local:", Some("local:")),
+            ("redis://user:CANARY@h/0", Some("redis://user@h/0")),
+            ("redis://:CANARY@h", Some("redis://@h")),
+            ("redis://u:CANARY/with?all@kinds@h/0", None),
+            ("redlock://a:CANARY@h1,b:CANARY@h2", None),
+            ("redis://h?password=CANARY", None),
+        ] {
+            assert_eq!(without_password(url).as_deref(), expected, "{url}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The command line, as clap sees it. What each verb takes stands in the verb's own file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use holdline_core::Escaped;
+
+use crate::console::{Color, Console};
+use crate::failure::Failure;
+use crate::verbs;
+
+/// Hold a lock, run a program, release.
+///
+/// `holdline run NAME -- COMMAND` waits for NAME, runs COMMAND while it holds it, and ends with
+/// COMMAND's own exit code. Without --url the locks of this machine and user are meant; no
+/// server is needed.
+#[derive(Debug, Parser)]
+#[command(name = "holdline", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(infer_subcommands = false, disable_help_subcommand = true)]
+#[command(
+    after_help = "Exit codes: COMMAND's own, 128+n when signal n ended it, 75 busy, 79 lease \
+    lost, 69 engine unreachable, 64 usage, 77 refused, 78 configuration, 65 foreign data, 76 \
+    protocol, 124 --max-hold, 125 our failure, 126 cannot run, 127 not found."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// The engine: local: or local:///directory [default: HOLDLINE_URL, a configuration file, or
+    /// local:]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
+    pub(crate) url: Option<String>,
+    /// Read this configuration file instead of ./holdline.toml, the user's and the system's
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON: data on stdout, talk on stderr, one object on a line
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) json: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(hide_possible_values = true, help_heading = "Global options")]
+    #[arg(help = "When to use colours: auto, always or never")]
+    pub(crate) color: Color,
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(help_heading = "Global options")]
+    pub(crate) quiet: bool,
+    /// Say more
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub(crate) verbose: bool,
+}
+
+impl Global {
+    pub(crate) fn console(&self) -> Console {
+        Console::new(self.json, self.quiet, self.verbose, self.color)
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Hold NAME, run COMMAND, release
+    Run(verbs::run::RunArgs),
+    /// Take NAME for a while without a process that holds it, and print the lease
+    Acquire(verbs::acquire::AcquireArgs),
+    /// Keep a lease of `acquire` for longer
+    Renew(verbs::renew::RenewArgs),
+    /// Give back a lease of `acquire`
+    Release(verbs::release::ReleaseArgs),
+    /// Tell whether a lease of `acquire` is still held: exit 0 if so, 79 if not
+    Check(verbs::check::CheckArgs),
+    /// Show who holds NAME and who waits for it: exit 0 if held, 1 if free
+    Who(verbs::who::WhoArgs),
+    /// List the names that are held or waited for
+    Ls(verbs::ls::LsArgs),
+    /// Wait until NAME is free, without taking it
+    Wait(verbs::wait::WaitVerbArgs),
+    /// Take NAME away from its holder
+    Revoke(verbs::revoke::RevokeArgs),
+    /// Keep everybody from NAME for a while
+    Freeze(verbs::freeze::FreezeArgs),
+    /// End a freeze
+    Unfreeze(verbs::freeze::UnfreezeArgs),
+    /// Tell what an engine guarantees, in plain words
+    Explain(verbs::explain::ExplainArgs),
+    /// Check fencing tokens at a resource, or raise them after a restore
+    Fence(verbs::fence::FenceArgs),
+    /// Print a completion script for a shell
+    Completions(verbs::completions::CompletionsArgs),
+    /// Print the manual page
+    Man(verbs::man::ManArgs),
+}
+
+/// How a command line ended that asks for nothing to be done.
+#[derive(Debug)]
+pub(crate) enum Unparsed {
+    /// Help or version was asked for.
+    Shown(String),
+    /// The command line is wrong.
+    Wrong {
+        /// The failure.
+        failure: Failure,
+        /// Where to tell it.
+        console: Console,
+    },
+}
+
+/// Reads the command line.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Unparsed> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    Cli::try_parse_from(&arguments).map_err(|error| unparsed(error, &arguments))
+}
+
+fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            return Unparsed::Shown(error.render().to_string());
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let help = error.render().to_string();
+            let failure = Failure::usage(format_args!("no verb was given\n\n{}", help.trim_end()));
+            return Unparsed::Wrong { failure, console: plain(arguments) };
+        }
+        _ => {}
+    }
+    escape(&mut error);
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    // Clap's own pointer to the help is kept as what to do.
+    let (message, fix) = match text.split_once("\n\nFor more information, try '--help'.") {
+        Some((message, _)) => (message, "see --help"),
+        None => (text, "see --help"),
+    };
+    Unparsed::Wrong { failure: Failure::usage(message).fix(fix), console: plain(arguments) }
+}
+
+/// Makes what the user typed harmless in clap's messages.
+fn escape(error: &mut clap::Error) {
+    let escaped = |text: &String| Escaped(text).to_string();
+    let typed: Vec<(ContextKind, ContextValue)> = error
+        .context()
+        .filter_map(|(kind, value)| match value {
+            ContextValue::String(text) => Some((kind, ContextValue::String(escaped(text)))),
+            ContextValue::Strings(texts) => {
+                Some((kind, ContextValue::Strings(texts.iter().map(escaped).collect())))
+            }
+            _ => None,
+        })
+        .collect();
+    for (kind, value) in typed {
+        error.insert(kind, value);
+    }
+}
+
+/// The console of a command line that could not be read: JSON if it seems to be wanted.
+fn plain(arguments: &[OsString]) -> Console {
+    let own = arguments.iter().take_while(|argument| *argument != "--");
+    let json = own.into_iter().any(|argument| argument == "--json");
+    Console::new(json, false, false, Color::Auto)
+}
+
+/// Returns the whole command, for completions and the manual.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &[&str]) -> Result<Cli, Failure> {
+        let arguments = std::iter::once("holdline").chain(line.iter().copied());
+        parse(arguments.map(OsString::from)).map_err(|unparsed| match unparsed {
+            Unparsed::Shown(text) => panic!("{text}"),
+            Unparsed::Wrong { failure, .. } => failure,
+        })
+    }
+
+    #[test]
+    fn the_definitions_hold_together() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_job_gets_its_own_flags() {
+        for line in [
+            &["run", "a", "--", "ls", "--json", "-q", "--", "x"][..],
+            &["run", "a", "ls", "--json", "-q", "--", "x"],
+            &["run", "a", "--try", "ls", "--json", "-q", "--", "x"],
+            &["run", "--try", "a", "--", "ls", "--json", "-q", "--", "x"],
+        ] {
+            let cli = parsed(line).expect("good");
+            let Verb::Run(run) = cli.verb else { panic!("run") };
+            assert_eq!(run.command, ["ls", "--json", "-q", "--", "x"], "{line:?}");
+            assert!(!cli.global.json);
+        }
+        assert!(parsed(&["run", "a", "--json", "--", "ls"]).expect("good").global.json);
+    }
+
+    #[test]
+    fn what_is_typed_wrong_is_shown_escaped() {
+        for line in [
+            &["run", "--\u{1b}[31m", "a", "ls"][..],
+            &["\u{1b}]0;x\u{7}"],
+            &["run", "--wait", "\u{1b}[2J", "a", "ls"],
+            &["who", "a", "\u{9b}31m"],
+            &["run", "a\u{1b}[31mb", "ls"],
+        ] {
+            let failure = parsed(line).expect_err("wrong");
+            assert_eq!(failure.exit.code(), 64, "{failure:?}");
+            let odd = |c: char| c.is_control() && c != '\n';
+            assert!(!failure.message.contains(odd), "{:?}", failure.message);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Where the engine's URL comes from.
+//!
+//! The first that names one wins: `--url`, `HOLDLINE_URL`, then `url` in the file of `--config`
+//! or `HOLDLINE_CONFIG`; without such a file `./holdline.toml`, the user's and the system's, in
+//! this order; then `local:`. A file that is there and cannot be used is an error, never
+//! skipped: two contenders that read two different URLs would not exclude each other.
+//!
+//! The user's file is found through the user database and not through `HOME`, so that a cron job
+//! and a shell read the same one.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use holdline_core::Escaped;
+use serde::Deserialize;
+
+use crate::address::has_password;
+use crate::failure::Failure;
+
+/// The engine that is used when nothing names one.
+const DEFAULT_URL: &str = "local:";
+/// What a configuration file may say.
+const KEYS: [&str; 1] = ["url"];
+/// The largest configuration file that is read.
+const LARGEST: u64 = 64 * 1024;
+
+/// Where a URL was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// On the command line.
+    Flag,
+    /// In the environment.
+    Environment,
+    /// In a file.
+    File(PathBuf),
+    /// Nowhere: the default.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Flag => f.write_str("from the command line"),
+            Source::Environment => f.write_str("from HOLDLINE_URL"),
+            Source::File(path) => write!(f, "from {}", Escaped(&path.to_string_lossy())),
+            Source::Default => f.write_str("the default"),
+        }
+    }
+}
+
+/// The engine's URL and where it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// The URL. It may hold a password: show it through [`holdline::redact_url`] only.
+    pub(crate) url: String,
+    /// Where it was found.
+    pub(crate) source: Source,
+}
+
+/// What the command line and the environment say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// `--url`.
+    pub(crate) url_flag: Option<String>,
+    /// `--config`.
+    pub(crate) file_flag: Option<PathBuf>,
+    /// `HOLDLINE_URL`.
+    pub(crate) url_variable: Option<OsString>,
+    /// `HOLDLINE_CONFIG`.
+    pub(crate) file_variable: Option<OsString>,
+}
+
+/// A configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileSettings {
+    url: Option<String>,
+}
+
+/// Finds the engine's URL. `usual` gives the files to look at when none was named; it is asked
+/// only when it matters.
+pub(crate) fn address(
+    asked: &Asked,
+    usual: impl FnOnce() -> Result<Vec<PathBuf>, Failure>,
+) -> Result<Address, Failure> {
+    if let Some(url) = &asked.url_flag {
+        if has_password(url) {
+            return Err(Failure::usage(
+                "--url: the URL holds a password, which every user of this machine can read in \
+                 the list of processes",
+            )
+            .fix("put the URL into HOLDLINE_URL or into a configuration file of mode 0600"));
+        }
+        return Ok(Address { url: checked(url, "--url")?, source: Source::Flag });
+    }
+    if let Some(url) = asked.url_variable.as_ref().filter(|url| !url.is_empty()) {
+        let url = url.to_str().ok_or_else(|| Failure::config("HOLDLINE_URL: is not UTF-8"))?;
+        return Ok(Address { url: checked(url, "HOLDLINE_URL")?, source: Source::Environment });
+    }
+    let named = asked.file_flag.clone().or_else(|| {
+        asked.file_variable.as_ref().filter(|file| !file.is_empty()).map(PathBuf::from)
+    });
+    let (files, must_exist) = match named {
+        Some(file) => (vec![file], true),
+        None => (usual()?, false),
+    };
+    for file in files {
+        if let Some(url) = url_of(&file, must_exist)? {
+            return Ok(Address { url, source: Source::File(file) });
+        }
+    }
+    Ok(Address { url: DEFAULT_URL.into(), source: Source::Default })
+}
+
+/// Returns the files that are looked at when none was named.
+pub(crate) fn usual_files() -> Result<Vec<PathBuf>, Failure> {
+    let mut files = vec![PathBuf::from("holdline.toml")];
+    if let Some(home) = home() {
+        files.push(home.join(".config/holdline/holdline.toml"));
+    }
+    files.push(PathBuf::from("/etc/holdline/holdline.toml"));
+    Ok(files)
+}
+
+/// Returns the user's home from the file of users; `HOME` only counts for users who are not in
+/// it.
+fn home() -> Option<PathBuf> {
+    let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+    let user = rustix::process::geteuid().as_raw();
+    home_of(&passwd, user)
+        .or_else(|| std::env::var_os("HOME").map(PathBuf::from))
+        .filter(|home| home.is_absolute())
+}
+
+fn home_of(passwd: &[u8], user: u32) -> Option<PathBuf> {
+    let user = user.to_string();
+    passwd.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':').skip(2);
+        let (id, home) = (fields.next()?, fields.nth(2)?);
+        (id == user.as_bytes()).then(|| PathBuf::from(OsStr::from_bytes(home)))
+    })
+}
+
+fn checked(url: &str, from: &str) -> Result<String, Failure> {
+    if url.is_empty() {
+        return Err(Failure::config(format_args!("{from}: the URL is empty"))
+            .fix("write one such as local: or local:/path/to/a/directory"));
+    }
+    Ok(url.to_owned())
+}
+
+/// Reads the URL of one file; `None` when the file is not there or names none.
+fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
+    let wrong = |what: &dyn std::fmt::Display| {
+        let path = path.to_string_lossy();
+        Failure::config(format_args!("{}: {what}", Escaped(&path)))
+    };
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => {
+            let absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+            return if absent && !must_exist { Ok(None) } else { Err(wrong(&error)) };
+        }
+    };
+    let about = file.metadata().map_err(|error| wrong(&error))?;
+    if !about.is_file() {
+        return Err(wrong(&"is not a file"));
+    }
+    if about.len() > LARGEST {
+        return Err(wrong(&"is too large for a configuration file (64 KiB)"));
+    }
+    let me = rustix::process::geteuid().as_raw();
+    if !must_exist && about.uid() != me && about.uid() != 0 {
+        return Err(wrong(&"belongs to another user, who could choose where you lock")
+            .fix("name it with --config to use it all the same"));
+    }
+    let mut text = String::new();
+    file.by_ref().take(LARGEST).read_to_string(&mut text).map_err(|error| wrong(&error))?;
+    let url = parsed(&text).map_err(|told| wrong(&told))?;
+    let Some(url) = url else { return Ok(None) };
+    if url.is_empty() {
+        return Err(wrong(&"url: is empty"));
+    }
+    if has_password(&url) && about.mode() & 0o077 != 0 {
+        return Err(wrong(&"the URL holds a password and others may read the file")
+            .fix("chmod 600 the file"));
+    }
+    Ok(Some(url))
+}
+
+/// Reads the settings. An error never shows the line it is about: it may hold a password.
+fn parsed(text: &str) -> Result<Option<String>, String> {
+    let settings: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        format!("line {line}: not TOML: {}", Escaped(error.message()))
+    })?;
+    if let Some(key) = settings.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        let near = holdline_core::nearest(key, KEYS)
+            .map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        return Err(format!("unknown setting {}{near}", Escaped(key)));
+    }
+    let settings: FileSettings =
+        settings.try_into().map_err(|_| "url: must be a text in quotes".to_owned())?;
+    Ok(settings.url)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn none() -> Result<Vec<PathBuf>, Failure> {
+        Ok(Vec::new())
+    }
+
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let path = std::env::temp_dir().join(format!("hl-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).expect("a temporary directory");
+            Dir(path)
+        }
+
+        fn file(&self, name: &str, text: &str) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, text).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
+            path
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_first_that_names_a_url_wins() {
+        let dir = Dir::new("order");
+        let (named, here) = (dir.file("named", "url = 'n:'"), dir.file("here", "url = 'h:'"));
+        let (empty, absent) = (dir.file("empty", "# nothing"), dir.0.join("absent"));
+        let mut asked = Asked {
+            url_flag: Some("f:".into()),
+            file_flag: Some(named),
+            url_variable: Some("e:".into()),
+            file_variable: Some("/nowhere".into()),
+        };
+        let mut found = Vec::new();
+        let usual = || Ok(vec![absent.clone(), empty.clone(), here.clone()]);
+        found.push(address(&asked, usual).expect("flag").url);
+        asked.url_flag = None;
+        found.push(address(&asked, usual).expect("variable").url);
+        asked.url_variable = Some("".into());
+        found.push(address(&asked, usual).expect("named file").url);
+        (asked.file_flag, asked.file_variable) = (None, None);
+        found.push(address(&asked, usual).expect("usual file").url);
+        found.push(address(&asked, none).expect("default").url);
+        assert_eq!(found, ["f:", "e:", "n:", "h:", "local:"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_never_skipped() {
+        let dir = Dir::new("bad");
+        let large = "#".repeat(70_000);
+        for (name, text, told) in [
+            ("toml", "url = ", "line 1: not TOML"),
+            ("key", "ulr = 'local:'", "did you mean url?"),
+            ("type", "url = 5", "must be a text"),
+            ("empty", "url = ''", "is empty"),
+            ("large", large.as_str(), "too large"),
+        ] {
+            let file = dir.file(name, text);
+            let failure = address(&Asked::default(), || Ok(vec![file])).expect_err(name);
+            assert!(failure.message.contains(told), "{}", failure.message);
+            assert_eq!(failure.exit.code(), 78);
+        }
+        let asked = Asked { file_flag: Some(dir.0.join("absent")), ..Asked::default() };
+        assert!(address(&asked, none).is_err());
+        assert!(address(&Asked::default(), || Ok(vec![dir.0.clone()])).is_err());
+    }
+
+    #[test]
+    fn the_home_is_that_of_the_user_id() {
+        let passwd = b"root:x:0:0:r:/root:/bin/sh\nann:x:7:7::/srv/ann:/bin/sh\nshort:x:8\n";
+        assert_eq!(home_of(passwd, 7), Some(PathBuf::from("/srv/ann")));
+        assert_eq!((home_of(passwd, 8), home_of(passwd, 70)), (None, None));
+    }
+
+    #[test]
+    fn passwords_stay_out_of_sight() {
+        let dir = Dir::new("secret");
+        let asked = Asked { url_flag: Some("redis://u:CANARY@h".into()), ..Asked::default() };
+        let failure = address(&asked, none).expect_err("in argv");
+        assert!(!format!("{failure:?}").contains("CANARY"));
+        let file = dir.file("open", "url = 'redis://u:CANARY@h'");
+        let usual = || Ok(vec![file.clone()]);
+        assert_eq!(address(&Asked::default(), usual).expect("0600").url, "redis://u:CANARY@h");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("mode");
+        let failure = address(&Asked::default(), usual).expect_err("others may read it");
+        assert!(!format!("{failure:?}").contains("CANARY"));
+        let broken = dir.file("broken", "url = 'redis://u:CANARY@h");
+        let failure = address(&Asked::default(), || Ok(vec![broken])).expect_err("not TOML");
+        assert!(!format!("{failure:?}").contains("CANARY"), "{failure:?}");
+    }
+}

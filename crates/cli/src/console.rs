@@ -1,0 +1,218 @@
+//! The one place that prints: data on stdout, talk on stderr.
+//!
+//! Invariant C1: what came from outside is escaped where a message is made; as a second net
+//! every line is freed of control characters here, before our own colours are added.
+//! Read next: `docs/json.md`, which describes what `--json` prints.
+
+use std::io::{self, IsTerminal, Write};
+
+use holdline_core::Escaped;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::table::cut;
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Where and how to print.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Console {
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    color: Color,
+}
+
+/// How loud a line of talk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Detail,
+    Info,
+    Warning,
+    Error,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Level::Detail => "detail",
+            Level::Info => "info",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        }
+    }
+}
+
+impl Console {
+    /// Makes a console.
+    pub(crate) fn new(json: bool, quiet: bool, verbose: bool, color: Color) -> Console {
+        Console { json, quiet, verbose, color }
+    }
+
+    /// Tells whether data and talk are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Tells whether a line on stderr may be redrawn: a person looks at it.
+    pub(crate) fn has_live_line(&self) -> bool {
+        !self.json && !self.quiet && io::stderr().is_terminal()
+    }
+
+    /// Writes data to stdout, as it is: the caller escapes.
+    ///
+    /// # Errors
+    /// Stdout cannot be written. A reader that went away is no error.
+    pub(crate) fn data(&self, text: &str) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::internal(format_args!("cannot write to stdout: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes data that must not get lost: a reader that went away is an error.
+    pub(crate) fn deliver(&self, text: &str) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush())
+            .map_err(|error| Failure::internal(format_args!("cannot write to stdout: {error}")))
+    }
+
+    /// Writes one JSON object on a line of stdout.
+    pub(crate) fn object(&self, object: &impl Serialize) -> Result<(), Failure> {
+        let mut line = serde_json::to_string(object).map_err(Failure::internal)?;
+        line.push('\n');
+        self.data(&line)
+    }
+
+    /// Says what only `-v` wants to hear.
+    pub(crate) fn detail(&self, text: &str) {
+        if self.verbose {
+            self.talk(Level::Detail, text);
+        }
+    }
+
+    /// Says what goes on.
+    pub(crate) fn info(&self, text: &str) {
+        self.talk(Level::Info, text);
+    }
+
+    /// Warns.
+    pub(crate) fn warn(&self, text: &str) {
+        self.talk(Level::Warning, text);
+    }
+
+    /// Tells a failure.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        if self.json {
+            return say(&failure_object(failure).to_string());
+        }
+        self.talk(Level::Error, &failure.message);
+        if let Some(fix) = &failure.fix {
+            say(&format!("  {}", clean(fix)));
+        }
+    }
+
+    /// Redraws the one live line, cut to the terminal's width; an empty text removes it.
+    pub(crate) fn live_line(&self, text: &str) {
+        let size = rustix::termios::tcgetwinsize(io::stderr());
+        let width = size.map_or(80, |size| usize::from(size.ws_col.max(20)));
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{}", cut(&clean(text), width - 1));
+    }
+
+    fn talk(&self, level: Level, text: &str) {
+        if self.quiet && level != Level::Error {
+            return;
+        }
+        let text = clean(text);
+        if self.json {
+            return say(&json!({ "level": level.word(), "message": text }).to_string());
+        }
+        let (on, off) = if self.colors(&io::stderr()) { paint(level) } else { ("", "") };
+        match level {
+            Level::Error | Level::Warning => {
+                say(&format!("holdline: {on}{}:{off} {text}", level.word()));
+            }
+            Level::Detail | Level::Info => say(&format!("holdline: {text}")),
+        }
+    }
+
+    fn colors(&self, stream: &impl IsTerminal) -> bool {
+        match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => {
+                stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+            }
+        }
+    }
+
+    /// Makes the heading of a table stand out on a terminal.
+    pub(crate) fn heading(&self, text: &str) -> String {
+        if self.colors(&io::stdout()) { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+fn paint(level: Level) -> (&'static str, &'static str) {
+    match level {
+        Level::Error => ("\x1b[1;31m", "\x1b[0m"),
+        Level::Warning => ("\x1b[1;33m", "\x1b[0m"),
+        Level::Detail | Level::Info => ("", ""),
+    }
+}
+
+/// Returns a failure as `docs/json.md` describes it.
+pub(crate) fn failure_object(failure: &Failure) -> serde_json::Value {
+    json!({
+        "level": "error",
+        "kind": failure.kind,
+        "exit": failure.exit.code(),
+        "message": failure.message,
+        "fix": failure.fix,
+        "certainty": failure.certainty,
+    })
+}
+
+/// Writes one line to stderr. When nobody can hear it there is nobody to tell.
+fn say(line: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = writeln!(stderr, "{line}");
+}
+
+/// Escapes control characters that no message of ours holds, all but the end of a line.
+fn clean(text: &str) -> String {
+    let mut cleaned = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && character != '\n' {
+            cleaned.push_str(&Escaped(character.encode_utf8(&mut [0; 4])).to_string());
+        } else {
+            cleaned.push(character);
+        }
+    }
+    cleaned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_net_catches_what_was_forgotten() {
+        assert_eq!(clean("a\u{1b}[31mb\nc\u{9b}"), "a\\u{1b}[31mb\nc\\u{9b}");
+    }
+}

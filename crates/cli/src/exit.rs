@@ -1,0 +1,180 @@
+//! The exit codes, which are API: scripts branch on them.
+//!
+//! The job's own code passes through `run` unchanged; all others stand here and in
+//! `docs/cli.md`. A code never changes its meaning.
+
+use std::process::ExitCode;
+
+use holdline_core::ErrorKind;
+
+use crate::child;
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It is done. For `who`: the name is held; for `check`: the lease is valid.
+    Success,
+    /// `who` found the name free; `revoke` and `unfreeze` found nothing to act on.
+    Negative,
+    /// The command line is wrong.
+    Usage,
+    /// Something that is not ours stands under the name.
+    Foreign,
+    /// The engine did not answer, has no quorum, is quarantined or was never set up.
+    Unavailable,
+    /// Somebody else holds the name, or the wait ran out.
+    Busy,
+    /// The store answered what it must not.
+    Protocol,
+    /// The store refused: rights, read-only, full. For `fence`: the token is too old.
+    Refused,
+    /// The configuration or URL is wrong, or the engine lacks what was asked for.
+    Config,
+    /// The lease was lost.
+    Lost,
+    /// The job ran longer than `--max-hold`.
+    MaxHold,
+    /// Our own failure.
+    Internal,
+    /// The job's program is there and cannot be run.
+    CannotRun,
+    /// The job's program was not found.
+    NotFound,
+    /// What the caller chose with `-E`.
+    Code(u8),
+    /// As the job ended, or as it would have ended by the signal that ended the wait.
+    Job(child::Exit),
+}
+
+impl Exit {
+    /// Returns the number that the shell sees.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Exit::Success => 0,
+            Exit::Negative => 1,
+            Exit::Usage => 64,
+            Exit::Foreign => 65,
+            Exit::Unavailable => 69,
+            Exit::Busy => 75,
+            Exit::Protocol => 76,
+            Exit::Refused => 77,
+            Exit::Config => 78,
+            Exit::Lost => 79,
+            Exit::MaxHold => 124,
+            Exit::Internal => 125,
+            Exit::CannotRun => 126,
+            Exit::NotFound => 127,
+            Exit::Code(code) => code,
+            Exit::Job(exit) => exit.code(),
+        }
+    }
+
+    /// Ends the process, by the job's own signal where a shell must see it. Nothing after this
+    /// may be relied upon.
+    pub(crate) fn leave(self) -> ExitCode {
+        match self {
+            Exit::Job(exit) => exit.leave(),
+            other => ExitCode::from(other.code()),
+        }
+    }
+
+    /// Returns the code for a failure of an engine.
+    pub(crate) fn of(kind: &ErrorKind) -> Exit {
+        match kind {
+            ErrorKind::Busy { .. }
+            | ErrorKind::TimedOut { .. }
+            | ErrorKind::TooManyWaiters { .. } => Exit::Busy,
+            ErrorKind::Lost { .. } => Exit::Lost,
+            ErrorKind::NoQuorum { .. }
+            | ErrorKind::Quarantined { .. }
+            | ErrorKind::NotInitialised
+            | ErrorKind::Unavailable { .. } => Exit::Unavailable,
+            ErrorKind::Unsupported { .. } => Exit::Config,
+            ErrorKind::Foreign { .. } => Exit::Foreign,
+            ErrorKind::Refused { .. } => Exit::Refused,
+            ErrorKind::Protocol { .. } => Exit::Protocol,
+            ErrorKind::Invalid { .. } => Exit::Usage,
+            // `Cancelled` never reaches a caller of ours, and a kind of a later version has no
+            // code yet: both are our own failure.
+            _ => Exit::Internal,
+        }
+    }
+}
+
+/// Returns the word that stands for a kind of failure in `--json`.
+pub(crate) fn word(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Busy { .. } => "busy",
+        ErrorKind::TimedOut { .. } => "timed_out",
+        ErrorKind::Cancelled => "cancelled",
+        ErrorKind::Lost { .. } => "lost",
+        ErrorKind::TooManyWaiters { .. } => "too_many_waiters",
+        ErrorKind::NoQuorum { .. } => "no_quorum",
+        ErrorKind::Quarantined { .. } => "quarantined",
+        ErrorKind::NotInitialised => "not_initialised",
+        ErrorKind::Unsupported { .. } => "unsupported",
+        ErrorKind::Foreign { .. } => "foreign",
+        ErrorKind::Refused { .. } => "refused",
+        ErrorKind::Unavailable { .. } => "unavailable",
+        ErrorKind::Protocol { .. } => "protocol",
+        ErrorKind::Invalid { .. } => "invalid",
+        _ => "internal",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use holdline_core::LostReason;
+    use rustix::process::Signal;
+
+    use super::*;
+
+    #[test]
+    fn the_codes_are_api() {
+        for (exit, code) in [
+            (Exit::Success, 0),
+            (Exit::Negative, 1),
+            (Exit::Usage, 64),
+            (Exit::Foreign, 65),
+            (Exit::Unavailable, 69),
+            (Exit::Busy, 75),
+            (Exit::Protocol, 76),
+            (Exit::Refused, 77),
+            (Exit::Config, 78),
+            (Exit::Lost, 79),
+            (Exit::MaxHold, 124),
+            (Exit::Internal, 125),
+            (Exit::CannotRun, 126),
+            (Exit::NotFound, 127),
+            (Exit::Code(3), 3),
+            (Exit::Job(child::Exit::before_start(Signal::TERM)), 143),
+        ] {
+            assert_eq!(exit.code(), code, "{exit:?}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_failure_has_its_code_and_word() {
+        let text = String::new;
+        for (kind, code, named) in [
+            (ErrorKind::Busy { holder: None }, 75, "busy"),
+            (ErrorKind::TimedOut { waited: Duration::ZERO, holder: None }, 75, "timed_out"),
+            (ErrorKind::TooManyWaiters { limit: 1 }, 75, "too_many_waiters"),
+            (ErrorKind::Lost { reason: LostReason::Expired }, 79, "lost"),
+            (ErrorKind::NoQuorum { nodes: Vec::new() }, 69, "no_quorum"),
+            (ErrorKind::Quarantined { left: Duration::ZERO }, 69, "quarantined"),
+            (ErrorKind::NotInitialised, 69, "not_initialised"),
+            (ErrorKind::Unavailable { message: text() }, 69, "unavailable"),
+            (ErrorKind::Unsupported { feature: "x" }, 78, "unsupported"),
+            (ErrorKind::Foreign { found: text() }, 65, "foreign"),
+            (ErrorKind::Refused { message: text() }, 77, "refused"),
+            (ErrorKind::Protocol { message: text() }, 76, "protocol"),
+            (ErrorKind::Invalid { field: "x", message: text() }, 64, "invalid"),
+            (ErrorKind::Cancelled, 125, "cancelled"),
+        ] {
+            assert_eq!((Exit::of(&kind).code(), word(&kind)), (code, named), "{kind:?}");
+        }
+    }
+}

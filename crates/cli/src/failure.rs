@@ -1,0 +1,112 @@
+//! Why a verb ends without its result: the exit code, what to say, and what to do about it.
+
+use std::fmt::{Display, Write as _};
+
+use holdline_core::{Certainty, LockError};
+
+use crate::exit::{self, Exit};
+
+/// A failure, ready to be told. Its text holds nothing from outside unescaped, and no secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// How the program ends.
+    pub(crate) exit: Exit,
+    /// The stable word for `--json`.
+    pub(crate) kind: &'static str,
+    /// What happened.
+    pub(crate) message: String,
+    /// What to do about it.
+    pub(crate) fix: Option<String>,
+    /// Whether the request took effect; `None` where nothing was asked of a store.
+    pub(crate) certainty: Option<Certainty>,
+}
+
+/// What a verb ends with.
+pub(crate) type Outcome = Result<Exit, Failure>;
+
+impl Failure {
+    fn new(exit: Exit, kind: &'static str, message: impl Display) -> Failure {
+        Failure { exit, kind, message: message.to_string(), fix: None, certainty: None }
+    }
+
+    /// The command line is wrong.
+    pub(crate) fn usage(message: impl Display) -> Failure {
+        Failure::new(Exit::Usage, "usage", message)
+    }
+
+    /// The configuration or the URL is wrong.
+    pub(crate) fn config(message: impl Display) -> Failure {
+        Failure::new(Exit::Config, "config", message)
+    }
+
+    /// Our own failure.
+    pub(crate) fn internal(message: impl Display) -> Failure {
+        Failure::new(Exit::Internal, "internal", message)
+    }
+
+    /// The lease is not, or no longer, held.
+    pub(crate) fn lost(message: impl Display) -> Failure {
+        Failure::new(Exit::Lost, "lost", message)
+    }
+
+    /// Somebody else keeps the name.
+    pub(crate) fn busy(message: impl Display) -> Failure {
+        Failure::new(Exit::Busy, "busy", message)
+    }
+
+    /// There was nothing to act on.
+    pub(crate) fn nothing(message: impl Display) -> Failure {
+        Failure::new(Exit::Negative, "nothing_there", message)
+    }
+
+    /// Adds what to do about it.
+    pub(crate) fn fix(mut self, fix: impl Display) -> Failure {
+        self.fix = Some(fix.to_string());
+        self
+    }
+
+    /// Replaces the stable word.
+    pub(crate) fn kind(mut self, kind: &'static str) -> Failure {
+        self.kind = kind;
+        self
+    }
+
+    /// Adds whether the request took effect.
+    pub(crate) fn certainty(mut self, certainty: Certainty) -> Failure {
+        self.certainty = Some(certainty);
+        self
+    }
+
+    /// Replaces the exit code.
+    pub(crate) fn exit(mut self, exit: Exit) -> Failure {
+        self.exit = exit;
+        self
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Failure {
+        let told = error.to_string();
+        let mut message = told.strip_prefix("holdline: ").unwrap_or(&told).to_owned();
+        let mut cause = std::error::Error::source(&error);
+        // The chain is made by engines and short; the bound keeps a circular one from us.
+        for _ in 0..8 {
+            let Some(source) = cause else { break };
+            let told = source.to_string();
+            if !message.contains(&told) {
+                let _ = write!(message, ": {told}");
+            }
+            cause = source.source();
+        }
+        let kind = exit::word(error.kind());
+        let mut failure = Failure::new(Exit::of(error.kind()), kind, message);
+        failure.certainty = Some(error.certainty());
+        failure
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::internal(error)
+    }
+}

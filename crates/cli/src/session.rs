@@ -1,0 +1,173 @@
+//! The engine that a verb works on, and the only place that opens one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{Client, ClientOptions, Guard, LockOptions, Observer};
+use holdline_core::{
+    Capabilities, Certainty, ErrorKind, HolderFields, LeaseId, ListPage, ListRequest, LockError,
+    LockName, Mode, Operation, OperationReply, Snapshot,
+};
+use holdline_local::{LocalEngine, LocalOptions};
+
+use crate::config::Address;
+use crate::failure::Failure;
+
+/// How long the end of a verb waits until what it gave up is out of the store.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// An open engine.
+pub(crate) struct Session {
+    client: Client,
+    address: Address,
+    /// The same engine again where it is the local one.
+    local: Option<LocalEngine>,
+}
+
+/// Who asks, and who is told what happens.
+#[derive(Default)]
+pub(crate) struct Asker {
+    /// What is told while a verb waits.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// The program that the lock is for; this one unless set.
+    pub(crate) program: Option<String>,
+    /// Tied to no process, so that none is named.
+    pub(crate) detached: bool,
+}
+
+impl Session {
+    /// Opens the engine.
+    pub(crate) async fn open(address: Address, asker: Asker) -> Result<Session, Failure> {
+        let mut options = ClientOptions::default();
+        if let Some(observer) = asker.observer {
+            options = options.with_observer(observer);
+        }
+        options = options.with_holder(holder(asker.program, asker.detached));
+        if address.url.starts_with("local:") {
+            let local = LocalOptions::from_url(&address.url)
+                .and_then(|options| LocalEngine::open(&options))
+                .map_err(url_failure)?;
+            let client = Client::with_options(Arc::new(local.clone()), options)?;
+            return Ok(Session { client, address, local: Some(local) });
+        }
+        let client = Client::connect_with(&address.url, options).await.map_err(url_failure)?;
+        Ok(Session { client, address, local: None })
+    }
+
+    /// Does what stops this process, when nobody would wait for it: stopped inside a transaction
+    /// of the local engine, it would keep all others out.
+    pub(crate) fn while_idle<T>(&self, stop: impl FnOnce() -> T) -> T {
+        match &self.local {
+            Some(local) => local.between_transactions(stop),
+            None => stop(),
+        }
+    }
+
+    /// Returns where the engine is.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Returns what the engine can do.
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        self.client.capabilities()
+    }
+
+    /// Returns the client.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Takes a name.
+    pub(crate) async fn acquire(
+        &self,
+        name: &LockName,
+        mode: Mode,
+        options: &LockOptions,
+        only_try: bool,
+    ) -> Result<Guard, LockError> {
+        let name = name.as_str();
+        match (mode, only_try) {
+            (Mode::Exclusive, true) => self.client.mutex_with(name, options)?.try_lock().await,
+            (Mode::Exclusive, false) => self.client.mutex_with(name, options)?.lock().await,
+            (Mode::Shared, true) => self.client.rwlock_with(name, options)?.try_read().await,
+            (Mode::Shared, false) => self.client.rwlock_with(name, options)?.read().await,
+            (Mode::Permits { count, of }, only_try) => {
+                let semaphore = self.client.semaphore_with(name, of, options)?;
+                if only_try {
+                    semaphore.try_acquire_many(count).await
+                } else {
+                    semaphore.acquire_many(count).await
+                }
+            }
+        }
+    }
+
+    /// Shows how a name stands.
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        self.client.inspect(name).await
+    }
+
+    /// Lists names.
+    pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        self.client.list(request).await
+    }
+
+    /// Carries out an operator's command.
+    pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        self.client.operate(operation).await
+    }
+
+    /// Draws a lease id.
+    pub(crate) fn lease_id(&self) -> LeaseId {
+        self.client.draw_lease_id()
+    }
+
+    /// Draws a number, to spread what many do at once.
+    pub(crate) fn random(&self) -> u32 {
+        let id = self.client.draw_lease_id();
+        id.as_bytes()[..4].iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
+    }
+
+    /// Makes an error of something that was not asked of the store.
+    pub(crate) fn error(&self, kind: ErrorKind) -> LockError {
+        LockError::new(self.capabilities().engine, kind, Certainty::NotApplied)
+    }
+
+    /// Waits until what was given up is out of the store.
+    pub(crate) async fn close(&self) {
+        self.client.shutdown(DRAIN).await;
+    }
+}
+
+/// What this process tells about itself.
+fn holder(program: Option<String>, detached: bool) -> HolderFields {
+    let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
+    let user = named("USER").or_else(|| named("LOGNAME"));
+    HolderFields {
+        host: cut(&rustix::system::uname().nodename().to_string_lossy(), 64),
+        pid: (!detached).then(std::process::id),
+        user: cut(&user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid())), 32),
+        program: cut(&program.unwrap_or_else(|| "holdline".into()), 64),
+        ..HolderFields::default()
+    }
+}
+
+/// Cuts a text to at most `bytes`, between two characters.
+fn cut(text: &str, bytes: usize) -> String {
+    let end = (0..=bytes.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    text[..end].to_owned()
+}
+
+/// A URL that cannot be used is a matter of configuration, not of the command line.
+fn url_failure(error: LockError) -> Failure {
+    let is_url = matches!(error.kind(), ErrorKind::Invalid { .. });
+    let failure = Failure::from(error);
+    if is_url {
+        failure
+            .exit(crate::exit::Exit::Config)
+            .fix("give --url or HOLDLINE_URL; `holdline explain` shows what is used")
+    } else {
+        failure
+    }
+}

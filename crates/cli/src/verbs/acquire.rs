@@ -1,0 +1,109 @@
+//! `holdline acquire NAME`: a lease that no process holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use holdline::{Guard, Keep, LockOptions};
+use holdline_core::LockName;
+use serde_json::json;
+
+use super::common::{self, AboutArgs, LeaseIdArgs, ModeArgs, WaitArgs};
+use super::run::environment::unix_millis;
+use super::run::waiting::{self, Waiting};
+use crate::child::{self, Arrived, Signals};
+use crate::console::Console;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::held::Held;
+use crate::session::Session;
+
+/// What `acquire` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "The lease ends by its duration unless `renew` keeps it or `release` ends \
+    it. With a lease id of your own (32 random hex digits) a call whose answer was lost can be \
+    repeated; after any other failure draw a new one.\n\nExample:\n  eval \"$(holdline acquire \
+    deploy --lease 10m)\"\n  ./step && holdline release deploy --lease-id \"$lease_id\"")]
+pub(crate) struct AcquireArgs {
+    /// How long the lease lasts
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(default_value = "30s", value_parser = duration::positive)]
+    lease: Duration,
+    #[command(flatten)]
+    wait: WaitArgs,
+    #[command(flatten)]
+    mode: ModeArgs,
+    #[command(flatten)]
+    about: AboutArgs,
+    #[command(flatten)]
+    lease_id: LeaseIdArgs,
+    /// The lock name
+    #[arg(value_parser = common::name)]
+    name: LockName,
+}
+
+/// Takes the name and prints the lease.
+pub(crate) async fn run(
+    arguments: &AcquireArgs,
+    session: &Session,
+    waiting: &Arc<Waiting>,
+    console: &Console,
+) -> Outcome {
+    let AcquireArgs { lease, wait, about, name, .. } = arguments;
+    let mode = arguments.mode.mode();
+    let held = Held::from_environment()?;
+    held.check(session.capabilities(), name, mode)?;
+    // The id that `run` gives its job is the job's own lease, not one for new leases.
+    let lease_id = arguments.lease_id.optional()?.filter(|lease_id| !held.has(*lease_id));
+    let mut options = about
+        .options(LockOptions::default())
+        .with_keep(Keep::Detached)
+        .with_lease_duration(*lease)
+        .with_lease_id(lease_id.unwrap_or_else(|| session.lease_id()));
+    if let Some(wait) = wait.wait {
+        options = options.with_wait(wait);
+    }
+    let mut signals = Signals::listen()?;
+    let attempt = session.acquire(name, mode, &options, wait.only_try);
+    let attempt = waiting::talk(attempt, waiting, name, console);
+    let guard = tokio::select! {
+        guard = attempt => guard?,
+        signal = signalled(&mut signals, session) => {
+            return Ok(Exit::Job(child::Exit::before_start(signal)));
+        }
+    };
+    deliver(guard, session, console).await
+}
+
+async fn signalled(signals: &mut Signals, session: &Session) -> rustix::process::Signal {
+    loop {
+        match signals.next().await {
+            Arrived::End(signal) => return signal,
+            Arrived::Suspend => session.while_idle(|| signals.suspend()),
+        }
+    }
+}
+
+/// Prints the lease. Nobody would know of one that could not be printed, so it is given back.
+async fn deliver(guard: Guard, session: &Session, console: &Console) -> Outcome {
+    let valid_until_ms = unix_millis(guard.remaining());
+    let lease = guard.detach().await.map_err(|error| Failure::from(error.error().clone()))?;
+    let (lease_id, token) = (lease.lease_id().to_hex(), lease.fencing_token());
+    let text = if console.is_json() {
+        let object = json!({
+            "name": lease.name(),
+            "lease_id": lease_id,
+            "fencing_token": token,
+            "valid_until_ms": valid_until_ms,
+        });
+        format!("{object}\n")
+    } else {
+        format!("lease_id={lease_id} fencing_token={token} valid_until_ms={valid_until_ms}\n")
+    };
+    if let Err(failure) = console.deliver(&text) {
+        session.client().release(&lease).await?;
+        return Err(failure);
+    }
+    Ok(Exit::Success)
+}

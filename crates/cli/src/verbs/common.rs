@@ -1,0 +1,154 @@
+//! Flags that several verbs take.
+
+use std::time::Duration;
+
+use clap::Args;
+use holdline::LockOptions;
+use holdline_core::{LeaseId, LockName, Mode};
+
+use crate::duration;
+use crate::failure::Failure;
+use crate::held::Held;
+
+/// The variable that holds a lease id, so that it need not stand in the list of processes.
+pub(crate) const LEASE_ID: &str = "HOLDLINE_LEASE_ID";
+
+/// Reads a lock name.
+pub(crate) fn name(text: &str) -> Result<LockName, String> {
+    LockName::new(text).map_err(|error| error.to_string())
+}
+
+/// How to hold the name.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ModeArgs {
+    /// Share the name with others that also say --shared
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Take K of the N permits of NAME; K may be left out (1)
+    #[arg(long, value_name = "K/N", value_parser = permits)]
+    pub(crate) permits: Option<Mode>,
+}
+
+impl ModeArgs {
+    /// Returns the mode.
+    pub(crate) fn mode(&self) -> Mode {
+        match (self.permits, self.shared) {
+            (Some(mode), _) => mode,
+            (None, true) => Mode::Shared,
+            (None, false) => Mode::Exclusive,
+        }
+    }
+}
+
+fn permits(text: &str) -> Result<Mode, String> {
+    let (count, of) = text.split_once('/').unwrap_or(("1", text));
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.then(|| text.parse::<u32>().ok()).flatten();
+        number.ok_or_else(|| "write K/N, such as 1/3 for one of three".to_owned())
+    };
+    Mode::permits(number(count)?, number(of)?).map_err(|error| error.to_string())
+}
+
+/// How long to wait for the name.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct WaitArgs {
+    /// Wait at most this long, such as 500ms, 30s, 5m or 2h [default: for ever]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(value_parser = duration::positive)]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait: if the name is not free, end with 75
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) only_try: bool,
+}
+
+/// What to tell those who look.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AboutArgs {
+    /// Why the name is held, for people who look
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) reason: String,
+    /// A label, for tools that look; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+}
+
+impl AboutArgs {
+    /// Adds what is told to a lock's options.
+    pub(crate) fn options(&self, options: LockOptions) -> LockOptions {
+        let labels = self.labels.iter();
+        labels.fold(options.with_reason(&*self.reason), |options, (key, value)| {
+            options.with_label(key, value)
+        })
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".into()),
+    }
+}
+
+/// Which lease is meant.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LeaseIdArgs {
+    /// The lease id that `acquire` printed [default: HOLDLINE_LEASE_ID]
+    #[arg(long, value_name = "ID")]
+    lease_id: Option<String>,
+}
+
+impl LeaseIdArgs {
+    /// Returns the lease id of the flag or the environment, if there is one. What was typed is
+    /// never shown: it may be a proof with one digit wrong.
+    pub(crate) fn optional(&self) -> Result<Option<LeaseId>, Failure> {
+        let (text, from) = match &self.lease_id {
+            Some(text) => (text.clone(), "--lease-id"),
+            None => match std::env::var_os(LEASE_ID).filter(|text| !text.is_empty()) {
+                Some(text) => (text.to_string_lossy().into_owned(), LEASE_ID),
+                None => return Ok(None),
+            },
+        };
+        let id = text.parse::<LeaseId>();
+        id.map(Some).map_err(|error| Failure::usage(format_args!("{from}: {error}")))
+    }
+
+    /// Returns the lease id, unless it belongs to a `run` further up, which renews and releases
+    /// it by itself.
+    pub(crate) fn of_acquire(&self, does: &str) -> Result<LeaseId, Failure> {
+        let lease_id = self.required()?;
+        if Held::from_environment()?.has(lease_id) {
+            let message = format!("the lease is of a `holdline run` above, which {does} it itself");
+            return Err(Failure::usage(message).fix("name a lease of `acquire` with --lease-id"));
+        }
+        Ok(lease_id)
+    }
+
+    /// Returns the lease id of the flag or the environment.
+    pub(crate) fn required(&self) -> Result<LeaseId, Failure> {
+        self.optional()?.ok_or_else(|| {
+            Failure::usage("--lease-id: is missing")
+                .fix(format_args!("give the id that `acquire` printed, or set {LEASE_ID}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_read() {
+        assert_eq!(permits("2/3"), Ok(Mode::Permits { count: 2, of: 3 }));
+        assert_eq!(permits("3"), Ok(Mode::Permits { count: 1, of: 3 }));
+        for bad in ["", "/", "0/3", "4/3", "1/0", "1/-3", "+1/3", "a/b", "1/3/5", "1/99999999999"] {
+            assert!(permits(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn labels_are_read() {
+        assert_eq!(label("a=b=c"), Ok(("a".into(), "b=c".into())));
+        assert!(label("a").is_err() && label("=b").is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! `holdline freeze NAME` and `holdline unfreeze NAME`.
+
+use std::time::Duration;
+
+use clap::Args;
+use holdline_core::{LockName, Operation, OperationReply};
+use serde_json::json;
+
+use super::common;
+use crate::console::Console;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::session::Session;
+
+/// What `freeze` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Whoever holds NAME keeps it until it is done; then the freeze comes \
+    before everybody who waits.\n\nExample:\n  holdline freeze deploy --for 2h --reason \
+    \"moving the database\"")]
+pub(crate) struct FreezeArgs {
+    /// The lock name
+    #[arg(value_parser = common::name)]
+    name: LockName,
+    /// For how long, counted from now
+    #[arg(long = "for", value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(value_parser = duration::positive)]
+    duration: Duration,
+    /// Why, for people who wait
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+/// What `unfreeze` takes.
+#[derive(Debug, Args)]
+pub(crate) struct UnfreezeArgs {
+    /// The lock name
+    #[arg(value_parser = common::name)]
+    name: LockName,
+}
+
+/// Freezes the name.
+pub(crate) async fn freeze(
+    arguments: &FreezeArgs,
+    session: &Session,
+    console: &Console,
+) -> Outcome {
+    let FreezeArgs { name, duration, reason } = arguments;
+    let operation =
+        Operation::Freeze { name: name.clone(), duration: *duration, reason: reason.clone() };
+    session.operate(&operation).await?;
+    let snapshot = session.inspect(name).await?;
+    let active = snapshot.freeze.as_ref().is_some_and(|freeze| freeze.active);
+    if console.is_json() {
+        console.object(&json!({ "name": name, "frozen": true, "active": active }))?;
+    } else if active {
+        console.info(&format!("{name}: frozen for {}", duration::written(*duration)));
+    } else {
+        console.info(&format!("{name}: will be frozen when its holder is done"));
+    }
+    Ok(Exit::Success)
+}
+
+/// Ends the freeze.
+pub(crate) async fn unfreeze(
+    arguments: &UnfreezeArgs,
+    session: &Session,
+    console: &Console,
+) -> Outcome {
+    let name = &arguments.name;
+    match session.operate(&Operation::Unfreeze { name: name.clone() }).await? {
+        OperationReply::NothingThere => {
+            Err(Failure::nothing(format_args!("{name}: is not frozen")))
+        }
+        _ => {
+            if console.is_json() {
+                console.object(&json!({ "name": name, "frozen": false }))?;
+            } else {
+                console.info(&format!("{name}: no longer frozen"));
+            }
+            Ok(Exit::Success)
+        }
+    }
+}

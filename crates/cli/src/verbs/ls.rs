@@ -1,0 +1,86 @@
+//! `holdline ls [PREFIX]`.
+
+use clap::Args;
+use holdline_core::snapshot::coarse;
+use holdline_core::{ListRequest, Snapshot};
+
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::session::Session;
+use crate::table::{Align, Table};
+use crate::view;
+
+/// How many names are asked for at once.
+const PAGE: usize = 500;
+
+/// What `ls` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  holdline ls deploy/")]
+pub(crate) struct LsArgs {
+    /// Only names that begin with this text
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+}
+
+/// Lists the names, page by page, so that a long list is neither kept nor waited for.
+pub(crate) async fn run(arguments: &LsArgs, session: &Session, console: &Console) -> Outcome {
+    let mut request = ListRequest { prefix: arguments.prefix.clone(), after: None, limit: PAGE };
+    let mut first = true;
+    loop {
+        let page = session.list(&request).await?;
+        if console.is_json() {
+            for snapshot in &page.names {
+                console.object(&view::object(snapshot))?;
+            }
+        } else if !page.names.is_empty() {
+            print(&page.names, first, console)?;
+        }
+        first = false;
+        match page.after {
+            // Pages come in the order of names, so that each one ends further on.
+            Some(after) if request.after.as_ref().is_none_or(|before| *before < after) => {
+                request.after = Some(after);
+            }
+            _ => return Ok(Exit::Success),
+        }
+    }
+}
+
+fn print(
+    names: &[Snapshot],
+    heading: bool,
+    console: &Console,
+) -> Result<(), crate::failure::Failure> {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("STATE", Align::Left),
+        ("SINCE", Align::Right),
+        ("LEFT", Align::Right),
+        ("WAITING", Align::Right),
+        ("HOLDER", Align::Left),
+        ("REASON", Align::Left),
+    ]);
+    for snapshot in names {
+        let eldest = snapshot.holders.first().map(|holder| &holder.summary);
+        let fields = eldest.map(|holder| holder.metadata.fields()).unwrap_or_default();
+        let freeze = snapshot.freeze.as_ref().filter(|freeze| freeze.active);
+        let left = match freeze {
+            Some(freeze) => Some(freeze.left),
+            None => eldest.and_then(|holder| holder.left),
+        };
+        let pid = fields.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+        table.row(&[
+            snapshot.name.as_str(),
+            &view::summary(snapshot),
+            &eldest.and_then(|holder| holder.held_for).map(coarse).unwrap_or_default(),
+            &left.map(coarse).unwrap_or_default(),
+            &snapshot.queue_length.to_string(),
+            &format!("{}{pid}", fields.program),
+            freeze.map_or(&fields.reason, |freeze| &freeze.reason),
+        ]);
+    }
+    let (head, rows) = table.lines("");
+    let head = if heading { console.heading(&head) } else { String::new() };
+    console.data(&(head + &rows))
+}

@@ -1,0 +1,17 @@
+//! One file for each verb: what it takes, what it does, what it prints.
+
+pub(crate) mod acquire;
+pub(crate) mod check;
+pub(crate) mod common;
+pub(crate) mod completions;
+pub(crate) mod explain;
+pub(crate) mod fence;
+pub(crate) mod freeze;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod revoke;
+pub(crate) mod run;
+pub(crate) mod wait;
+pub(crate) mod who;

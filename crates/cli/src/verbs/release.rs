@@ -1,0 +1,52 @@
+//! `holdline release NAME`.
+
+use clap::Args;
+use holdline::ReleaseOutcome;
+use holdline_core::LockName;
+use holdline_core::lease::DEFAULT_LEASE;
+use serde_json::json;
+
+use super::common::{self, LeaseIdArgs};
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::session::Session;
+use crate::view::millis;
+
+/// What `release` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  holdline release deploy --lease-id \"$lease_id\"")]
+pub(crate) struct ReleaseArgs {
+    /// The lock name
+    #[arg(value_parser = common::name)]
+    name: LockName,
+    #[command(flatten)]
+    lease_id: LeaseIdArgs,
+}
+
+/// Gives the lease back.
+pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Console) -> Outcome {
+    let name = &arguments.name;
+    let lease_id = arguments.lease_id.of_acquire("releases")?;
+    match session.client().release_by_id(name, lease_id, DEFAULT_LEASE).await? {
+        ReleaseOutcome::Released { held_for, confirmed } => {
+            if !confirmed {
+                console.warn(&format!(
+                    "{name}: the store did not confirm; the lease's end frees it at the latest"
+                ));
+            }
+            if console.is_json() {
+                console.object(&json!({
+                    "name": name,
+                    "held_ms": millis(held_for),
+                    "confirmed": confirmed,
+                }))?;
+            }
+            Ok(Exit::Success)
+        }
+        ReleaseOutcome::Lost { reason } => {
+            Err(Failure::lost(format_args!("{name}: not held by this lease: {reason}")))
+        }
+        _ => Err(Failure::internal(format_args!("{name}: an outcome that cannot be"))),
+    }
+}

@@ -1,0 +1,185 @@
+//! `holdline revoke NAME`: taking a name back from its holder.
+//!
+//! Polite unless `--now`: the holder is told, its renewals are refused, and we wait for the
+//! grace. A live grant lasts as long as its processes, so their group is signalled here too:
+//! TERM at once, KILL after the grace. Who keeps the name then has it still, and we say so.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::Args;
+use holdline_core::{FencingToken, HolderView, LockName, Operation, OperationReply};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process, kill_process_group};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{common, fence};
+use crate::console::Console;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::session::Session;
+
+/// How often we look whether the name is given back.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a process may take to be gone after KILL.
+const AFTER_KILL: Duration = Duration::from_secs(2);
+
+/// What `revoke` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "`holdline who NAME` shows the token of the grant. Without --now the holder \
+    is told and its job stopped with TERM; with it the name is free at once, while the job may \
+    still run.\n\nExample:\n  holdline revoke deploy --if-fencing-token 1048577 --reason \
+    \"rollback\""
+)]
+pub(crate) struct RevokeArgs {
+    /// The lock name
+    #[arg(value_parser = common::name)]
+    name: LockName,
+    /// Only the grant with this token: nobody who came later is hit
+    #[arg(long, value_name = "N", value_parser = fence::token)]
+    if_fencing_token: FencingToken,
+    /// Why, for the holder
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Free the name at once, even if its job still runs and can write
+    #[arg(long)]
+    now: bool,
+    /// How long the holder may take to stop
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(default_value = "10s", value_parser = duration::any)]
+    grace: Duration,
+}
+
+/// Revokes the grant and waits until it is gone.
+pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Console) -> Outcome {
+    let RevokeArgs { name, if_fencing_token: token, reason, now, .. } = arguments;
+    let operation =
+        Operation::Revoke { name: name.clone(), token: *token, reason: reason.clone(), now: *now };
+    let left = match session.operate(&operation).await? {
+        OperationReply::NothingThere => {
+            return Err(Failure::nothing(format_args!(
+                "{name}: nobody holds it with token {token}"
+            ))
+            .fix(format_args!("see who has it: holdline who {name}")));
+        }
+        OperationReply::Done => return done(arguments, console),
+        OperationReply::Told { left } => left,
+    };
+    console.info(&format!("{name}: the holder is told, waiting until it stops"));
+    let grace = Instant::now() + arguments.grace;
+    let end = match left {
+        // The lease ends by itself: refused renewals make that certain.
+        Some(left) => Instant::now() + left.min(arguments.grace) + session.capabilities().lag,
+        None => grace + AFTER_KILL,
+    };
+    let mut told = Told::default();
+    loop {
+        let Some(holder) = holder(arguments, session).await? else {
+            return done(arguments, console);
+        };
+        if Instant::now() >= end {
+            return Err(kept(arguments, &holder));
+        }
+        if holder.live {
+            told.tell(&holder, if Instant::now() >= grace { Signal::KILL } else { Signal::TERM });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn done(arguments: &RevokeArgs, console: &Console) -> Outcome {
+    let RevokeArgs { name, if_fencing_token: token, now, .. } = arguments;
+    if *now {
+        console.warn(&format!(
+            "{name}: freed at once; the job that had it may still run and write, unless its \
+             resource refuses token {token}"
+        ));
+    }
+    if console.is_json() {
+        console.object(&json!({ "name": name, "fencing_token": token, "revoked": true }))?;
+    } else {
+        console.info(&format!("{name}: revoked"));
+    }
+    Ok(Exit::Success)
+}
+
+async fn holder(arguments: &RevokeArgs, session: &Session) -> Result<Option<HolderView>, Failure> {
+    let snapshot = session.inspect(&arguments.name).await?;
+    let ours = |holder: &HolderView| holder.summary.token == Some(arguments.if_fencing_token);
+    Ok(snapshot.holders.into_iter().find(ours))
+}
+
+fn kept(arguments: &RevokeArgs, holder: &HolderView) -> Failure {
+    let pids: Vec<String> = holder.pids.iter().map(u32::to_string).collect();
+    let name = &arguments.name;
+    let who = match (pids.is_empty(), holder.summary.left) {
+        (false, _) => format!("processes {} keep it", pids.join(" ")),
+        (true, Some(left)) => {
+            format!("it ends in {} at the latest", holdline_core::snapshot::coarse(left))
+        }
+        (true, None) => "its processes cannot be seen from here".into(),
+    };
+    let message = format!("{name}: revoked, but still held by {}: {who}", holder.summary);
+    Failure::busy(message).fix("wait for it, or free it with --now at the risk of two at work")
+}
+
+/// Whom we have signalled, and how: each only once.
+#[derive(Debug, Default)]
+struct Told(BTreeSet<(i32, i32)>);
+
+impl Told {
+    /// Signals what keeps a live grant. The holder itself passes signals on and releases when
+    /// its job is gone, so it is told only when nothing else is left to tell.
+    fn tell(&mut self, holder: &HolderView, signal: Signal) {
+        for target in targets(holder) {
+            if !self.0.insert((target.raw(), signal.as_raw())) {
+                continue;
+            }
+            // What cannot be told any more, or belongs to another user, is seen at the next look.
+            let _ = match target {
+                Target::Group(group) => kill_process_group(group, signal),
+                Target::Process(process) => kill_process(process, signal),
+            };
+        }
+    }
+}
+
+/// Whom a signal goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Group(Pid),
+    Process(Pid),
+}
+
+impl Target {
+    /// Negative for a group, as `kill` counts.
+    fn raw(self) -> i32 {
+        match self {
+            Target::Group(group) => -group.as_raw_nonzero().get(),
+            Target::Process(process) => process.as_raw_nonzero().get(),
+        }
+    }
+}
+
+fn targets(holder: &HolderView) -> Vec<Target> {
+    let pid = |pid: u32| i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw);
+    let wrapper = holder.summary.metadata.fields().pid.and_then(pid);
+    let keeping: Vec<Pid> = holder.pids.iter().filter_map(|&number| pid(number)).collect();
+    let jobs: Vec<Pid> =
+        keeping.iter().copied().filter(|&p| Some(p) != wrapper && p != getpid()).collect();
+    if jobs.is_empty() {
+        return keeping.into_iter().filter(|&p| p != getpid()).map(Target::Process).collect();
+    }
+    let wrappers_group = wrapper.and_then(|wrapper| getpgid(Some(wrapper)).ok());
+    let target = |job: Pid| match getpgid(Some(job)) {
+        // A group that is not the job's alone is never signalled as a whole.
+        Ok(group) if Some(group) != wrappers_group && group != getpgrp() => Target::Group(group),
+        _ => Target::Process(job),
+    };
+    let mut targets: Vec<Target> = jobs.into_iter().map(target).collect();
+    targets.sort_unstable_by_key(|target| target.raw());
+    targets.dedup();
+    targets
+}

@@ -1,0 +1,81 @@
+//! What `run` takes, and what of it does not go together.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use holdline_core::LockName;
+
+use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
+use crate::duration;
+
+/// What to do with the job when the lease is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// TERM, and KILL after the grace.
+    #[default]
+    Term,
+    /// KILL.
+    Kill,
+    /// Only say so.
+    Warn,
+}
+
+/// What `run` takes.
+#[derive(Debug, Args)]
+#[command(override_usage = "holdline run [OPTIONS] NAME [--] COMMAND...")]
+#[command(
+    after_help = "The job's terminal, input, output and signals are its own. Without --lease, \
+    on local: the grant lives as long as the job, even if this program is killed. Otherwise it is \
+    a lease, renewed meanwhile, and a job whose lease cannot be renewed is stopped before anybody \
+    else can get NAME.\n\nExamples:\n  holdline run nightly-backup -- backup.sh --full\n  \
+    holdline run deploy --try -E 0 -- ./deploy\n  holdline run gpu --permits 1/4 -- train.py"
+)]
+pub(crate) struct RunArgs {
+    /// Hold NAME by a lease of this length instead of a live grant [default: 30s where the engine
+    /// has no live grants]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(value_parser = duration::positive)]
+    pub(crate) lease: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    /// If NAME is busy, do nothing and end with 0
+    #[arg(long, conflicts_with = "conflict_exit_code")]
+    pub(crate) skip: bool,
+    /// End with N instead of 75 if NAME is busy or the wait runs out
+    #[arg(short = 'E', long, value_name = "N")]
+    pub(crate) conflict_exit_code: Option<u8>,
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    /// How long the job may take to end after TERM, before KILL
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(default_value = "5s", value_parser = duration::any)]
+    pub(crate) grace: Duration,
+    /// Stop the job after this long and end with 124
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(value_parser = duration::positive)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Hold NAME at least this long, even if the job ends sooner
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(value_parser = duration::positive)]
+    pub(crate) min_hold: Option<Duration>,
+    /// What to do with the job when the lease is lost: term, kill or warn
+    #[arg(long, value_name = "WHAT", default_value = "term", hide_possible_values = true)]
+    pub(crate) on_lost: OnLost,
+    /// Keep the job from inheriting the descriptor that keeps a live grant: what it leaves behind
+    /// does not hold NAME
+    #[arg(long)]
+    pub(crate) close: bool,
+    #[command(flatten)]
+    pub(crate) about: AboutArgs,
+    /// Write what happened to FILE, as one JSON object
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// The lock name
+    #[arg(value_parser = common::name)]
+    pub(crate) name: LockName,
+    /// The program to run and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}

@@ -1,0 +1,275 @@
+//! `holdline run NAME -- COMMAND`: hold NAME, run COMMAND, release.
+//!
+//! What is refused is refused before anything is asked of the store: a report that cannot be
+//! written, a lease that leaves no time to stop the job, a name that a command above holds.
+//! Read next: [`supervise`], which keeps the job on the lease's leash.
+
+mod args;
+pub(crate) mod environment;
+mod report;
+mod supervise;
+pub(crate) mod waiting;
+mod window;
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{Guard, Keep, LockOptions, ReleaseOutcome};
+use holdline_core::LostReason;
+use holdline_core::lease::{DEFAULT_LEASE, MAX_FIRST_LEASE};
+use tokio::time::Instant;
+
+pub(crate) use args::{OnLost, RunArgs};
+use report::{Report, ReportFile};
+use supervise::{Ended, Stop, Supervision};
+use waiting::Waiting;
+use window::Window;
+
+use crate::child::{self, Arrived, Launch, LaunchError, Signals};
+use crate::config::Address;
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::held::Held;
+use crate::session::{Asker, Session};
+
+/// Holds, runs, releases; writes the report whatever happens.
+pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
+    let file = ReportFile::open(arguments.report.as_deref())?;
+    let waiting = Arc::new(Waiting::default());
+    let program = Path::new(&arguments.command[0]);
+    let program = program.file_name().unwrap_or(program.as_os_str());
+    let asker = Asker {
+        observer: Some(waiting.clone()),
+        program: Some(program.to_string_lossy().into_owned()),
+        detached: false,
+    };
+    let session = Session::open(address, asker).await;
+    let engine = session.as_ref().map_or("", |session| session.capabilities().engine);
+    let mut report = Report::new(&arguments.name, engine, arguments.mode.mode());
+    let outcome = match session {
+        Ok(session) => {
+            let run = Run { arguments, session: &session, waiting: &waiting, console };
+            let outcome = run.run(&mut report).await;
+            session.close().await;
+            outcome
+        }
+        Err(failure) => Err(failure),
+    };
+    let outcome = outcome.map_err(|failure| busy_as_asked(failure, arguments));
+    report.in_the_way = waiting.in_the_way();
+    match &outcome {
+        Ok(exit) => report.exit = *exit,
+        Err(failure) => report.failed(failure),
+    }
+    file.write(&report)?;
+    match outcome {
+        Err(failure) if failure.exit == Exit::Success => {
+            console.info(&format!("skipped: {}", failure.message));
+            Ok(Exit::Success)
+        }
+        outcome => outcome,
+    }
+}
+
+/// `--skip` and `-E` choose how a busy name ends.
+fn busy_as_asked(failure: Failure, arguments: &RunArgs) -> Failure {
+    match (failure.exit, arguments.skip, arguments.conflict_exit_code) {
+        (Exit::Busy, true, _) => failure.exit(Exit::Success),
+        (Exit::Busy, false, Some(code)) => failure.exit(Exit::Code(code)),
+        _ => failure,
+    }
+}
+
+struct Run<'a> {
+    arguments: &'a RunArgs,
+    session: &'a Session,
+    waiting: &'a Arc<Waiting>,
+    console: &'a Console,
+}
+
+impl Run<'_> {
+    async fn run(&self, report: &mut Report) -> Outcome {
+        let arguments = self.arguments;
+        let mode = arguments.mode.mode();
+        let held = Held::from_environment()?;
+        held.check(self.session.capabilities(), &arguments.name, mode)?;
+        let (options, window) = self.terms()?;
+        let mut signals = Signals::listen()?;
+        let started = Instant::now();
+        let granted = self.wait(&options, &mut signals).await;
+        report.waited = started.elapsed();
+        let guard = match granted? {
+            Granted::Guard(guard) => *guard,
+            Granted::Signal(exit) => {
+                report.outcome = "interrupted";
+                return Ok(Exit::Job(exit));
+            }
+        };
+        report.granted(&guard);
+        let token = guard.fencing_token();
+        self.console.detail(&format!("{}: held with fencing token {token}", guard.name()));
+        let since = Instant::now();
+        let outcome = self.under(&guard, window, &held, &mut signals, since).await;
+        self.end(guard, outcome, since, report).await
+    }
+
+    /// Returns how the lock is to be held, and when a job must be stopped.
+    fn terms(&self) -> Result<(LockOptions, Option<Window>), Failure> {
+        let arguments = self.arguments;
+        let mut options = arguments.about.options(LockOptions::default());
+        if let Some(wait) = arguments.wait.wait {
+            options = options.with_wait(wait);
+        }
+        if arguments.lease.is_none() && self.session.capabilities().live {
+            return Ok((options.with_keep(Keep::Live), None));
+        }
+        let lease = arguments.lease.unwrap_or(DEFAULT_LEASE);
+        let window = match arguments.on_lost {
+            OnLost::Term => Some(Window::new(lease, arguments.grace)?),
+            OnLost::Kill => Some(Window::new(lease, Duration::ZERO)?),
+            OnLost::Warn => None,
+        };
+        Ok((options.with_lease_duration(lease), window))
+    }
+
+    async fn wait(&self, options: &LockOptions, signals: &mut Signals) -> Result<Granted, Failure> {
+        let RunArgs { name, mode, wait, .. } = self.arguments;
+        let attempt = self.session.acquire(name, mode.mode(), options, wait.only_try);
+        let attempt = waiting::talk(attempt, self.waiting, name, self.console);
+        let mut attempt = std::pin::pin!(attempt);
+        loop {
+            tokio::select! {
+                biased;
+                guard = &mut attempt => return Ok(Granted::Guard(Box::new(guard?))),
+                arrived = signals.next() => match arrived {
+                    Arrived::End(signal) => {
+                        return Ok(Granted::Signal(child::Exit::before_start(signal)));
+                    }
+                    Arrived::Suspend => self.session.while_idle(|| signals.suspend()),
+                },
+            }
+        }
+    }
+
+    /// Runs the job under the guard.
+    async fn under(
+        &self,
+        guard: &Guard,
+        window: Option<Window>,
+        held: &Held,
+        signals: &mut Signals,
+        since: Instant,
+    ) -> Result<Ended, Failure> {
+        if self.arguments.lease.is_some_and(|lease| lease > MAX_FIRST_LEASE) {
+            // A grant starts with 30 s at most; the job starts with the lease that was asked for.
+            guard.renew().await?;
+        }
+        let anchor = guard.anchor().filter(|_| !self.arguments.close);
+        let inherited = anchor.map(|anchor| anchor.descriptor().as_fd()).into_iter().collect();
+        let mut words = self.arguments.command.iter().cloned();
+        let program: OsString = words.next().unwrap_or_default();
+        let launch = Launch::new(program, words.collect())
+            .with_environment(environment::changes(guard, self.session, held)?)
+            .with_inherited(inherited)
+            .with_death_signal(anchor.is_none())
+            .with_freeze_on_stop(guard.anchor().is_none());
+        let job = launch.spawn(signals).map_err(|error| launch_failure(&error))?;
+        drop(launch);
+        let supervision = Supervision {
+            guard,
+            window,
+            grace: self.arguments.grace,
+            on_lost: self.arguments.on_lost,
+            max_hold: self.arguments.max_hold.map(|limit| since + limit),
+            session: self.session,
+            console: self.console,
+        };
+        let ended = supervision.run(job, signals).await?;
+        if let (Some(limit), None) = (self.arguments.min_hold, &ended.stop) {
+            hold_on(guard, since + limit, signals, self.session).await;
+        }
+        Ok(ended)
+    }
+
+    /// Releases and decides how all of it ends.
+    async fn end(
+        &self,
+        guard: Guard,
+        ended: Result<Ended, Failure>,
+        since: Instant,
+        report: &mut Report,
+    ) -> Outcome {
+        let name = guard.name().clone();
+        let released = guard.release().await;
+        report.held = Some(since.elapsed());
+        let lost = match released {
+            ReleaseOutcome::Lost { reason } => Some(reason),
+            ReleaseOutcome::Released { confirmed, .. } => {
+                report.confirmed = Some(confirmed);
+                self.console.detail(&format!("{name}: released"));
+                if !confirmed {
+                    self.console.warn(&format!("{name}: the store did not confirm the release"));
+                }
+                None
+            }
+            _ => None,
+        };
+        let ended = ended?;
+        let (outcome, exit) = self.verdict(&ended, lost.as_ref());
+        (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
+        if let (None, Some(reason)) = (&ended.stop, &report.lost) {
+            let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
+            self.console.failure(&Failure::lost(message).exit(exit));
+        }
+        Ok(exit)
+    }
+
+    fn verdict(&self, ended: &Ended, lost: Option<&LostReason>) -> (&'static str, Exit) {
+        match (&ended.stop, lost) {
+            (Some(Stop::MaxHold), _) => ("max_hold", Exit::MaxHold),
+            (Some(Stop::Lost(_)), _) => ("lost", Exit::Lost),
+            // It ended by itself and was not guarded to its end.
+            (None, Some(_)) if self.arguments.on_lost != OnLost::Warn => ("lost", Exit::Lost),
+            (None, _) => ("finished", Exit::Job(ended.exit)),
+        }
+    }
+}
+
+enum Granted {
+    Guard(Box<Guard>),
+    Signal(child::Exit),
+}
+
+fn lost_of(ended: &Ended) -> Option<LostReason> {
+    match &ended.stop {
+        Some(Stop::Lost(reason)) => Some(reason.clone()),
+        _ => None,
+    }
+}
+
+/// Keeps the name until `--min-hold` is over; a signal or a lost lease ends that sooner.
+async fn hold_on(guard: &Guard, until: Instant, signals: &mut Signals, session: &Session) {
+    let ending = async {
+        while let Arrived::Suspend = signals.next().await {
+            session.while_idle(|| signals.suspend());
+        }
+    };
+    tokio::select! {
+        () = tokio::time::sleep_until(until) => {}
+        _ = guard.lost() => {}
+        () = ending => {}
+    }
+}
+
+fn launch_failure(error: &LaunchError) -> Failure {
+    let failure = Failure::internal(error);
+    match error.exit_code() {
+        127 => failure.exit(Exit::NotFound),
+        126 => failure.exit(Exit::CannotRun),
+        _ => failure,
+    }
+}

@@ -1,0 +1,134 @@
+//! `run --report FILE`: what happened, as one JSON object. Its shape is in `docs/json.md`.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use holdline::Guard;
+use holdline_core::{Escaped, HolderSummary, LockName, LostReason, Mode};
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::view::{self, millis};
+
+/// The file of a report, opened before the lock is asked for.
+#[derive(Debug)]
+pub(super) struct ReportFile(Option<File>);
+
+impl ReportFile {
+    /// Opens and empties the file, so that an old report never passes for this run's.
+    pub(super) fn open(path: Option<&Path>) -> Result<ReportFile, Failure> {
+        let Some(path) = path else { return Ok(ReportFile(None)) };
+        let file = File::create(path).map_err(|error| {
+            let path = path.to_string_lossy();
+            let message = format!("--report {}: cannot be written: {error}", Escaped(&path));
+            Failure::usage(message).fix("nothing was started; name a file that can be written")
+        })?;
+        Ok(ReportFile(Some(file)))
+    }
+
+    /// Writes the report.
+    pub(super) fn write(self, report: &Report) -> Result<(), Failure> {
+        let Some(mut file) = self.0 else { return Ok(()) };
+        let text = format!("{}\n", report.object());
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.flush())
+            .map_err(|error| Failure::internal(format_args!("--report: not written: {error}")))
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(super) struct Report {
+    name: LockName,
+    engine: &'static str,
+    mode: Mode,
+    pub(super) outcome: &'static str,
+    pub(super) exit: Exit,
+    pub(super) waited: Duration,
+    pub(super) held: Option<Duration>,
+    grant: Option<(String, u64, bool)>,
+    pub(super) in_the_way: Option<HolderSummary>,
+    pub(super) lost: Option<LostReason>,
+    pub(super) confirmed: Option<bool>,
+    error: Option<Value>,
+}
+
+impl Report {
+    /// Begins the report of an attempt.
+    pub(super) fn new(name: &LockName, engine: &'static str, mode: Mode) -> Report {
+        Report {
+            name: name.clone(),
+            engine,
+            mode,
+            outcome: "failed",
+            exit: Exit::Internal,
+            waited: Duration::ZERO,
+            held: None,
+            grant: None,
+            in_the_way: None,
+            lost: None,
+            confirmed: None,
+            error: None,
+        }
+    }
+
+    /// Takes note of the grant.
+    pub(super) fn granted(&mut self, guard: &Guard) {
+        let short = guard.lease_id().short().to_string();
+        self.grant = Some((short, guard.fencing_token().get(), guard.anchor().is_some()));
+    }
+
+    /// Takes note of a failure.
+    pub(super) fn failed(&mut self, failure: &Failure) {
+        self.exit = failure.exit;
+        self.outcome = match failure.kind {
+            "busy" | "timed_out" | "too_many_waiters" => "busy",
+            _ => "failed",
+        };
+        self.error = Some(json!({ "kind": failure.kind, "message": failure.message }));
+    }
+
+    fn object(&self) -> Value {
+        let in_the_way = self.in_the_way.as_ref().map(|holder| {
+            let mut object = json!({
+                "lease_id": holder.lease_id,
+                "fencing_token": holder.token,
+                "mode": view::mode_word(holder.mode),
+                "held_for_ms": holder.held_for.map(millis),
+            });
+            view::add_fields(&mut object, &holder.metadata.fields());
+            object
+        });
+        json!({
+            "name": self.name.as_str(),
+            "engine": self.engine,
+            "mode": view::mode_word(self.mode),
+            "outcome": self.outcome,
+            "exit": self.exit.code(),
+            "waited_ms": millis(self.waited),
+            "held_ms": self.held.map(millis),
+            "lease_id": self.grant.as_ref().map(|(lease_id, _, _)| lease_id),
+            "fencing_token": self.grant.as_ref().map(|(_, token, _)| token),
+            "live": self.grant.as_ref().map(|(_, _, live)| live),
+            "in_the_way": in_the_way,
+            "lost": self.lost.as_ref().map(lost_object),
+            "release_confirmed": self.confirmed,
+            "error": self.error,
+        })
+    }
+}
+
+fn lost_object(reason: &LostReason) -> Value {
+    let kind = match reason {
+        LostReason::Expired => "expired",
+        LostReason::Missing => "missing",
+        LostReason::Revoked(_) => "revoked",
+        LostReason::StoreGone(_) => "store_gone",
+        LostReason::Released => "released",
+        _ => "other",
+    };
+    json!({ "kind": kind, "message": reason.to_string() })
+}

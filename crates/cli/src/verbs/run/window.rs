@@ -1,0 +1,130 @@
+//! Kill before regrant: when the job must be stopped so that it never runs beside the next one.
+//!
+//! ```text
+//! sent ──── renewals ────┬──── grace ────┬─ margin ─┬
+//!                       TERM            KILL    valid_until     the store may grant again
+//! ```
+//!
+//! Invariant K1: KILL comes a margin before the lease may no longer be believed, and TERM a
+//! grace before KILL. Invariant K2: a lease that exists leaves room for two renewals before
+//! TERM; a shorter one is refused before anything is asked of the store.
+
+use std::time::Duration;
+
+use holdline_core::lease::{DEFAULT_DRIFT_PPM, MAX_LEASE};
+use holdline_core::{LeaseTerms, validity};
+
+use crate::duration::written;
+use crate::failure::Failure;
+
+/// How long the kernel may take to stop a job that was told KILL.
+pub(crate) const MARGIN: Duration = Duration::from_millis(500);
+
+/// When to stop the job of a lease that is not renewed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    grace: Duration,
+}
+
+impl Window {
+    /// Checks that the job can be stopped in time.
+    ///
+    /// # Errors
+    /// The lease is too short for this grace; the message says what would do.
+    pub(crate) fn new(lease: Duration, grace: Duration) -> Result<Window, Failure> {
+        let terms = LeaseTerms::new(lease, None, DEFAULT_DRIFT_PPM)
+            .map_err(|error| Failure::usage(format_args!("--lease: {error}")))?;
+        let validity = validity::believed(lease, terms.drift_ppm());
+        let renewals = terms.renew_interval().saturating_mul(2);
+        let needed = renewals.saturating_add(grace).saturating_add(MARGIN);
+        if validity >= needed {
+            return Ok(Window { grace });
+        }
+        let refused = Failure::usage(format_args!(
+            "--lease {}: leaves no time to stop the job with --grace {} before the next holder \
+             may start",
+            written(lease),
+            written(grace),
+        ));
+        let longest = whole_millis(validity.saturating_sub(renewals + MARGIN));
+        let longer = shortest_lease(grace).map(|lease| format!("use --lease {lease} or more"));
+        let sooner = (!longest.is_zero()).then(|| format!("--grace {} or less", written(longest)));
+        Err(refused.fix(match (longer, sooner) {
+            (Some(longer), Some(sooner)) => format!("{longer}, or {sooner}"),
+            (Some(longer), None) => longer,
+            (None, Some(sooner)) => format!("use {sooner}"),
+            (None, None) => "use a longer --lease and a shorter --grace".to_owned(),
+        }))
+    }
+
+    /// Returns how long before the end of validity the job is told TERM.
+    pub(crate) fn term_before(&self) -> Duration {
+        self.grace.saturating_add(MARGIN)
+    }
+
+    /// Returns how long before the end of validity the job is told KILL.
+    pub(crate) fn kill_before(&self) -> Duration {
+        MARGIN
+    }
+}
+
+/// Returns the shortest lease in whole seconds that leaves room: a third of it, less drift and
+/// margins, must hold the grace.
+fn shortest_lease(grace: Duration) -> Option<String> {
+    let fits = |lease: &Duration| {
+        validity::believed(*lease, DEFAULT_DRIFT_PPM) >= *lease / 3 * 2 + grace + MARGIN
+    };
+    let spare = grace.saturating_add(MARGIN + validity::MARGIN).as_millis();
+    // A third less a hundredth is what renewals and drift leave of a lease: 97 of 300 parts.
+    let guess = u64::try_from(spare * 300 / 97 / 1_000).ok()?;
+    let mut leases = (guess..guess.saturating_add(3)).map(Duration::from_secs);
+    leases.find(fits).filter(|lease| *lease <= MAX_LEASE).map(written)
+}
+
+fn whole_millis(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_lease_with_room_is_taken() {
+        for (lease, grace) in
+            [(30 * S, 5 * S), (30 * S, 9 * S), (2 * S, S / 10), (3600 * S, 60 * S)]
+        {
+            let window = Window::new(lease, grace).expect("room");
+            assert_eq!(window.term_before(), grace + MARGIN);
+            assert_eq!(window.kill_before(), MARGIN);
+        }
+    }
+
+    #[test]
+    fn a_lease_without_room_is_refused_with_what_would_do() {
+        for (lease, grace) in
+            [(10 * S, 5 * S), (S, Duration::ZERO), (30 * S, 10 * S), (60 * S, 3_600 * S)]
+        {
+            let failure = Window::new(lease, grace).expect_err("no room");
+            assert_eq!(failure.exit.code(), 64);
+            let fix = failure.fix.expect("what would do");
+            let words: Vec<&str> = fix.split(' ').collect();
+            let lease = crate::duration::positive(words[2]).expect("a duration");
+            assert!(Window::new(lease, grace).is_ok(), "{fix}");
+            if let Some(grace) = words.get(7) {
+                let grace = crate::duration::any(grace).expect("a duration");
+                assert!(Window::new(lease, grace).is_ok(), "{fix}");
+            }
+        }
+    }
+
+    #[test]
+    fn forbidden_leases_name_the_flag() {
+        for lease in [Duration::ZERO, S / 100, 86_401 * S, Duration::MAX] {
+            let failure = Window::new(lease, S).expect_err("forbidden");
+            assert!(failure.message.starts_with("--lease: lease_duration"), "{failure:?}");
+        }
+    }
+}

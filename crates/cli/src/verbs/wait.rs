@@ -1,0 +1,77 @@
+//! `holdline wait NAME`.
+
+use std::time::Duration;
+
+use clap::Args;
+use holdline_core::{Backoff, ErrorKind, LockName, Mode, Snapshot};
+
+use super::common;
+use crate::console::Console;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::held::Held;
+use crate::session::Session;
+use crate::view;
+
+/// The pauses between two looks.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// What `wait` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The name may be taken again before the next command runs: to do something \
+    while it is free, use `run`.\n\nExample:\n  holdline wait deploy --wait 5m"
+)]
+pub(crate) struct WaitVerbArgs {
+    /// The lock name
+    #[arg(value_parser = common::name)]
+    name: LockName,
+    /// Wait at most this long, such as 500ms, 30s, 5m or 2h [default: for ever]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(value_parser = duration::positive)]
+    wait: Option<Duration>,
+}
+
+/// Looks at the name until nobody holds it.
+pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &Console) -> Outcome {
+    let name = &arguments.name;
+    Held::from_environment()?.check(session.capabilities(), name, Mode::Exclusive)?;
+    let started = tokio::time::Instant::now();
+    let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
+    let mut told = false;
+    loop {
+        let snapshot = session.inspect(name).await?;
+        if !snapshot.is_held() {
+            if console.is_json() {
+                console.object(&view::object(&snapshot))?;
+            }
+            return Ok(Exit::Success);
+        }
+        let waited = started.elapsed();
+        let left = arguments.wait.map(|wait| wait.saturating_sub(waited));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(timed_out(session, name, waited, &snapshot));
+        }
+        if !told {
+            console.info(&format!("waiting for {name}: {}", in_the_way(&snapshot)));
+            told = true;
+        }
+        let pause = pause.next_pause(session.random()).max(PAUSE.0);
+        tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
+    }
+}
+
+fn in_the_way(snapshot: &Snapshot) -> String {
+    match (snapshot.holders.first(), &snapshot.freeze) {
+        (Some(holder), _) => format!("held by {}", holder.summary),
+        (None, Some(freeze)) => format!("frozen: {}", holdline_core::Escaped(&freeze.reason)),
+        (None, None) => "held".into(),
+    }
+}
+
+fn timed_out(session: &Session, name: &LockName, waited: Duration, last: &Snapshot) -> Failure {
+    let holder = last.holders.first().map(|holder| Box::new(holder.summary.clone()));
+    let kind = ErrorKind::TimedOut { waited, holder };
+    session.error(kind).with_name(name).into()
+}

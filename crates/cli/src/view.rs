@@ -1,0 +1,221 @@
+//! How a name stands, for people and for tools.
+//!
+//! The JSON shapes are described in `docs/json.md` and only ever grow.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use holdline_core::snapshot::coarse;
+use holdline_core::{
+    Escaped, FreezeView, GrantState, HolderFields, HolderView, Mode, Snapshot, WaiterView,
+};
+use serde_json::{Value, json};
+
+use crate::console::Console;
+use crate::table::{Align, Table};
+
+/// How many waiters are shown to people; all are counted.
+const SHOWN: usize = 20;
+
+/// Returns a snapshot as one JSON object.
+pub(crate) fn object(snapshot: &Snapshot) -> Value {
+    json!({
+        "name": snapshot.name.as_str(),
+        "held": snapshot.is_held(),
+        "holder_count": snapshot.holder_count,
+        "holders": snapshot.holders.iter().map(holder_object).collect::<Vec<_>>(),
+        "queue_length": snapshot.queue_length,
+        "queue": snapshot.queue.iter().map(waiter_object).collect::<Vec<_>>(),
+        "permits_of": snapshot.permits_of,
+        "freeze": snapshot.freeze.as_ref().map(freeze_object),
+    })
+}
+
+fn holder_object(holder: &HolderView) -> Value {
+    let summary = &holder.summary;
+    let (state, reason) = match &holder.state {
+        GrantState::Held => ("held", None),
+        GrantState::Handed => ("handed", None),
+        GrantState::Revoked(reason) => ("revoked", Some(reason)),
+    };
+    let mut object = json!({
+        "lease_id": summary.lease_id,
+        "fencing_token": summary.token,
+        "mode": mode_word(summary.mode),
+        "permits": permits(summary.mode),
+        "state": state,
+        "revoke_reason": reason,
+        "held_for_ms": summary.held_for.map(millis),
+        "left_ms": summary.left.map(millis),
+        "live": holder.live,
+        "detached": holder.detached,
+        "pids": holder.pids,
+    });
+    add_fields(&mut object, &summary.metadata.fields());
+    object
+}
+
+fn waiter_object(waiter: &WaiterView) -> Value {
+    let mut object = json!({
+        "lease_id": waiter.lease_id,
+        "mode": mode_word(waiter.mode),
+        "permits": permits(waiter.mode),
+        "waited_ms": waiter.waited.map(millis),
+    });
+    add_fields(&mut object, &waiter.metadata.fields());
+    object
+}
+
+fn freeze_object(freeze: &FreezeView) -> Value {
+    json!({
+        "active": freeze.active,
+        "reason": freeze.reason,
+        "left_ms": millis(freeze.left),
+        "fencing_token": freeze.token,
+    })
+}
+
+/// Adds what a holder or waiter tells about itself; what it does not tell is null.
+pub(crate) fn add_fields(object: &mut Value, fields: &HolderFields) {
+    let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    object["host"] = text(&fields.host);
+    object["pid"] = fields.pid.into();
+    object["user"] = text(&fields.user);
+    object["program"] = text(&fields.program);
+    object["reason"] = text(&fields.reason);
+    object["labels"] = json!(fields.labels);
+    object["traceparent"] = text(&fields.traceparent);
+}
+
+/// Returns the word for a mode.
+pub(crate) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        Mode::Permits { .. } => "permits",
+    }
+}
+
+fn permits(mode: Mode) -> Option<u32> {
+    match mode {
+        Mode::Permits { count, .. } => Some(count),
+        Mode::Exclusive | Mode::Shared => None,
+    }
+}
+
+/// Returns whole milliseconds, cut to what JSON readers hold exactly.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min((1 << 53) - 1)
+}
+
+/// Returns a snapshot for people.
+pub(crate) fn text(snapshot: &Snapshot, console: &Console) -> String {
+    let mut text = format!("{}: {}\n", snapshot.name, summary(snapshot));
+    if let Some(freeze) = &snapshot.freeze {
+        let until = if freeze.active { "frozen" } else { "to be frozen" };
+        let left = coarse(freeze.left);
+        let _ = writeln!(text, "{until} for {left}: {}", Escaped(&freeze.reason));
+    }
+    if !snapshot.holders.is_empty() {
+        let (heading, rows) = holders(&snapshot.holders).lines("  ");
+        text.extend([console.heading(&heading), rows]);
+    }
+    if !snapshot.queue.is_empty() {
+        let _ = writeln!(text, "{} waiting", snapshot.queue_length);
+        let (heading, rows) = waiters(&snapshot.queue).lines("  ");
+        text.extend([console.heading(&heading), rows]);
+        if let Some(more) = snapshot.queue_length.checked_sub(SHOWN).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  and {more} more");
+        }
+    }
+    text
+}
+
+/// Returns in short how a name stands.
+pub(crate) fn summary(snapshot: &Snapshot) -> String {
+    let frozen = snapshot.freeze.as_ref().is_some_and(|freeze| freeze.active);
+    let count = snapshot.holder_count;
+    match (snapshot.permits_of, count) {
+        _ if frozen => "frozen".into(),
+        (_, 0) => "free".into(),
+        (Some(of), _) => {
+            let held: u32 = snapshot.holders.iter().filter_map(|h| permits(h.summary.mode)).sum();
+            format!("{held} of {of} permits held")
+        }
+        (None, 1) => "held".into(),
+        (None, _) => format!("held by {count}"),
+    }
+}
+
+fn holders(holders: &[HolderView]) -> Table {
+    let mut table = Table::new(&[
+        ("TOKEN", Align::Right),
+        ("LEASE", Align::Left),
+        ("MODE", Align::Left),
+        ("STATE", Align::Left),
+        ("SINCE", Align::Right),
+        ("LEFT", Align::Right),
+        ("HOST", Align::Left),
+        ("PID", Align::Right),
+        ("USER", Align::Left),
+        ("PROGRAM", Align::Left),
+        ("KEPT BY", Align::Left),
+        ("REASON", Align::Left),
+    ]);
+    for holder in holders.iter().take(SHOWN) {
+        let HolderView { summary, state, .. } = holder;
+        let fields = summary.metadata.fields();
+        let state = match state {
+            GrantState::Held if holder.live => "live".into(),
+            GrantState::Held if holder.detached => "detached".into(),
+            GrantState::Held => "leased".into(),
+            GrantState::Handed => "handed".into(),
+            GrantState::Revoked(reason) => format!("revoked: {reason}"),
+        };
+        let pids: Vec<String> = holder.pids.iter().map(u32::to_string).collect();
+        table.row(&[
+            &summary.token.map(|token| token.to_string()).unwrap_or_default(),
+            &summary.lease_id.to_string(),
+            &summary.mode.to_string(),
+            &state,
+            &summary.held_for.map(coarse).unwrap_or_default(),
+            &summary.left.map(coarse).unwrap_or_default(),
+            &fields.host,
+            &fields.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            &fields.user,
+            &fields.program,
+            &pids.join(" "),
+            &fields.reason,
+        ]);
+    }
+    table
+}
+
+fn waiters(waiters: &[WaiterView]) -> Table {
+    let mut table = Table::new(&[
+        ("#", Align::Right),
+        ("LEASE", Align::Left),
+        ("MODE", Align::Left),
+        ("WAITED", Align::Right),
+        ("HOST", Align::Left),
+        ("PID", Align::Right),
+        ("USER", Align::Left),
+        ("PROGRAM", Align::Left),
+        ("REASON", Align::Left),
+    ]);
+    for (at, waiter) in waiters.iter().take(SHOWN).enumerate() {
+        let fields = waiter.metadata.fields();
+        table.row(&[
+            &(at + 1).to_string(),
+            &waiter.lease_id.to_string(),
+            &waiter.mode.to_string(),
+            &waiter.waited.map(coarse).unwrap_or_default(),
+            &fields.host,
+            &fields.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            &fields.user,
+            &fields.program,
+            &fields.reason,
+        ]);
+    }
+    table
+}

@@ -1,0 +1,103 @@
+//! What the store can do to a command line: refuse, be somebody else's, fall silent, go away.
+
+use std::fs::File;
+
+use rusqlite::Connection;
+
+use crate::world::{Told, World, is_alive};
+
+/// A world whose store gives up waiting soon.
+fn impatient() -> World {
+    World::with_parameters("?transaction_limit_ms=100")
+}
+
+fn says(told: &Told, code: i32, words: &[&str]) {
+    assert_eq!(told.code, code, "{told:?}");
+    for word in words {
+        assert!(told.stderr.contains(word), "{word}: {}", told.stderr);
+    }
+}
+
+#[test]
+fn what_is_not_ours_is_told_and_left() {
+    let world = World::new();
+    std::fs::create_dir(world.path("store")).expect("made");
+    let database = world.path("store/locks.db");
+    std::fs::write(&database, "not a database, but somebody's text").expect("written");
+    says(&world.run(&["run", "a", "true"]), 65, &["left as it is"]);
+    let kept = std::fs::read_to_string(&database).expect("still there");
+    assert_eq!(kept, "not a database, but somebody's text");
+
+    std::fs::remove_file(&database).expect("removed");
+    let other = Connection::open(&database).expect("a database");
+    other.execute_batch("CREATE TABLE t(a); PRAGMA application_id = 7").expect("filled");
+    drop(other);
+    says(&world.run(&["run", "a", "true"]), 65, &["left as it is"]);
+}
+
+#[test]
+fn a_database_of_a_later_version_is_a_protocol_error() {
+    let world = World::new();
+    assert_eq!(world.run(&["run", "a", "true"]).code, 0);
+    let database = Connection::open(world.path("store/locks.db")).expect("a database");
+    database.execute_batch("PRAGMA user_version = 1000").expect("changed");
+    drop(database);
+    says(&world.run(&["run", "a", "true"]), 76, &["layout 1000", "newer holdline"]);
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_refused() {
+    let world = World::new();
+    std::fs::write(world.path("file"), "").expect("written");
+    let below = format!("local://{}", world.path("file/store").display());
+    for url in [below.as_str(), "local:///proc/self/holdline"] {
+        let told = world.run(&["--url", url, "run", "a", "--", "echo", "ran"]);
+        assert!([69, 77].contains(&told.code), "{told:?}");
+        assert_eq!(told.stdout, "");
+    }
+}
+
+#[test]
+fn a_store_that_is_kept_names_who_keeps_it() {
+    let world = impatient();
+    assert_eq!(world.run(&["run", "a", "true"]).code, 0);
+    let directory = File::open(world.path("store")).expect("a directory");
+    directory.lock().expect("nobody has it");
+    let me = std::process::id().to_string();
+    says(&world.run(&["run", "a", "true"]), 69, &[&me]);
+    says(&world.run(&["who", "a"]), 69, &[&me]);
+    drop(directory);
+    assert_eq!(world.run(&["run", "a", "true"]).code, 0);
+}
+
+#[test]
+fn a_lease_that_cannot_be_renewed_stops_the_job_before_its_end() {
+    let world = impatient();
+    let job = "trap 'echo term' TERM; echo up $$; while :; do read line; done";
+    let options =
+        ["run", "--lease", "4s", "--grace", "500ms", "--report", "report", "a", "--", "sh", "-c"];
+    let mut holder = world.start(&[&options[..], &[job]].concat());
+    assert!(holder.line().starts_with("up "));
+    let directory = File::open(world.path("store")).expect("a directory");
+    directory.lock().expect("the lock is short");
+    assert_eq!(holder.line(), "term", "TERM comes first");
+    assert_eq!(holder.code(), 79);
+    assert!(!is_alive(holder.job.get()));
+    drop(directory);
+    let talk = holder.rest();
+    assert!(talk.contains("the lease cannot be renewed"), "{talk}");
+    let report = std::fs::read_to_string(world.path("report")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!((&report["outcome"], &report["lost"]["kind"]), (&"lost".into(), &"expired".into()));
+}
+
+#[test]
+fn a_store_that_is_deleted_ends_live_holders_too() {
+    let world = World::new();
+    let mut holder = world.hold(&["a"]);
+    std::fs::remove_dir_all(world.path("store")).expect("deleted");
+    assert_eq!(holder.code(), 79);
+    assert!(!is_alive(holder.job.get()));
+    let talk = holder.rest();
+    assert!(talk.contains("lost"), "{talk}");
+}

@@ -1,0 +1,194 @@
+//! `who`, `ls`, `wait`, `revoke`, `freeze`, `unfreeze`, `explain`.
+
+use serde_json::{Value, json};
+
+use crate::world::{World, is_alive};
+
+#[test]
+fn who_shows_holders_and_queue() {
+    let world = World::new();
+    let free = world.run(&["who", "a"]);
+    assert_eq!((free.code, free.stdout.as_str()), (1, "a: free\n"));
+    let holder = world.hold(&["--reason", "month end", "--label", "team=billing", "a"]);
+    let _waiter = world.start(&["run", "--reason", "too", "a", "--", "true"]);
+    world.queued("a", 1);
+    let told = world.run(&["who", "a"]);
+    assert_eq!(told.code, 0);
+    let lines: Vec<&str> = told.stdout.lines().collect();
+    assert_eq!(lines[0], "a: held");
+    for word in ["TOKEN", "LEASE", "MODE", "STATE", "SINCE", "PID", "PROGRAM", "KEPT BY"] {
+        assert!(lines[1].contains(word), "{}", told.stdout);
+    }
+    for word in ["exclusive", "live", "tester", "sh", "month end"] {
+        assert!(lines[2].contains(word), "{}", told.stdout);
+    }
+    assert_eq!(lines[3], "1 waiting");
+    assert!(lines[5].contains("too"), "{}", told.stdout);
+    let who = world.who("a");
+    let first = &who["holders"][0];
+    assert_eq!(first["pid"], holder.pid());
+    assert_eq!(first["labels"], json!({ "team": "billing" }));
+    assert_eq!((&first["live"], &first["left_ms"]), (&true.into(), &Value::Null));
+    let mut pids: Vec<u64> =
+        first["pids"].as_array().expect("pids").iter().flat_map(Value::as_u64).collect();
+    pids.sort_unstable();
+    let mut expected = [u64::from(holder.pid()), u64::from(holder.job.get())];
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+    assert_eq!(who["queue"][0]["reason"], "too");
+}
+
+#[test]
+fn ls_lists_what_is_held_and_waited_for() {
+    let world = World::new();
+    assert_eq!(world.run(&["ls"]).stdout, "");
+    let _one = world.hold(&["--reason", "one", "deploy/web"]);
+    let _two = world.hold(&["--shared", "deploy/db"]);
+    let _other = world.hold(&["report"]);
+    let told = world.run(&["ls", "deploy/"]);
+    let names: Vec<&str> =
+        told.stdout.lines().skip(1).flat_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!((told.code, names), (0, vec!["deploy/db", "deploy/web"]), "{}", told.stdout);
+    assert!(told.stdout.contains("one"));
+    let told = world.run(&["--json", "ls"]);
+    let names: Vec<Value> = told
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["name"].clone())
+        .collect();
+    assert_eq!(names, ["deploy/db", "deploy/web", "report"]);
+}
+
+#[test]
+fn wait_waits_and_takes_nothing() {
+    let world = World::new();
+    assert_eq!(world.run(&["wait", "a"]).code, 0);
+    let mut holder = world.hold(&["--reason", "month end", "a"]);
+    let told = world.run(&["wait", "a", "--wait", "100ms"]);
+    assert_eq!(told.code, 75);
+    assert!(told.stderr.contains("month end"), "{told:?}");
+    let mut waiting = world.start(&["wait", "a"]);
+    assert!(waiting.said().contains("waiting for a: held by sh (pid"));
+    assert_eq!(world.who("a")["queue_length"], 0);
+    holder.let_go();
+    assert_eq!((holder.code(), waiting.code()), (3, 0));
+}
+
+#[test]
+fn a_polite_revoke_stops_the_job_and_is_told() {
+    for options in [&["a"][..], &["--lease", "30s", "a"]] {
+        let world = World::new();
+        let mut holder = world.hold(options);
+        let token = world.token("a");
+        let revoke = ["revoke", "a", "--if-fencing-token", &token, "--reason", "rollback"];
+        let told = world.run(&revoke);
+        assert_eq!(told.code, 0, "{options:?}: {told:?}");
+        assert_eq!(holder.code(), 79, "{options:?}");
+        let said = holder.rest();
+        assert!(said.contains("revoked by an operator: rollback"), "{said}");
+        assert!(!is_alive(holder.job.get()));
+        let again = world.run(&revoke);
+        assert_eq!(again.code, 1, "{again:?}");
+    }
+}
+
+#[test]
+fn a_job_that_lost_its_wrapper_is_revoked_too() {
+    let world = World::new();
+    let stubborn = "trap '' TERM; echo up $$; read line";
+    let holder = world.start(&["run", "a", "--", "sh", "-c", stubborn]);
+    assert!(holder.line().starts_with("up "));
+    holder.signal(rustix::process::Signal::KILL);
+    let token = world.token("a");
+    let told = world.run(&[
+        "revoke",
+        "a",
+        "--if-fencing-token",
+        &token,
+        "--reason",
+        "x",
+        "--grace",
+        "200ms",
+    ]);
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(!is_alive(holder.job.get()), "KILL came after the grace");
+}
+
+#[test]
+fn another_token_revokes_nobody() {
+    let world = World::new();
+    let mut holder = world.hold(&["a"]);
+    let other = (world.token("a").parse::<u64>().expect("a number") + 1).to_string();
+    let told = world.run(&["revoke", "a", "--if-fencing-token", &other, "--reason", "x"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("holdline who a"), "{told:?}");
+    holder.let_go();
+    assert_eq!(holder.code(), 3);
+}
+
+#[test]
+fn a_holder_that_stays_keeps_the_name() {
+    let world = World::new();
+    let told = world.run(&["--json", "acquire", "a", "--lease", "1h"]);
+    let lease: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    let token = lease["fencing_token"].to_string();
+    let told = world.run(&[
+        "revoke",
+        "a",
+        "--if-fencing-token",
+        &token,
+        "--reason",
+        "x",
+        "--grace",
+        "100ms",
+    ]);
+    assert_eq!(told.code, 75, "{told:?}");
+    assert!(told.stderr.contains("--now"), "{told:?}");
+    let id = lease["lease_id"].as_str().expect("an id");
+    assert_eq!(world.run(&["renew", "a", "--lease-id", id]).code, 79, "renewals are refused");
+    let now = ["revoke", "a", "--if-fencing-token", &token, "--reason", "x", "--now"];
+    assert_eq!(world.run(&now).code, 0);
+    assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 0);
+}
+
+#[test]
+fn a_freeze_keeps_everybody_out_until_it_ends() {
+    let world = World::new();
+    let mut holder = world.hold(&["a"]);
+    let told = world.run(&["freeze", "a", "--for", "1h", "--reason", "moving house"]);
+    assert_eq!(told.code, 0);
+    assert!(told.stderr.contains("when its holder is done"), "{told:?}");
+    holder.let_go();
+    assert_eq!(holder.code(), 3);
+    let who = world.run(&["who", "a"]);
+    assert_eq!(who.code, 0);
+    assert!(who.stdout.starts_with("a: frozen\nfrozen for "), "{}", who.stdout);
+    assert!(who.stdout.contains("moving house"));
+    let told = world.run(&["run", "--try", "a", "true"]);
+    assert_eq!(told.code, 75, "{told:?}");
+    assert_eq!(world.run(&["unfreeze", "a"]).code, 0);
+    assert_eq!(world.run(&["unfreeze", "a"]).code, 1);
+    assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 0);
+}
+
+#[test]
+fn tokens_can_be_raised_after_a_restore() {
+    let world = World::new();
+    assert_eq!(world.run(&["fence", "bump", "--to", "5000000000"]).code, 0);
+    let told = world.run(&["run", "a", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"]);
+    assert!(told.stdout.trim().parse::<u64>().is_ok_and(|token| token > 5_000_000_000));
+}
+
+#[test]
+fn explain_says_what_is_promised_and_where() {
+    let world = World::new();
+    let told = world.run(&["explain"]);
+    assert_eq!(told.code, 0);
+    for words in ["from HOLDLINE_URL", "engine local", "paused process", "in the order"] {
+        assert!(told.stdout.contains(words), "{}", told.stdout);
+    }
+    let told = world.run(&["--json", "explain", "memory:"]);
+    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    assert_eq!(told["capabilities"]["engine"], "memory");
+    assert!(told["guarantees"].as_array().is_some_and(|told| told.len() > 5));
+}

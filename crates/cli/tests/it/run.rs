@@ -1,0 +1,293 @@
+//! `run`: exit codes, waiting, losing the lease, and what is left when the wrapper is killed.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::world::{World, eventually, is_alive};
+
+fn kill(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, signal).expect("it runs");
+}
+
+fn report(world: &World, name: &str) -> Value {
+    let text = std::fs::read_to_string(world.path(name)).expect("a report");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn the_jobs_code_is_ours() {
+    let world = World::new();
+    for (job, code) in [
+        (&["true"][..], 0),
+        (&["sh", "-c", "exit 42"], 42),
+        (&["sh", "-c", "kill -9 $$"], 137),
+        (&["no-such-program"], 127),
+        (&["/etc/passwd"], 126),
+        (&["."], 126),
+    ] {
+        for lease in [&[][..], &["--lease", "30s"]] {
+            let told = world.run(&[&["run"], lease, &["a", "--"], job].concat());
+            assert_eq!(told.code, code, "{job:?} {lease:?}: {told:?}");
+            assert_eq!(told.stdout, "");
+        }
+    }
+}
+
+#[test]
+fn the_job_finds_what_it_holds() {
+    let world = World::new();
+    let script = "echo $HOLDLINE_NAME $HOLDLINE_ENGINE ${#HOLDLINE_LEASE_ID} \
+                  $HOLDLINE_FENCING_TOKEN ${HOLDLINE_VALID_UNTIL_MS:-live}";
+    let told = world.run(&["run", "a b", "--", "sh", "-c", script]);
+    let words: Vec<&str> = told.stdout.split_whitespace().collect();
+    assert_eq!((&words[..4], words[5]), (&["a", "b", "local", "32"][..], "live"), "{told:?}");
+    let told = world.run(&["run", "--lease", "2m", "a b", "--", "sh", "-c", script]);
+    let later: Vec<&str> = told.stdout.split_whitespace().collect();
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    assert!(number(later[4]) > number(words[4]), "tokens grow");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let left = number(later[5])
+        .saturating_sub(u64::try_from(now.expect("after 1970").as_millis()).expect("in range"));
+    assert!((60_000..=120_000).contains(&left), "the job starts with the whole lease: {left}");
+}
+
+#[test]
+fn input_and_output_pass_straight_through() {
+    let told = World::new().shell("printf 'b\\na\\n' | holdline run x -- sort | head -1");
+    assert_eq!((told.code, told.stdout.as_str(), told.stderr.as_str()), (0, "a\n", ""));
+}
+
+#[test]
+fn a_busy_name_ends_as_asked() {
+    let world = World::new();
+    let mut holder = world.hold(&["--reason", "month end", "a"]);
+    for (options, code) in [
+        (&["--try"][..], 75),
+        (&["--wait", "50ms"], 75),
+        (&["--try", "-E", "3"], 3),
+        (&["--wait", "50ms", "-E", "0"], 0),
+        (&["--try", "--skip"], 0),
+        (&["--try", "--shared"], 75),
+        (&["--try", "--shared", "--skip"], 0),
+    ] {
+        let told = world.run(&[&["run"], options, &["a", "--", "echo", "ran"]].concat());
+        assert_eq!((told.code, told.stdout.as_str()), (code, ""), "{options:?} {told:?}");
+        assert!(told.stderr.contains("held by sh (pid"), "{told:?}");
+        assert!(told.stderr.contains("month end"), "{told:?}");
+    }
+    holder.let_go();
+    assert_eq!(holder.code(), 3);
+    assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 0);
+}
+
+#[test]
+fn shared_holders_and_permits_go_together() {
+    let world = World::new();
+    let _reader = world.hold(&["--shared", "a"]);
+    assert_eq!(world.run(&["run", "--try", "--shared", "a", "true"]).code, 0);
+    assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 75);
+    let _two = world.hold(&["--permits", "2/3", "gpu"]);
+    assert_eq!(world.run(&["run", "--try", "--permits", "2/3", "gpu", "true"]).code, 75);
+    assert_eq!(world.run(&["run", "--try", "--permits", "3", "gpu", "true"]).code, 0);
+    assert_eq!(world.run(&["run", "--try", "--permits", "1/4", "gpu", "true"]).code, 64);
+}
+
+#[test]
+fn whoever_waits_says_for_whom_and_gets_the_name_next() {
+    let world = World::new();
+    let mut holder = world.hold(&["--reason", "first", "a"]);
+    let mut waiter = world.start(&["run", "a", "--", "echo", "mine"]);
+    let said = waiter.said();
+    assert!(said.starts_with("holdline: waiting for a, held by sh (pid"), "{said}");
+    assert!(said.contains(": first"), "{said}");
+    world.queued("a", 1);
+    holder.let_go();
+    assert_eq!(waiter.line(), "mine");
+    assert_eq!((holder.code(), waiter.code()), (3, 0));
+}
+
+#[test]
+fn a_signal_ends_the_wait_and_leaves_nothing() {
+    let world = World::new();
+    let _holder = world.hold(&["a"]);
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let options = ["run", "--report", "report", "a", "--", "echo", "ran"];
+        let mut waiter = world.start(&options);
+        world.queued("a", 1);
+        waiter.signal(signal);
+        assert_eq!(waiter.code(), code);
+        world.queued("a", 0);
+        assert_eq!(report(&world, "report")["outcome"], "interrupted");
+    }
+}
+
+#[test]
+fn a_job_that_runs_too_long_is_stopped() {
+    let world = World::new();
+    let stubborn = "trap '' TERM; echo up $$; while :; do sleep 1; done";
+    for job in [&["sleep", "1000"][..], &["sh", "-c", stubborn]] {
+        let options = ["run", "--max-hold", "200ms", "--grace", "200ms", "a", "--"];
+        let told = world.run(&[&options, job].concat());
+        assert_eq!(told.code, 124, "{told:?}");
+        assert!(told.stderr.contains("--max-hold"), "{told:?}");
+        world.free("a");
+    }
+}
+
+#[test]
+fn a_short_job_may_hold_longer() {
+    let world = World::new();
+    let mut holder = world.start(&["run", "--min-hold", "1h", "a", "--", "echo", "up"]);
+    assert_eq!(holder.line(), "up");
+    eventually("the job is over", || {
+        world.who("a")["holders"][0]["pids"].as_array().is_some_and(|pids| pids.len() == 1)
+    });
+    assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 75);
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.code(), 0, "the job's own code");
+    assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 0);
+}
+
+#[test]
+fn a_live_grant_stays_with_the_job_when_the_wrapper_is_killed() {
+    let world = World::new();
+    let mut holder = world.hold(&["a"]);
+    let job = holder.job.get();
+    kill(holder.pid(), Signal::KILL);
+    assert_eq!(holder.code(), 137);
+    assert!(is_alive(job), "the job goes on");
+    assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 75);
+    let pids = world.who("a")["holders"][0]["pids"].clone();
+    assert_eq!(pids, serde_json::json!([job]));
+    kill(job, Signal::KILL);
+    world.free("a");
+    assert_eq!(world.run(&["run", "--wait", "10s", "a", "true"]).code, 0);
+}
+
+#[test]
+fn what_a_job_leaves_behind_keeps_no_name() {
+    let world = World::new();
+    let told =
+        world.shell("holdline run a -- sh -c 'sleep 1000 2>/dev/null & echo $!' > pid; cat pid");
+    let left: u32 = told.stdout.trim().parse().expect("a process id");
+    assert!(is_alive(left), "it is left behind");
+    assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 0);
+    kill(left, Signal::KILL);
+}
+
+#[test]
+fn a_leased_job_dies_with_the_wrapper() {
+    let world = World::new();
+    for options in [&["--lease", "30s", "a"][..], &["--close", "a"]] {
+        let mut holder = world.hold(options);
+        let job = holder.job.get();
+        kill(holder.pid(), Signal::KILL);
+        assert_eq!(holder.code(), 137);
+        eventually("the job is gone", || !is_alive(job));
+        world.free("a");
+    }
+}
+
+#[test]
+fn a_wrapper_that_was_paused_past_its_lease_kills_its_job() {
+    let world = World::new();
+    let options = ["--lease", "3s", "--grace", "100ms", "--report", "report", "a"];
+    let mut holder = world.hold(&options);
+    let job = holder.job.get();
+    kill(holder.pid(), Signal::STOP);
+    let told = world.run(&["run", "--wait", "1m", "a", "--", "echo", "mine"]);
+    assert_eq!((told.code, told.stdout.as_str()), (0, "mine\n"));
+    kill(holder.pid(), Signal::CONT);
+    assert_eq!(holder.code(), 79);
+    assert!(!is_alive(job));
+    let report = report(&world, "report");
+    assert_eq!(report["outcome"], "lost");
+    assert_eq!(report["lost"]["kind"], "expired");
+    assert_eq!(report["exit"], 79);
+}
+
+#[test]
+fn a_lease_that_the_store_lost_stops_the_job() {
+    for (options, told) in [(&["a"][..], true), (&["--lease", "30s", "a"], true)] {
+        let world = World::new();
+        let mut holder = world.hold(options);
+        let token = world.token("a");
+        let revoked =
+            world.run(&["revoke", "a", "--if-fencing-token", &token, "--reason", "x", "--now"]);
+        assert_eq!(revoked.code, 0, "{revoked:?}");
+        assert!(revoked.stderr.contains("may still run and write"), "{revoked:?}");
+        assert_eq!(holder.code(), 79);
+        assert_eq!(holder.rest().contains("lost"), told);
+        assert!(!is_alive(holder.job.get()));
+    }
+}
+
+#[test]
+fn on_lost_warn_lets_the_job_run_on() {
+    let world = World::new();
+    let mut holder = world.hold(&["--on-lost", "warn", "a"]);
+    let token = world.token("a");
+    let revoke = ["revoke", "a", "--if-fencing-token", &token, "--reason", "x", "--now"];
+    assert_eq!(world.run(&revoke).code, 0);
+    let said = holder.said();
+    assert!(said.contains("the job runs on without the lock"), "{said}");
+    holder.let_go();
+    assert_eq!(holder.code(), 3, "the job's own code");
+}
+
+#[test]
+fn reports_say_what_happened() {
+    let world = World::new();
+    let holder = world.hold(&["--reason", "first", "a"]);
+    let token: u64 = world.token("a").parse().expect("a number");
+    let told = world.run(&["run", "--report", "busy", "--wait", "50ms", "a", "true"]);
+    assert_eq!(told.code, 75);
+    let busy = report(&world, "busy");
+    for (field, value) in [
+        ("name", "a".into()),
+        ("engine", "local".into()),
+        ("mode", "exclusive".into()),
+        ("outcome", "busy".into()),
+        ("exit", 75.into()),
+        ("fencing_token", Value::Null),
+        ("held_ms", Value::Null),
+    ] {
+        assert_eq!(busy[field], value, "{busy}");
+    }
+    assert!(busy["waited_ms"].as_u64().is_some_and(|waited| waited >= 50), "{busy}");
+    assert_eq!(busy["in_the_way"]["fencing_token"], token);
+    assert_eq!(busy["in_the_way"]["reason"], "first");
+    drop(holder);
+    world.free("a");
+    let told = world.run(&["run", "--report", "fine", "a", "--", "sh", "-c", "exit 5"]);
+    assert_eq!(told.code, 5);
+    let fine = report(&world, "fine");
+    assert_eq!((&fine["outcome"], &fine["exit"]), (&"finished".into(), &5.into()));
+    assert!(fine["fencing_token"].as_u64().is_some_and(|later| later > token), "{fine}");
+    assert_eq!(fine["release_confirmed"], true);
+    let told = world.run(&["run", "--report", "none", "a", "no-such-program"]);
+    assert_eq!((told.code, &report(&world, "none")["outcome"]), (127, &"failed".into()));
+}
+
+#[test]
+fn two_of_one_user_meet_without_any_environment() {
+    // The user's own directory: the one place that the environment must not decide.
+    let name = format!("holdline-test-{}", std::process::id());
+    let shell = World::new();
+    let mut holder = shell.command(&["run", &name, "--", "sh", "-c", "echo up; read line"]);
+    holder.env_remove("HOLDLINE_URL").env("HOME", "/nowhere").env("XDG_STATE_HOME", "/nowhere");
+    holder.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut holder = holder.spawn().expect("it starts");
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(holder.stdout.take().expect("a pipe"));
+    std::io::BufRead::read_line(&mut out, &mut line).expect("a line");
+    assert_eq!(line, "up\n");
+    let cron = World::new();
+    let mut contender = cron.command(&["run", "--try", &name, "--", "true"]);
+    let busy = contender.env_clear().status().expect("it starts").code();
+    drop(holder.stdin.take());
+    assert!(holder.wait().is_ok());
+    assert_eq!(busy, Some(75));
+}

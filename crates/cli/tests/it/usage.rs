@@ -1,0 +1,142 @@
+//! Wrong command lines, and what is said about them.
+
+use crate::world::World;
+
+/// Runs and expects a code and a part of what is said.
+fn refused(world: &World, arguments: &[&str], code: i32, says: &str) {
+    let told = world.run(arguments);
+    assert_eq!(told.code, code, "{arguments:?}: {told:?}");
+    assert!(told.stderr.contains(says), "{arguments:?}: {}", told.stderr);
+    assert!(!told.stderr.contains('\u{1b}'), "{arguments:?}: {:?}", told.stderr);
+    assert_eq!(told.stdout, "", "{arguments:?}");
+}
+
+#[test]
+fn wrong_flags_name_the_flag_and_the_fix() {
+    let world = World::new();
+    let long = "x".repeat(513);
+    let huge = format!("x={}", "y".repeat(1_100));
+    for (arguments, says) in [
+        (&["frobnicate"][..], "unrecognized subcommand 'frobnicate'"),
+        (&["run"], "NAME"),
+        (&["run", "a"], "COMMAND"),
+        (&["run", "--tri", "a", "true"], "--try"),
+        (&["run", "", "true"], "at least one character"),
+        (&["run", &long, "true"], "at most 512 bytes, this one has 513"),
+        (&["run", "a\nb", "true"], "control characters"),
+        (&["run", "\u{1b}[31m", "true"], "control characters"),
+        (&["run", "--lease", "0s", "a", "true"], "--lease <DUR>': must be above zero"),
+        (&["run", "--lease", "-5s", "a", "true"], "must not be negative"),
+        (&["run", "--wait", "30", "a", "true"], "did you mean 30s?"),
+        (&["run", "--wait", "99999999999999999999h", "a", "true"], "too long"),
+        (&["run", "--lease", "25h", "a", "true"], "--lease"),
+        (&["run", "--lease", "10ms", "a", "true"], "--lease"),
+        (&["run", "--lease", "5s", "a", "true"], "use --lease 18s or more, or --grace"),
+        (&["run", "--try", "--wait", "5s", "a", "true"], "cannot be used with"),
+        (&["run", "--skip", "-E", "3", "a", "true"], "cannot be used with"),
+        (&["run", "-E", "256", "a", "true"], "256 is not in 0..=255"),
+        (&["run", "--permits", "4/3", "a", "true"], "cannot take 4 of 3"),
+        (&["run", "--permits", "1/3", "--shared", "a", "true"], "cannot be used with"),
+        (&["run", "--label", "x", "a", "true"], "KEY=VALUE"),
+        (&["run", "--label", &huge, "a", "true"], "shorten the reason or the labels"),
+        (&["run", "--report", "/no/such/folder/x", "a", "true"], "--report /no/such/folder/x"),
+        (&["run", "--report", ".", "a", "true"], "--report ."),
+        (&["release", "a"], "--lease-id: is missing"),
+        (&["release", "a", "--lease-id", "abc"], "32 lower-case hex digits"),
+        (&["revoke", "a", "--reason", "x"], "--if-fencing-token"),
+        (&["revoke", "a", "--reason", "x", "--if-fencing-token", "0"], "from 1 to"),
+        (&["freeze", "a", "--reason", "x", "--for", "0s"], "above zero"),
+        (&["fence", "bump", "--to", "9007199254740992"], "from 1 to 9007199254740991"),
+        (&["man", "rnu"], "did you mean run?"),
+        (&["completions", "tcsh"], "bash"),
+    ] {
+        refused(&world, arguments, 64, says);
+    }
+}
+
+#[test]
+fn urls_that_mean_nothing_are_a_matter_of_configuration() {
+    let world = World::new();
+    for (url, says) in [
+        ("nonsense", "scheme"),
+        ("locl:", "did you mean 'local:'"),
+        ("local:?sise=3", "sise"),
+        ("redis://h", "redis"),
+        ("\u{1b}[2J:", "\\u{1b}"),
+    ] {
+        refused(&world, &["--url", url, "ls"], 78, says);
+    }
+    refused(&world, &["--url", "", "ls"], 78, "--url: the URL is empty");
+    refused(&world, &["--url", "redis://u:pw@h", "ls"], 64, "HOLDLINE_URL");
+}
+
+#[test]
+fn the_nearest_configuration_counts() {
+    let world = World::new();
+    let file = world.path("holdline.toml");
+    std::fs::write(&file, format!("url = '{}'\n", world.url())).expect("written");
+    let explain = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command.args(["--json", "explain"]).env_remove("HOLDLINE_URL");
+        let output = command.output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(explain(&[]).contains("\"source\":\"from holdline.toml\""));
+    assert!(explain(&["--url", "memory:"]).contains("from the command line"));
+    std::fs::write(&file, "ulr = 'local:'\n").expect("written");
+    let mut command = world.command(&["ls"]);
+    let output = command.env_remove("HOLDLINE_URL").output().expect("it starts");
+    assert_eq!(output.status.code(), Some(78));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("holdline.toml: unknown setting ulr; did you mean url?"), "{said}");
+    assert_eq!(world.run(&["--config", "/no/such/file", "ls"]).code, 0, "HOLDLINE_URL comes first");
+}
+
+#[test]
+fn help_and_manual_are_there() {
+    let world = World::new();
+    let help = world.run(&["--help"]);
+    assert_eq!((help.code, help.stderr.as_str()), (0, ""));
+    for verb in [
+        "run",
+        "acquire",
+        "renew",
+        "release",
+        "check",
+        "who",
+        "ls",
+        "wait",
+        "revoke",
+        "freeze",
+        "unfreeze",
+        "explain",
+        "fence",
+        "completions",
+        "man",
+    ] {
+        assert!(help.stdout.contains(&format!("\n  {verb} ")), "{verb}: {}", help.stdout);
+        assert_eq!(world.run(&[verb, "--help"]).code, 0, "{verb}");
+        assert!(world.run(&["man", verb]).stdout.contains(".TH holdline-"), "{verb}");
+    }
+    assert!(world.run(&["man"]).stdout.contains(".TH holdline"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(world.run(&["completions", shell]).stdout.contains("unfreeze"), "{shell}");
+    }
+    assert!(world.run(&["--version"]).stdout.starts_with("holdline 0."));
+}
+
+#[test]
+fn the_help_of_run_says_how_it_is_called() {
+    let told = World::new().run(&["run", "--help"]);
+    let head: Vec<&str> = told.stdout.lines().take(7).collect();
+    let expected = [
+        "Hold NAME, run COMMAND, release",
+        "",
+        "Usage: holdline run [OPTIONS] NAME [--] COMMAND...",
+        "",
+        "Arguments:",
+        "  <NAME>        The lock name",
+        "  <COMMAND>...  The program to run and its arguments",
+    ];
+    assert_eq!(head, expected);
+}

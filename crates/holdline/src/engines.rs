@@ -28,7 +28,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     match split.scheme {
         "memory" => memory(split),
         #[cfg(feature = "local")]
-        "local" => local(url).await,
+        "local" => local(url),
         scheme => Err(unknown_scheme(scheme)),
     }
 }
@@ -65,7 +65,10 @@ fn memory(url: EngineUrl<'_>) -> Result<Arc<dyn Engine>, LockError> {
     Ok(Arc::new(engine))
 }
 
+/// Opening blocks on files for a moment, inside a runtime as well as outside.
 #[cfg(feature = "local")]
-async fn local(_url: &str) -> Result<Arc<dyn Engine>, LockError> {
-    Err(LockError::unsupported("local", "the engine `local`, which is not built yet"))
+fn local(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    use holdline_local::{LocalEngine, LocalOptions};
+
+    Ok(Arc::new(LocalEngine::open(&LocalOptions::from_url(url)?)?))
 }

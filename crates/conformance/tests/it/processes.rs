@@ -44,6 +44,13 @@ fn reachable(url: String, files: &Path, test: &str) -> Reachable {
     }
 }
 
+#[test]
+fn local() {
+    let scratch = Scratch::new("local");
+    let url = format!("local://{}", scratch.directory("store").display());
+    processes::run(&reachable(url, &scratch.directory("files"), "processes::local")).conclude();
+}
+
 /// The control: processes that share nothing, each with a memory of its own, must be found out.
 #[test]
 fn a_split_brain_is_told_apart() {

@@ -15,7 +15,7 @@ use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
     LockError, Moment, RenewReply,
 };
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::core::{Core, Shared};
 use crate::grant::Granted;
@@ -49,6 +49,15 @@ impl Wait {
         match plan.wait {
             Some(wait) => Wait::Until(core.shared.clock.now().after(wait)),
             None => Wait::Until(Moment::NEVER),
+        }
+    }
+
+    /// Returns until when a request that leaves at `sent` may go unanswered.
+    fn limit(self, shared: &Shared, sent: Moment) -> Moment {
+        let limit = sent.after(shared.answer_within);
+        match self {
+            Wait::Try => limit,
+            Wait::Until(at) => limit.min(at.max(sent.after(LAST_ANSWER))),
         }
     }
 }
@@ -90,7 +99,7 @@ pub(crate) async fn acquire(
         later => {
             ticket.register();
             ticket.unsettled = true;
-            let reply = shared.answered(later, shared.limit()).await;
+            let reply = shared.answered(later, wait.limit(shared, sent)).await;
             ticket.unsettled = reply.is_none();
             reply
         }
@@ -108,6 +117,7 @@ pub(crate) async fn acquire(
         repeat_pause: Backoff::new(REPEAT_PAUSE.0, REPEAT_PAUSE.1),
         poll_pause: Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1),
         place: None,
+        span: Span::none(),
     };
     Box::pin(attempt.go_on(sent, reply)).await
 }
@@ -127,6 +137,7 @@ struct Attempt<'a> {
     repeat_pause: Backoff,
     poll_pause: Backoff,
     place: Option<Place>,
+    span: Span,
 }
 
 /// A place in the queue, and what is heard there.
@@ -156,12 +167,11 @@ enum Next {
 
 impl Attempt<'_> {
     async fn go_on(mut self, sent: Moment, reply: Reply) -> Result<Guard, LockError> {
-        let span = tracing::debug_span!(
+        self.span = tracing::debug_span!(
             "lock.wait", name = %self.plan.name, mode = %self.plan.mode,
             holder = tracing::field::Empty, holder_traceparent = tracing::field::Empty,
         );
-        let name = self.plan.name.clone();
-        let shared = self.shared;
+        let (name, span, shared) = (self.plan.name.clone(), self.span.clone(), self.shared);
         let (mode, short) = (self.plan.mode, self.ticket.lease_id.short());
         let outcome = async {
             match self.run(sent, reply).await {
@@ -207,7 +217,12 @@ impl Attempt<'_> {
             };
             match next {
                 Next::Ask => {}
-                Next::Anew => self.begin_anew()?,
+                Next::Anew => {
+                    self.begin_anew()?;
+                    // A store that forgets everything at once must not be asked without a pause.
+                    let now = self.shared.clock.now();
+                    self.shared.clock.sleep_until(now.after(MIN_RETRY)).await;
+                }
                 end => return Err(end),
             }
             (sent, reply) = self.ask().await;
@@ -218,10 +233,7 @@ impl Attempt<'_> {
         let shared = self.shared;
         let before = self.ticket.unsettled;
         let sent = shared.clock.now();
-        let limit = match self.wait {
-            Wait::Try => shared.limit(),
-            Wait::Until(at) => shared.limit().min(at.max(sent.after(LAST_ANSWER))),
-        };
+        let limit = self.wait.limit(shared, sent);
         self.ticket.register();
         self.ticket.unsettled = true;
         let reply = shared.answered(shared.engine.try_acquire(&self.request), limit).await;
@@ -231,10 +243,9 @@ impl Attempt<'_> {
 
     fn note_holder(&mut self, holder: Option<HolderSummary>) {
         if let Some(holder) = holder {
-            let span = tracing::Span::current();
-            if !span.is_disabled() {
-                span.record("holder", tracing::field::display(&holder));
-                span.record("holder_traceparent", holder.metadata.fields().traceparent);
+            if !self.span.is_disabled() {
+                self.span.record("holder", tracing::field::display(&holder));
+                self.span.record("holder_traceparent", holder.metadata.fields().traceparent);
             }
             self.holder = Some(Box::new(holder));
         }
@@ -364,7 +375,7 @@ impl Attempt<'_> {
             return Next::TimedOut;
         }
         let pause = self.poll_pause.next_pause(self.shared.entropy.number());
-        let pause = pause.min(next_look).max(MIN_RETRY);
+        let pause = pause.min(next_look);
         self.shared.clock.sleep_until(now.after(pause).min(deadline)).await;
         Next::Anew
     }

@@ -6,6 +6,7 @@ mod drops;
 mod faulty;
 mod keeping;
 mod lines;
+mod spans;
 mod support;
 mod together;
 mod waiting;

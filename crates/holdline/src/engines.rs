@@ -28,7 +28,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     match split.scheme {
         "memory" => memory(split),
         #[cfg(feature = "local")]
-        "local" => local(url),
+        "local" => local(url).await,
         scheme => Err(unknown_scheme(scheme)),
     }
 }
@@ -65,10 +65,18 @@ fn memory(url: EngineUrl<'_>) -> Result<Arc<dyn Engine>, LockError> {
     Ok(Arc::new(engine))
 }
 
-/// Opening blocks on files for a moment, inside a runtime as well as outside.
+/// Opens the engine of this machine, beside the runtime: another process may be stopped inside a
+/// transaction, and the files are waited for then.
 #[cfg(feature = "local")]
-fn local(url: &str) -> Result<Arc<dyn Engine>, LockError> {
-    use holdline_local::{LocalEngine, LocalOptions};
-
-    Ok(Arc::new(LocalEngine::open(&LocalOptions::from_url(url)?)?))
+async fn local(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let options = holdline_local::LocalOptions::from_url(url)?;
+    let open = move || holdline_local::LocalEngine::open(&options);
+    let engine = match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime.spawn_blocking(open).await.map_err(|error| {
+            let message = format!("the engine could not be opened: {error}");
+            LockError::new("local", ErrorKind::Unavailable { message }, Certainty::NotApplied)
+        })??,
+        Err(_) => open()?,
+    };
+    Ok(Arc::new(engine))
 }

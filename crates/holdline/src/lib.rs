@@ -68,6 +68,8 @@ pub use holdline_core::{
     Escaped, FencingToken, Hold, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest,
     LockError, LockName, LostReason, Mode, Moment, Operation, OperationReply, Snapshot,
 };
+#[cfg(feature = "local")]
+pub use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 pub use holdline_memory::{MemoryEngine, MemoryOptions};
 pub use lease::{DetachError, Lease};
 pub use mutex::{Mutex, Ran};

@@ -6,6 +6,8 @@ mod drops;
 mod faulty;
 mod keeping;
 mod lines;
+#[cfg(feature = "local")]
+mod local;
 mod spans;
 mod support;
 mod together;

@@ -1,0 +1,107 @@
+//! The same on the engine of this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdline::{Client, Keep, LockOptions, Moment, ReleaseOutcome, blocking};
+use rustix::fd::AsFd;
+
+use crate::support::{eventually, name, soon};
+
+/// A directory of its own, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let own = format!("holdline-it-{}-{number}", std::process::id());
+        Scratch(Path::new(env!("CARGO_TARGET_TMPDIR")).join(own))
+    }
+
+    fn url(&self) -> String {
+        format!("local://{}", self.0.display())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+#[tokio::test]
+async fn two_clients_hand_a_name_over() {
+    let scratch = Scratch::new();
+    let one = Client::connect(&scratch.url()).await.expect("opens");
+    let two = Client::connect(&scratch.url()).await.expect("opens");
+    assert_eq!(one.capabilities().identity, two.capabilities().identity);
+    let first = one.mutex("a").expect("good").lock().await.expect("free");
+    let waiter = tokio::spawn(two.mutex("a").expect("good").lock_owned());
+    let queued = || async { one.inspect(&name("a")).await.expect("answers").queue_length };
+    soon(async {
+        while queued().await == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let token = first.fencing_token();
+    assert!(matches!(first.release().await, ReleaseOutcome::Released { confirmed: true, .. }));
+    let second = soon(waiter).await.expect("no panic").expect("handed over");
+    assert!(second.fencing_token() > token);
+    drop(second);
+    let report = two.shutdown(Duration::from_secs(10)).await;
+    assert!(report.is_clean(), "{report:?}");
+    assert!(!one.inspect(&name("a")).await.expect("answers").is_held());
+}
+
+#[test]
+fn a_live_grant_has_an_anchor_to_inherit_and_ends_with_its_guard() {
+    let scratch = Scratch::new();
+    let client = blocking::Client::connect(&scratch.url()).expect("opens");
+    let live = LockOptions::default().with_keep(Keep::Live);
+    let mutex = client.mutex_with("a", &live).expect("local can");
+    let guard = mutex.lock().expect("free");
+    assert!(guard.is_valid());
+    assert_eq!(guard.valid_until(), Moment::NEVER);
+    // A child inherits the anchor as its input.
+    let anchor = guard.anchor().expect("a live grant has one").descriptor();
+    let anchor = anchor.as_fd().try_clone_to_owned().expect("a descriptor");
+    let mut child =
+        Command::new("sleep").arg("60").stdin(Stdio::from(anchor)).spawn().expect("runs");
+    let held = || client.inspect(&name("a")).expect("answers").is_held();
+    assert!(held());
+    let outcome = guard.release();
+    assert!(outcome.is_released() && !held(), "its guard ends it all the same");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn dropped_guards_and_attempts_leave_nothing() {
+    let scratch = Scratch::new();
+    let client = blocking::Client::connect(&scratch.url()).expect("opens");
+    let mutex = client.as_async().mutex("a").expect("good");
+    let first = client.mutex("a").expect("good").lock().expect("free");
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    for _ in 0..100 {
+        let mut waiting = Box::pin(mutex.lock());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+    }
+    drop(first);
+    eventually("nobody holds or waits", || {
+        let seen = client.inspect(&name("a")).expect("answers");
+        !seen.is_held() && seen.queue_length == 0
+    });
+    assert!(client.shutdown(Duration::from_secs(10)).is_clean());
+}
+
+#[tokio::test]
+async fn wrong_urls_are_told_by_the_engine() {
+    let scratch = Scratch::new();
+    let url = format!("{}?max_waiter=5", scratch.url());
+    let error = Client::connect(&url).await.expect_err("no such parameter").to_string();
+    assert!(error.contains("max_waiters"), "{error}");
+}

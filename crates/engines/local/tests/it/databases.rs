@@ -87,7 +87,7 @@ fn what_others_keep_there_is_foreign() {
         ("PRAGMA application_id = 7; CREATE TABLE notes (text)", "another application"),
         ("PRAGMA application_id = 0x486c646e; CREATE TABLE notes (text)", "layout 0"),
         (
-            "PRAGMA application_id = 0x486c646e; PRAGMA user_version = 1; CREATE TABLE notes (text)",
+            "PRAGMA application_id = 0x486c646e; PRAGMA user_version = 1; CREATE TABLE notes (a)",
             "tables",
         ),
     ] {

@@ -1,8 +1,8 @@
 //! Where the engine's URL comes from.
 //!
-//! The first that names one wins: `--url`, `HOLDLINE_URL`, then `url` in the file of `--config`
-//! or `HOLDLINE_CONFIG`; without such a file `./holdline.toml`, the user's and the system's, in
-//! this order; then `local:`. A file that is there and cannot be used is an error, never
+//! The first that names one wins: `--url`, the file of `--config`, `HOLDLINE_URL`, the file of
+//! `HOLDLINE_CONFIG`; without such a file `./holdline.toml`, the user's and the system's, in this
+//! order; then `local:`. A file that is there and cannot be used is an error, never
 //! skipped: two contenders that read two different URLs would not exclude each other.
 //!
 //! The user's file is found through the user database and not through `HOME`, so that a cron job
@@ -98,15 +98,18 @@ pub(crate) fn address(
         }
         return Ok(Address { url: checked(url, "--url")?, source: Source::Flag });
     }
+    if let Some(file) = &asked.file_flag
+        && let Some(url) = url_of(file, true)?
+    {
+        return Ok(Address { url, source: Source::File(file.clone()) });
+    }
     if let Some(url) = asked.url_variable.as_ref().filter(|url| !url.is_empty()) {
         let url = url.to_str().ok_or_else(|| Failure::config("HOLDLINE_URL: is not UTF-8"))?;
         return Ok(Address { url: checked(url, "HOLDLINE_URL")?, source: Source::Environment });
     }
-    let named = asked.file_flag.clone().or_else(|| {
-        asked.file_variable.as_ref().filter(|file| !file.is_empty()).map(PathBuf::from)
-    });
-    let (files, must_exist) = match named {
-        Some(file) => (vec![file], true),
+    let (files, must_exist) = match asked.file_variable.as_ref().filter(|file| !file.is_empty()) {
+        Some(file) => (vec![PathBuf::from(file)], true),
+        None if asked.file_flag.is_some() => (Vec::new(), true),
         None => (usual()?, false),
     };
     for file in files {
@@ -250,7 +253,7 @@ mod tests {
         let (empty, absent) = (dir.file("empty", "# nothing"), dir.0.join("absent"));
         let mut asked = Asked {
             url_flag: Some("f:".into()),
-            file_flag: Some(named),
+            file_flag: Some(named.clone()),
             url_variable: Some("e:".into()),
             file_variable: Some("/nowhere".into()),
         };
@@ -258,13 +261,17 @@ mod tests {
         let usual = || Ok(vec![absent.clone(), empty.clone(), here.clone()]);
         found.push(address(&asked, usual).expect("flag").url);
         asked.url_flag = None;
+        found.push(address(&asked, usual).expect("file of the flag").url);
+        asked.file_flag = Some(empty.clone());
         found.push(address(&asked, usual).expect("variable").url);
         asked.url_variable = Some("".into());
-        found.push(address(&asked, usual).expect("named file").url);
-        (asked.file_flag, asked.file_variable) = (None, None);
+        assert!(address(&asked, usual).is_err(), "a file that was named must be there");
+        (asked.file_flag, asked.file_variable) = (None, Some(named.into()));
+        found.push(address(&asked, usual).expect("file of the variable").url);
+        asked.file_variable = None;
         found.push(address(&asked, usual).expect("usual file").url);
         found.push(address(&asked, none).expect("default").url);
-        assert_eq!(found, ["f:", "e:", "n:", "h:", "local:"]);
+        assert_eq!(found, ["f:", "n:", "e:", "n:", "h:", "local:"]);
     }
 
     #[test]

@@ -130,8 +130,8 @@ impl Console {
 
     /// Redraws the one live line, cut to the terminal's width; an empty text removes it.
     pub(crate) fn live_line(&self, text: &str) {
-        let size = rustix::termios::tcgetwinsize(io::stderr());
-        let width = size.map_or(80, |size| usize::from(size.ws_col.max(20)));
+        let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
+        let width = if columns == 0 { 80 } else { usize::from(columns.max(20)) };
         let _ = write!(io::stderr().lock(), "\r\x1b[K{}", cut(&clean(text), width - 1));
     }
 

@@ -8,7 +8,7 @@ use holdline_core::{
     Capabilities, Certainty, ErrorKind, HolderFields, LeaseId, ListPage, ListRequest, LockError,
     LockName, Mode, Operation, OperationReply, Snapshot,
 };
-use holdline_local::{LocalEngine, LocalOptions};
+use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 
 use crate::config::Address;
 use crate::failure::Failure;
@@ -52,6 +52,11 @@ impl Session {
         }
         let client = Client::connect_with(&address.url, options).await.map_err(url_failure)?;
         Ok(Session { client, address, local: None })
+    }
+
+    /// Tells how the local engine's directory stands, if it is that engine.
+    pub(crate) fn local_report(&self) -> Result<Option<LocalReport>, LockError> {
+        self.local.as_ref().map(LocalEngine::report).transpose()
     }
 
     /// Does what stops this process, when nobody would wait for it: stopped inside a transaction

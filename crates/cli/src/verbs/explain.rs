@@ -27,20 +27,29 @@ pub(crate) struct ExplainArgs {
 pub(crate) fn run(session: &Session, console: &Console) -> Outcome {
     let capabilities = session.capabilities();
     let url = holdline::redact_url(&session.address().url);
+    let report = session.local_report()?;
     if console.is_json() {
         console.object(&json!({
             "url": url,
             "source": session.address().source.to_string(),
             "guarantees": sentences(capabilities),
+            "store": report,
             "capabilities": capabilities,
         }))?;
         return Ok(Exit::Success);
     }
     let from = session.address().source.to_string();
     let mut text = format!("{url} ({from})\n");
-    let _ = writeln!(text, "engine {}, store {}\n", capabilities.engine, {
-        Escaped(&capabilities.identity)
-    });
+    let _ = writeln!(text, "engine {}", capabilities.engine);
+    if let Some(report) = &report {
+        let directory = report.directory.to_string_lossy();
+        let file_system = Escaped(&report.file_system);
+        let _ = writeln!(text, "store {} ({file_system})", Escaped(&directory));
+        for warning in &report.warnings {
+            let _ = writeln!(text, "warning: {}", Escaped(warning));
+        }
+    }
+    text.push('\n');
     for sentence in sentences(capabilities) {
         let _ = writeln!(text, "- {sentence}");
     }

@@ -135,8 +135,8 @@ fn become_command(mark: &MarkArgs, program: &OsString, arguments: &[OsString]) -
     let program = program.to_string_lossy();
     let failure = Failure::internal(format_args!("cannot run \"{}\": {error}", Escaped(&program)));
     match error.kind() {
-        std::io::ErrorKind::NotFound => failure.exit(Exit::NotFound),
-        _ => failure.exit(Exit::CannotRun),
+        std::io::ErrorKind::NotFound => failure.kind("not_found").exit(Exit::NotFound),
+        _ => failure.kind("cannot_run").exit(Exit::CannotRun),
     }
 }
 

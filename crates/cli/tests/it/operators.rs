@@ -184,7 +184,8 @@ fn explain_says_what_is_promised_and_where() {
     let world = World::new();
     let told = world.run(&["explain"]);
     assert_eq!(told.code, 0);
-    for words in ["from HOLDLINE_URL", "engine local", "paused process", "in the order"] {
+    let store = world.path("store").display().to_string();
+    for words in [&*store, "from HOLDLINE_URL", "engine local", "paused process", "in the order"] {
         assert!(told.stdout.contains(words), "{}", told.stdout);
     }
     let told = world.run(&["--json", "explain", "memory:"]);

@@ -291,3 +291,19 @@ fn two_of_one_user_meet_without_any_environment() {
     assert!(holder.wait().is_ok());
     assert_eq!(busy, Some(75));
 }
+
+#[test]
+fn a_person_sees_one_line_that_is_redrawn_and_removed() {
+    let world = World::new();
+    let _holder = world.hold(&["--reason", "month end", "a"]);
+    let binary = env!("CARGO_BIN_EXE_holdline");
+    let line = format!("script -qec '{binary} run --wait 1500ms -E 9 a -- true' /dev/null");
+    let told = world.shell(&line);
+    assert_eq!(told.code, 9, "{told:?}");
+    let drawn: Vec<&str> = told.stdout.split("\r\u{1b}[K").collect();
+    assert!(drawn.len() >= 3, "drawn and removed: {told:?}");
+    assert!(drawn[1].starts_with("holdline: waiting for a, held by sh (pid"), "{told:?}");
+    let last = drawn.last().expect("something");
+    assert!(last.contains("error:") && last.contains("not free after"), "{told:?}");
+    assert!(drawn[..drawn.len() - 1].iter().all(|line| !line.contains('\n')), "{told:?}");
+}

@@ -89,7 +89,7 @@ fn the_nearest_configuration_counts() {
     assert_eq!(output.status.code(), Some(78));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("holdline.toml: unknown setting ulr; did you mean url?"), "{said}");
-    assert_eq!(world.run(&["--config", "/no/such/file", "ls"]).code, 0, "HOLDLINE_URL comes first");
+    refused(&world, &["--config", "/no/such/file", "ls"], 78, "/no/such/file");
 }
 
 #[test]
@@ -139,4 +139,39 @@ fn the_help_of_run_says_how_it_is_called() {
         "  <COMMAND>...  The program to run and its arguments",
     ];
     assert_eq!(head, expected);
+}
+
+#[test]
+fn colours_come_only_when_they_are_wanted() {
+    let world = World::new();
+    let wrong = ["--color", "always", "--url", "nonsense", "ls"];
+    assert!(world.run(&wrong).stderr.starts_with("holdline: \u{1b}[1;31merror:\u{1b}[0m "));
+    for line in [
+        "script -qec 'holdline --url nonsense ls' /dev/null",
+        "NO_COLOR=1 script -qec 'holdline --url nonsense ls' /dev/null",
+        "script -qec 'holdline --color never --url nonsense ls' /dev/null",
+    ] {
+        let told = world.shell(line);
+        assert_eq!(told.stdout.contains('\u{1b}'), line.starts_with("script -qec 'holdline --url"));
+    }
+}
+
+#[test]
+fn json_talk_is_json_too() {
+    let world = World::new();
+    for (arguments, kind, exit) in [
+        (&["--json", "run"][..], "usage", 64),
+        (&["--json", "release", "a", "--lease-id", "x"], "usage", 64),
+        (&["--json", "--url", "nonsense", "ls"], "invalid", 78),
+        (&["--json", "run", "a", "no-such-program"], "not_found", 127),
+        (&["--json", "unfreeze", "a"], "nothing_there", 1),
+        (&["--json", "check", "a", "--lease-id", &"0".repeat(32)], "lost", 79),
+    ] {
+        let told = world.run(arguments);
+        assert_eq!(told.stderr.lines().count(), 1, "{told:?}");
+        let talk: serde_json::Value = serde_json::from_str(&told.stderr).expect("JSON");
+        assert_eq!((&talk["kind"], &talk["exit"]), (&kind.into(), &exit.into()), "{talk}");
+        assert_eq!(told.code, exit);
+        assert_eq!(talk["level"], "error");
+    }
 }

@@ -268,8 +268,8 @@ async fn hold_on(guard: &Guard, until: Instant, signals: &mut Signals, session: 
 fn launch_failure(error: &LaunchError) -> Failure {
     let failure = Failure::internal(error);
     match error.exit_code() {
-        127 => failure.exit(Exit::NotFound),
-        126 => failure.exit(Exit::CannotRun),
+        127 => failure.kind("not_found").exit(Exit::NotFound),
+        126 => failure.kind("cannot_run").exit(Exit::CannotRun),
         _ => failure,
     }
 }

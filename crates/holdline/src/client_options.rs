@@ -89,7 +89,8 @@ impl ClientOptions {
         self
     }
 
-    /// Runs the background work on a thread of its own even inside a runtime.
+    /// Runs the background work on a thread of its own even inside a runtime: leases are renewed
+    /// then while something blocks the runtime's threads, as nothing should.
     #[must_use]
     pub fn with_own_thread(mut self, own_thread: bool) -> ClientOptions {
         self.own_thread = own_thread;

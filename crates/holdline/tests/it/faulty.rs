@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use holdline::{
-    Capabilities, Certainty, Engine, ErrorKind, LeaseId, ListPage, ListRequest, LockError,
-    LockName, MemoryEngine, Operation, OperationReply, Snapshot,
+    Capabilities, Certainty, Clock, Engine, ErrorKind, LeaseId, ListPage, ListRequest, LockError,
+    LockName, ManualClock, MemoryEngine, Operation, OperationReply, Snapshot,
 };
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Hints, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
@@ -63,6 +64,8 @@ pub(crate) struct Line {
     pub(crate) batches: Mutex<Vec<usize>>,
     pub(crate) acquired: Mutex<Vec<(LeaseId, bool)>>,
     pub(crate) deaf: AtomicBool,
+    /// How long a message is on its way, each way.
+    delay: Mutex<Option<(ManualClock, Duration)>>,
 }
 
 impl Line {
@@ -73,6 +76,14 @@ impl Line {
 
     pub(crate) fn count(&self, call: Call) -> usize {
         self.calls.lock().iter().filter(|seen| **seen == call).count()
+    }
+
+    async fn travel(&self) {
+        tokio::task::yield_now().await;
+        let delay = self.delay.lock().clone();
+        if let Some((clock, delay)) = delay {
+            clock.sleep_until(clock.now().after(delay)).await;
+        }
     }
 
     fn fate(&self, call: Call) -> Fate {
@@ -98,6 +109,7 @@ impl Faulty {
             batches: Mutex::default(),
             acquired: Mutex::default(),
             deaf: AtomicBool::new(false),
+            delay: Mutex::new(None),
         };
         let capabilities = inner.capabilities().clone();
         Faulty { inner: Arc::new(Mutex::new(inner)), line: Arc::new(line), capabilities }
@@ -105,6 +117,11 @@ impl Faulty {
 
     fn inner(&self) -> MemoryEngine {
         self.inner.lock().clone()
+    }
+
+    /// Each message is on its way for so long.
+    pub(crate) fn slow(&self, clock: ManualClock, delay: Duration) {
+        *self.line.delay.lock() = Some((clock, delay));
     }
 
     /// The store forgets everything and goes on with another table.
@@ -124,13 +141,14 @@ fn fails(certainty: Certainty) -> LockError {
 
 /// Carries a call over the line: the store acts at the second poll, the reply comes at the third.
 fn carry<'a, T: Send + 'a>(
+    line: &'a Line,
     fate: Fate,
     act: impl FnOnce() -> Result<T, LockError> + Send + 'a,
 ) -> Answer<'a, Result<T, LockError>> {
     Answer::later(async move {
-        tokio::task::yield_now().await;
+        line.travel().await;
         let reply = if fate.is_carried_out() { Some(act()) } else { None };
-        tokio::task::yield_now().await;
+        line.travel().await;
         match fate {
             Fate::Good => match reply {
                 Some(reply) => reply,
@@ -161,7 +179,7 @@ impl Engine for Faulty {
     ) -> Answer<'a, Result<AcquireReply, LockError>> {
         self.line.acquired.lock().push((request.lease_id, request.known));
         let fate = self.line.fate(if request.known { Call::Claim } else { Call::Acquire });
-        carry(fate, move || now(self.inner().try_acquire(request)))
+        carry(&self.line, fate, move || now(self.inner().try_acquire(request)))
     }
 
     fn renew<'a>(
@@ -171,7 +189,7 @@ impl Engine for Faulty {
         let beats = batch.iter().all(|line| line.purpose == Purpose::Wait);
         let fate = self.line.fate(if beats { Call::Beat } else { Call::Renew });
         self.line.batches.lock().push(batch.len());
-        let reply = carry(fate, move || Ok(now(self.inner().renew(batch))));
+        let reply = carry(&self.line, fate, move || Ok(now(self.inner().renew(batch))));
         let count = batch.len();
         Answer::later(async move {
             match reply.await {
@@ -186,7 +204,7 @@ impl Engine for Faulty {
         request: &'a ReleaseRequest,
     ) -> Answer<'a, Result<ReleaseReply, LockError>> {
         let fate = self.line.fate(Call::Release);
-        carry(fate, move || now(self.inner().release(request)))
+        carry(&self.line, fate, move || now(self.inner().release(request)))
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {

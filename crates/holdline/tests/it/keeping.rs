@@ -38,6 +38,38 @@ async fn leases_are_renewed_in_batches_and_not_for_ever() {
 }
 
 #[tokio::test]
+async fn ten_thousand_leases_are_kept_and_given_up() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 20);
+    let mut guards = Vec::new();
+    for n in 0..10_000 {
+        guards.push(client.mutex(format!("n{n}")).expect("good").lock().await.expect("free"));
+    }
+    pass(&clock, 60 * S).await;
+    assert!(guards.iter().all(holdline::Guard::is_valid));
+    drop(guards);
+    let report = client.shutdown(S).await;
+    assert!(report.is_clean() && report.dropped_guards() == 10_000, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_slow_store_shortens_what_may_be_believed_and_costs_no_lease() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    faulty.slow(clock.clone(), 2 * S);
+    let client = client(faulty, &clock, 21);
+    let start = clock.now();
+    let mutex = client.mutex("a").expect("good");
+    let guard = drive(&clock, mutex.lock_owned()).await.expect("free");
+    assert_eq!(start.until(clock.now()), 4 * S, "two seconds each way");
+    assert!(guard.valid_until() <= start.after(30 * S), "counted from before the request left");
+    pass(&clock, 120 * S).await;
+    assert!(guard.is_valid());
+    let outcome = drive(&clock, async move { guard.release().await }).await;
+    assert!(outcome.is_released());
+}
+
+#[tokio::test]
 async fn a_lease_at_risk_recovers_with_the_next_renewal() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);

@@ -13,6 +13,32 @@ use crate::support::{client, drive, engine, look, name, options, pass, settle};
 const S: Duration = Duration::from_secs(1);
 
 #[tokio::test]
+async fn a_thousand_waiters_are_heard_together_and_served_in_order() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 20);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let waiters: Vec<_> = (0..1_000)
+        .map(|n| {
+            let (mutex, order) = (mutex.clone(), order.clone());
+            tokio::spawn(async move {
+                let guard = mutex.lock().await.expect("in the end");
+                order.lock().push(n);
+                drop(guard);
+            })
+        })
+        .collect();
+    pass(&clock, 6 * S).await;
+    assert_eq!(look(&client, "a").await.queue_length, 1_000, "nobody fell silent");
+    first.release().await;
+    for waiter in waiters {
+        waiter.await.expect("no panic");
+    }
+    assert!(order.lock().iter().copied().eq(0..1_000), "out of order");
+}
+
+#[tokio::test]
 async fn a_hundred_waiters_are_heard_by_one_batch_a_second_and_served_in_order() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);

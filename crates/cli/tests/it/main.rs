@@ -1,6 +1,7 @@
 //! Runs the built binary as a user would.
 
 mod child;
+mod clock;
 mod faults;
 mod fence;
 mod leases;

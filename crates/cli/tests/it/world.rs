@@ -95,7 +95,12 @@ impl World {
 
     /// Starts `holdline`.
     pub(crate) fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Running {
-        Running::start(&mut self.command(arguments))
+        self.start_command(&mut self.command(arguments))
+    }
+
+    /// Starts a command that [`World::command`] has made.
+    pub(crate) fn start_command(&self, command: &mut Command) -> Running {
+        Running::start(command)
     }
 
     /// How a name stands.

@@ -1,0 +1,55 @@
+//! The wall clock is stepped by an hour while a lease is held, by a library that is loaded before
+//! the C library. Such a library does not reach clocks that are read without it, so the test also
+//! shows that the stepped clock was seen: by the job, and by `holdline` where it reads one.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::world::World;
+
+const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stepped_clock.c");
+/// Longer than the lease, so that it lasts by renewals that come under the stepped clock.
+const JOB: &str = "date +%s; read line; date +%s; sleep 7; echo $HOLDLINE_NAME";
+
+fn build_shim(world: &World) -> PathBuf {
+    let shim = world.path("stepped_clock.so");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-fPIC", "-shared", "-o"]).arg(&shim).arg(SHIM);
+    assert!(compiler.status().expect("a C compiler").success());
+    shim
+}
+
+fn number(text: &str) -> u64 {
+    text.trim().parse().unwrap_or_else(|_| panic!("not a number: {text:?}"))
+}
+
+#[test]
+fn a_wall_clock_that_is_stepped_changes_nothing() {
+    let world = World::new();
+    let (shim, step) = (build_shim(&world), world.path("step"));
+    let stepped = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command.env("LD_PRELOAD", &shim).env("STEP_FILE", &step);
+        command
+    };
+    let lease = ["run", "--lease", "6s", "--grace", "1s", "night", "--", "sh", "-c", JOB];
+    let mut holder = world.start_command(&mut stepped(&lease));
+    let before = number(&holder.line());
+    std::fs::write(&step, "").expect("a file");
+    holder.let_go();
+    let after = number(&holder.line());
+    assert!(after >= before + 3_600, "the job sees the stepped clock");
+
+    // Nobody else gets in, whichever clock they see.
+    let attempt = ["run", "--try", "night", "--", "true"];
+    assert_eq!(world.run(&attempt).code, 75);
+    assert_eq!(world.start_command(&mut stepped(&attempt)).code(), 75);
+
+    assert_eq!(holder.line(), "night");
+    assert_eq!(holder.code(), 0, "the lease was kept to the end: {}", holder.rest());
+
+    // The one thing that we read a wall clock for tells the stepped time.
+    let shown = ["run", "--lease", "20s", "day", "--", "sh", "-c", "echo $HOLDLINE_VALID_UNTIL_MS"];
+    let other = world.start_command(&mut stepped(&shown));
+    assert!(number(&other.line()) >= (before + 3_600) * 1_000, "we see the stepped clock");
+}

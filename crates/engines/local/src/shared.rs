@@ -68,7 +68,7 @@ impl Shared {
         mut work: impl FnMut(&Shared, &mut Inside) -> Done<T> + Send + 'static,
         map: impl FnOnce(Result<T, Fault>) -> A + Send + 'static,
     ) -> Answer<'static, A> {
-        match self.room.enter_now() {
+        match self.room.enter_soon() {
             Ok(Some(entered)) => return Answer::ready(map(self.run(entered, &mut work))),
             Ok(None) => {}
             Err(fault) => return Answer::ready(map(Err(fault))),
@@ -115,7 +115,7 @@ impl Shared {
             if names.is_empty() {
                 return;
             }
-            let Ok(Some(mut entered)) = self.room.enter_now() else {
+            let Ok(Some(mut entered)) = self.room.enter_soon() else {
                 let shared = self.clone();
                 let job = move |entered: Result<Entered<'_>, Fault>| {
                     if let Ok(mut entered) = entered

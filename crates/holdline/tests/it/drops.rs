@@ -15,6 +15,11 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().build().expect("a runtime without timers and I/O")
 }
 
+/// A lease that is renewed often, and that a busy machine does not lose all the same.
+fn often() -> LockOptions {
+    LockOptions::default().with_renew_interval(Duration::from_millis(20))
+}
+
 /// Looks at a name from outside every runtime.
 struct Watcher(blocking::Client);
 
@@ -122,13 +127,11 @@ impl Observer for Renewals {
 fn a_guard_that_outlives_its_runtime_is_still_kept() {
     let watcher = Watcher::new("drop-outlive");
     let renewals = Arc::new(Renewals::default());
-    let options = ClientOptions::default()
-        .with_observer(renewals.clone())
-        .with_lease_duration(Duration::from_millis(300));
+    let options = ClientOptions::default().with_observer(renewals.clone());
     let runtime = runtime();
     let guard = runtime.block_on(async {
         let client = Client::connect_with("memory:drop-outlive", options).await.expect("made");
-        client.mutex("a").expect("good").lock().await.expect("free")
+        client.mutex_with("a", &often()).expect("fits").lock().await.expect("free")
     });
     drop(runtime);
     let before = renewals.0.load(Ordering::Relaxed);
@@ -150,11 +153,9 @@ impl Observer for Panics {
 #[test]
 fn an_observer_that_panics_costs_no_lease() {
     let panics = Arc::new(Panics(AtomicUsize::new(0)));
-    let options = ClientOptions::default()
-        .with_observer(panics.clone())
-        .with_lease_duration(Duration::from_millis(300));
+    let options = ClientOptions::default().with_observer(panics.clone());
     let client = blocking::Client::connect_with("memory:drop-observer", options).expect("made");
-    let guard = client.mutex("a").expect("good").lock().expect("free");
+    let guard = client.mutex_with("a", &often()).expect("fits").lock().expect("free");
     eventually("it is renewed after the panic", || panics.0.load(Ordering::Relaxed) > 3);
     assert!(guard.is_valid() && guard.release().is_released());
 }

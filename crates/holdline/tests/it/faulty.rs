@@ -9,8 +9,8 @@ use holdline::{
     LockName, ManualClock, MemoryEngine, Operation, OperationReply, Snapshot,
 };
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Hints, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest,
+    AcquireReply, AcquireRequest, Answer, Hint, Hints, Purpose, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest,
 };
 use parking_lot::Mutex;
 
@@ -39,6 +39,8 @@ pub(crate) enum Fate {
     ReplyUnknown,
     /// An error says that nothing was done.
     Unavailable,
+    /// Nothing is answered, and the request reaches the store when the test delivers it.
+    Late,
 }
 
 impl Fate {
@@ -64,6 +66,9 @@ pub(crate) struct Line {
     pub(crate) batches: Mutex<Vec<usize>>,
     pub(crate) acquired: Mutex<Vec<(LeaseId, bool)>>,
     pub(crate) deaf: AtomicBool,
+    /// Each watch says once, for nothing, that a lease should be looked at.
+    pub(crate) nagging: AtomicBool,
+    late: Mutex<Vec<AcquireRequest>>,
     /// How long a message is on its way, each way.
     delay: Mutex<Option<(ManualClock, Duration)>>,
 }
@@ -109,6 +114,8 @@ impl Faulty {
             batches: Mutex::default(),
             acquired: Mutex::default(),
             deaf: AtomicBool::new(false),
+            nagging: AtomicBool::new(false),
+            late: Mutex::default(),
             delay: Mutex::new(None),
         };
         let capabilities = inner.capabilities().clone();
@@ -117,6 +124,12 @@ impl Faulty {
 
     fn inner(&self) -> MemoryEngine {
         self.inner.lock().clone()
+    }
+
+    /// The requests that are late arrive now. Returns what the store says to them.
+    pub(crate) fn deliver(&self) -> Vec<Result<AcquireReply, LockError>> {
+        let late = std::mem::take(&mut *self.line.late.lock());
+        late.iter().map(|request| now(self.inner().try_acquire(request))).collect()
     }
 
     /// Each message is on its way for so long.
@@ -154,7 +167,7 @@ fn carry<'a, T: Send + 'a>(
                 Some(reply) => reply,
                 None => Err(fails(Certainty::NotApplied)),
             },
-            Fate::RequestLost | Fate::ReplyLost => std::future::pending().await,
+            Fate::RequestLost | Fate::ReplyLost | Fate::Late => std::future::pending().await,
             Fate::RequestUnknown | Fate::ReplyUnknown => Err(fails(Certainty::Unknown)),
             Fate::Unavailable => Err(fails(Certainty::NotApplied)),
         }
@@ -179,6 +192,9 @@ impl Engine for Faulty {
     ) -> Answer<'a, Result<AcquireReply, LockError>> {
         self.line.acquired.lock().push((request.lease_id, request.known));
         let fate = self.line.fate(if request.known { Call::Claim } else { Call::Acquire });
+        if fate == Fate::Late {
+            self.line.late.lock().push(request.clone());
+        }
         carry(&self.line, fate, move || now(self.inner().try_acquire(request)))
     }
 
@@ -219,7 +235,12 @@ impl Engine for Faulty {
         if self.line.deaf.load(Ordering::Relaxed) {
             return Box::pin(futures_util::stream::pending());
         }
-        self.inner().watch(name, lease_id)
+        let hints = self.inner().watch(name, lease_id);
+        if self.line.nagging.load(Ordering::Relaxed) {
+            let nag = futures_util::stream::iter([Hint::CheckLease]);
+            return Box::pin(futures_util::StreamExt::chain(nag, hints));
+        }
+        hints
     }
 
     fn operate<'a>(

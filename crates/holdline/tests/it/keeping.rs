@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdline::{
@@ -205,6 +206,21 @@ async fn a_forced_revoke_is_told_by_the_watch() {
         assert_eq!(guard.lost().await, LostReason::Revoked("gone".into()));
         assert!(!guard.release().await.is_released());
     }
+}
+
+#[tokio::test]
+async fn a_hint_for_nothing_extends_no_fixed_lease() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    faulty.line.nagging.store(true, Ordering::Relaxed);
+    let client = client(faulty.clone(), &clock, 22);
+    let options = LockOptions::default().with_keep(Keep::Fixed);
+    let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    let until = guard.valid_until();
+    pass(&clock, 3 * S).await;
+    assert!(faulty.line.count(Call::Beat) > 0, "the hint was followed by a look");
+    assert_eq!(guard.valid_until(), until);
+    assert!(guard.is_valid());
 }
 
 #[tokio::test]

@@ -277,6 +277,31 @@ async fn the_observer_is_told_of_everything() {
 }
 
 #[tokio::test]
+async fn a_request_that_arrives_after_it_was_given_up_is_refused() {
+    for dropped in [false, true] {
+        let (inner, clock) = engine();
+        let faulty = Faulty::new(inner);
+        let client = client(faulty.clone(), &clock, 13);
+        faulty.line.judge(|call, _| if call == Call::Acquire { Fate::Late } else { Fate::Good });
+        let mutex = client.mutex("a").expect("good");
+        if dropped {
+            let attempt = tokio::spawn(mutex.lock_owned());
+            settle().await;
+            attempt.abort();
+            settle().await;
+        } else {
+            drive(&clock, mutex.lock_owned()).await.expect_err("no answer");
+        }
+        let said = faulty.deliver();
+        let refused = |reply: &Result<_, holdline::LockError>| {
+            reply.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Cancelled))
+        };
+        assert!(!said.is_empty() && said.iter().all(refused), "{said:?}");
+        assert_eq!(look(&client, "a").await.holder_count, 0);
+    }
+}
+
+#[tokio::test]
 async fn too_many_waiters_is_an_error_of_its_own() {
     let clock = holdline::ManualClock::new();
     let few = MemoryOptions::default().with_max_waiters(1);

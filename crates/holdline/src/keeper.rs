@@ -35,6 +35,11 @@ pub(crate) fn begin(grant: Arc<Grant>) -> Keeping {
     };
     let sent = keeping.grant.since;
     plan_next(&mut keeping, sent);
+    let plan = &keeping.grant.plan;
+    if plan.renews() && plan.hold != plan.hold.first() {
+        // The first lease was cut: the whole one is reached by a renewal that leaves now.
+        keeping.renew_at = sent;
+    }
     keeping
 }
 
@@ -50,18 +55,10 @@ fn plan_next(keeping: &mut Keeping, sent: Moment) {
     };
     keeping.renew_at = if !plan.renews() {
         Moment::NEVER
-    } else if is_short(plan.hold.duration(), believed, terms.renew_interval()) {
-        // A first lease that was cut, or what an answer that came late has left of one.
-        sent
     } else {
         let left = (until != Moment::NEVER).then_some(believed);
         renewal::renew_at(sent, left, terms, grant.lease_id.as_bytes()[15])
     };
-}
-
-/// Tells whether so little is left that the usual renewal would come late.
-fn is_short(whole: Option<Duration>, believed: Duration, interval: Duration) -> bool {
-    whole.is_some_and(|whole| believed.saturating_add(interval / 2) < whole / 5 * 4)
 }
 
 /// Returns when the keeper must look at a lease next.

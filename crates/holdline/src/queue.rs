@@ -99,7 +99,10 @@ pub(crate) async fn beat(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<Renew
     for line in lines {
         let look = heed(&line.cell, now, replies.next());
         let mut registry = shared.registry.lock();
-        let due = next_look(&mut registry, now, look);
+        let due = match look {
+            Some(look) => next_look(&mut registry, now, look),
+            None => Moment::NEVER,
+        };
         if let Some(entry) = registry.get(line.key)
             && matches!(entry.stage, Stage::Waiting(_))
         {
@@ -110,26 +113,31 @@ pub(crate) async fn beat(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<Renew
     shared.ring(ring);
 }
 
-/// Tells one who waits, and returns when to look again.
-fn heed(cell: &WaitCell, now: Moment, reply: Option<Result<RenewReply, LockError>>) -> Duration {
+/// Tells one who waits, and returns when to look again; never, once its id is dead.
+fn heed(
+    cell: &WaitCell,
+    now: Moment,
+    reply: Option<Result<RenewReply, LockError>>,
+) -> Option<Duration> {
     match reply {
         Some(Ok(reply)) => {
             *cell.failing_since.lock() = None;
             match reply {
                 RenewReply::Queued { position, next_look } => {
                     cell.tell(|news| news.position = position);
-                    return next_look;
+                    return Some(next_look);
                 }
                 RenewReply::Handed { .. } | RenewReply::Renewed { .. } => {
                     cell.tell(|news| news.handed = true);
                 }
                 RenewReply::Unknown | RenewReply::Revoked { .. } => {
                     cell.tell(|news| news.dropped = true);
+                    return None;
                 }
             }
         }
         Some(Err(error)) => cell.note_failure(now, Some(&error)),
         None => cell.note_failure(now, None),
     }
-    QUEUE_HEARTBEAT
+    Some(QUEUE_HEARTBEAT)
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use holdline::blocking;
-use holdline::{Client, ClientOptions, Guard, LockOptions, MemoryEngine, Observer, Subject};
+use holdline::{Client, ClientOptions, Clock, Guard, LockOptions, MemoryEngine, Observer, Subject};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{eventually, name};
+use crate::faulty::{Call, Faulty};
+use crate::support::{drive, eventually, name, pass};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().build().expect("a runtime without timers and I/O")
@@ -193,6 +195,33 @@ fn a_future_dropped_outside_any_runtime_leaves_the_queue() {
     drop(waiting);
     eventually("the queue is empty", || queued() == 0);
     assert!(first.release().is_released());
+}
+
+#[tokio::test]
+async fn a_leaked_future_costs_the_others_one_claim_window() {
+    let (engine, clock) = crate::support::engine();
+    let faulty = Faulty::new(engine);
+    let client = crate::support::client(faulty.clone(), &clock, 1);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let mut leaked = Box::pin(mutex.clone().lock_owned());
+    for _ in 0..10 {
+        let polled = select(&mut leaked, Box::pin(tokio::task::yield_now())).await;
+        assert!(matches!(polled, Either::Right(_)), "it waits");
+    }
+    std::mem::forget(leaked);
+    let waiter = tokio::spawn(mutex.lock_owned());
+    crate::support::settle().await;
+    first.release().await;
+    let freed = clock.now();
+    let guard = drive(&clock, async { waiter.await.expect("no panic") }).await.expect("next");
+    let waited = freed.until(clock.now());
+    assert!(waited <= Duration::from_secs(2), "{waited:?}");
+    guard.release().await;
+    pass(&clock, Duration::from_secs(3)).await;
+    let beats = faulty.line.count(Call::Beat);
+    pass(&clock, Duration::from_secs(10)).await;
+    assert_eq!(faulty.line.count(Call::Beat), beats, "a dead id is not heard for ever");
 }
 
 #[test]

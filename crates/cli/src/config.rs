@@ -8,11 +8,10 @@
 //! The user's file is found through the user database and not through `HOME`, so that a cron job
 //! and a shell read the same one.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +20,7 @@ use serde::Deserialize;
 
 use crate::address::has_password;
 use crate::failure::Failure;
+use crate::user;
 
 /// The engine that is used when nothing names one.
 const DEFAULT_URL: &str = "local:";
@@ -123,30 +123,11 @@ pub(crate) fn address(
 /// Returns the files that are looked at when none was named.
 pub(crate) fn usual_files() -> Result<Vec<PathBuf>, Failure> {
     let mut files = vec![PathBuf::from("holdline.toml")];
-    if let Some(home) = home() {
+    if let Some(home) = user::home() {
         files.push(home.join(".config/holdline/holdline.toml"));
     }
     files.push(PathBuf::from("/etc/holdline/holdline.toml"));
     Ok(files)
-}
-
-/// Returns the user's home from the file of users; `HOME` only counts for users who are not in
-/// it.
-fn home() -> Option<PathBuf> {
-    let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
-    let user = rustix::process::geteuid().as_raw();
-    home_of(&passwd, user)
-        .or_else(|| std::env::var_os("HOME").map(PathBuf::from))
-        .filter(|home| home.is_absolute())
-}
-
-fn home_of(passwd: &[u8], user: u32) -> Option<PathBuf> {
-    let user = user.to_string();
-    passwd.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b':').skip(2);
-        let (id, home) = (fields.next()?, fields.nth(2)?);
-        (id == user.as_bytes()).then(|| PathBuf::from(OsStr::from_bytes(home)))
-    })
 }
 
 fn checked(url: &str, from: &str) -> Result<String, Failure> {
@@ -293,13 +274,6 @@ mod tests {
         let asked = Asked { file_flag: Some(dir.0.join("absent")), ..Asked::default() };
         assert!(address(&asked, none).is_err());
         assert!(address(&Asked::default(), || Ok(vec![dir.0.clone()])).is_err());
-    }
-
-    #[test]
-    fn the_home_is_that_of_the_user_id() {
-        let passwd = b"root:x:0:0:r:/root:/bin/sh\nann:x:7:7::/srv/ann:/bin/sh\nshort:x:8\n";
-        assert_eq!(home_of(passwd, 7), Some(PathBuf::from("/srv/ann")));
-        assert_eq!((home_of(passwd, 8), home_of(passwd, 70)), (None, None));
     }
 
     #[test]

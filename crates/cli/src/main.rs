@@ -15,6 +15,7 @@ mod failure;
 mod held;
 mod session;
 mod table;
+mod user;
 mod verbs;
 mod view;
 

@@ -12,6 +12,7 @@ use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 
 use crate::config::Address;
 use crate::failure::Failure;
+use crate::user;
 
 /// How long the end of a verb waits until what it gave up is out of the store.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -147,12 +148,10 @@ impl Session {
 
 /// What this process tells about itself.
 fn holder(program: Option<String>, detached: bool) -> HolderFields {
-    let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
-    let user = named("USER").or_else(|| named("LOGNAME"));
     HolderFields {
         host: cut(&rustix::system::uname().nodename().to_string_lossy(), 64),
         pid: (!detached).then(std::process::id),
-        user: cut(&user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid())), 32),
+        user: cut(&user::name(), 32),
         program: cut(&program.unwrap_or_else(|| "holdline".into()), 64),
         ..HolderFields::default()
     }

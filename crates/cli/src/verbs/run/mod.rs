@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         detached: false,
     };
     let session = Session::open(address, asker).await;
-    let engine = session.as_ref().map_or("", |session| session.capabilities().engine);
+    let engine = session.as_ref().ok().map(|session| session.capabilities().engine);
     let mut report = Report::new(&arguments.name, engine, arguments.mode.mode());
     let outcome = match session {
         Ok(session) => {
@@ -65,7 +65,10 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         Ok(exit) => report.exit = *exit,
         Err(failure) => report.failed(failure),
     }
-    file.write(&report)?;
+    if let Err(failure) = file.write(&report) {
+        // The job is done; what it ended with says more than a disk that is full.
+        console.failure(&failure);
+    }
     match outcome {
         Err(failure) if failure.exit == Exit::Success => {
             console.info(&format!("skipped: {}", failure.message));

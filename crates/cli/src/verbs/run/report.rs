@@ -43,7 +43,7 @@ impl ReportFile {
 #[derive(Debug)]
 pub(super) struct Report {
     name: LockName,
-    engine: &'static str,
+    engine: Option<&'static str>,
     mode: Mode,
     pub(super) outcome: &'static str,
     pub(super) exit: Exit,
@@ -58,7 +58,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Begins the report of an attempt.
-    pub(super) fn new(name: &LockName, engine: &'static str, mode: Mode) -> Report {
+    pub(super) fn new(name: &LockName, engine: Option<&'static str>, mode: Mode) -> Report {
         Report {
             name: name.clone(),
             engine,

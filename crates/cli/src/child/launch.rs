@@ -85,7 +85,8 @@ impl<'a> Launch<'a> {
     ///   the job ends with the same exit code.
     /// - `Failed`: no process could be made.
     ///
-    /// Nothing is running after an error.
+    /// Nothing is running after an error. A `^Z` that was not yet told by [`Signals::next`] may
+    /// stop us here.
     pub(crate) fn spawn(&self, signals: &Signals) -> Result<Job, LaunchError> {
         if self.death_signal && gettid() != getpid() {
             let why = "a death signal can only be tied to the main thread";

@@ -7,6 +7,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::marker::PhantomData;
 use std::task::{Context, Poll};
 
 use nix::sys::signal::{SigSet, Signal as NixSignal};
@@ -46,6 +47,50 @@ pub(super) enum News {
     Child,
 }
 
+/// SIGTSTP, held back in this thread and in all that it starts from now on.
+///
+/// Dropping it lets a stop through to this thread, which is as usual for the process.
+#[derive(Debug)]
+pub(crate) struct HeldStops {
+    held: bool,
+    /// The signals that were ignored when we started.
+    ignored: u64,
+    /// A mask belongs to a thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl HeldStops {
+    /// Holds SIGTSTP back, unless it is ignored or blocked already (rule S2).
+    ///
+    /// # Errors
+    /// There is a second thread, in which a stop would take effect at any moment. Nothing has
+    /// changed.
+    pub(crate) fn here() -> io::Result<Self> {
+        // Without /proc nothing is known to be ignored; then all is listened to.
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        if field(&status, "Threads:").is_some_and(|count| count != "1") {
+            return Err(io::Error::other(
+                "stops must be held back before there is a second thread",
+            ));
+        }
+        let ignored = ignored_mask(&status);
+        let held = ignored & mask_of(Signal::TSTP) == 0
+            && !SigSet::thread_get_mask()?.contains(NixSignal::SIGTSTP);
+        if held {
+            stops().thread_block()?;
+        }
+        Ok(Self { held, ignored, _not_send: PhantomData })
+    }
+}
+
+impl Drop for HeldStops {
+    fn drop(&mut self) {
+        if self.held {
+            let _ = stops().thread_unblock();
+        }
+    }
+}
+
 /// Listens to every signal that concerns a command. One per process.
 ///
 /// From [`Signals::listen`] on none of them ends or stops this process by itself.
@@ -57,34 +102,32 @@ pub(crate) struct Signals {
     stops: Option<AsyncFd<SignalFd>>,
     /// The next SIGCONT ends a stop that is known.
     own_continue: bool,
+    /// A mask belongs to a thread.
+    _not_send: PhantomData<*const ()>,
 }
 
 impl Signals {
     /// Starts to listen, except to what is ignored (rule S2).
     ///
-    /// Must be called inside a tokio runtime with I/O, before there is a second thread or a
-    /// command: SIGTSTP is held back in this thread and in those that it starts.
+    /// Must be called in the thread that holds the stops back, inside a tokio runtime with I/O,
+    /// and before a command is started.
     ///
     /// # Errors
     /// The kernel refused a handler, or the runtime has no I/O. Some signals may already be
     /// caught, so this process should end.
-    pub(crate) fn listen() -> io::Result<Self> {
-        // Without /proc nothing is known to be ignored; then all is listened to.
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let ignored = ignored_mask(&status);
+    pub(crate) fn listen(mut stops: HeldStops) -> io::Result<Self> {
         let mut caught = Vec::with_capacity(CAUGHT.len());
         for signal in CAUGHT {
-            if ignored & mask_of(signal) == 0 {
+            if stops.ignored & mask_of(signal) == 0 {
                 caught.push((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
             }
         }
         // A parent may have left it blocked, and then no command would ever seem to end.
         let children = unix::signal(SignalKind::child())?;
-        only(NixSignal::SIGCHLD).thread_unblock()?;
-        let held = ignored & mask_of(Signal::TSTP) == 0
-            && !SigSet::thread_get_mask()?.contains(NixSignal::SIGTSTP);
-        let stops = if held { Some(hold_stops_back()?) } else { None };
-        Ok(Self { caught, children, stops, own_continue: false })
+        SigSet::from(NixSignal::SIGCHLD).thread_unblock()?;
+        // From here on a stop is let through only by `suspend`, and not by a drop at the end.
+        let stops = if std::mem::take(&mut stops.held) { Some(told_of_stops()?) } else { None };
+        Ok(Self { caught, children, stops, own_continue: false, _not_send: PhantomData })
     }
 
     /// Waits for a signal that matters while there is no command.
@@ -124,9 +167,9 @@ impl Signals {
             return action();
         }
         // Neither call can fail: the set and the way to change the mask are valid.
-        let _ = only(NixSignal::SIGTSTP).thread_unblock();
+        let _ = stops().thread_unblock();
         let done = action();
-        let _ = only(NixSignal::SIGTSTP).thread_block();
+        let _ = stops().thread_block();
         done
     }
 
@@ -165,27 +208,24 @@ impl Signals {
     }
 }
 
-fn only(signal: NixSignal) -> SigSet {
-    let mut set = SigSet::empty();
-    set.add(signal);
-    set
+fn stops() -> SigSet {
+    SigSet::from(NixSignal::SIGTSTP)
 }
 
-fn hold_stops_back() -> io::Result<AsyncFd<SignalFd>> {
-    let set = only(NixSignal::SIGTSTP);
-    set.thread_block()?;
-    let stops = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+fn told_of_stops() -> io::Result<AsyncFd<SignalFd>> {
+    let descriptor =
+        SignalFd::with_flags(&stops(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     #[expect(deprecated, reason = "its replacement is unsafe; a SignalFd keeps its descriptor")]
-    AsyncFd::with_interest(stops, Interest::READABLE)
+    AsyncFd::with_interest(descriptor, Interest::READABLE)
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// The `SigIgn` line of `/proc/self/status`: bit n - 1 is set if signal n is ignored.
 fn ignored_mask(status: &str) -> u64 {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+    field(status, "SigIgn:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0)
 }
 
 fn mask_of(signal: Signal) -> u64 {
@@ -195,6 +235,17 @@ fn mask_of(signal: Signal) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stops_cannot_be_held_back_in_one_thread_of_many() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let second = std::thread::spawn(move || ended.recv());
+        let refused = HeldStops::here().expect_err("a second thread");
+        drop(end);
+        second.join().expect("no panic").expect_err("nothing is sent");
+        assert!(refused.to_string().contains("second thread"), "{refused}");
+        assert!(!SigSet::thread_get_mask().expect("a mask").contains(NixSignal::SIGTSTP));
+    }
 
     #[test]
     fn reads_which_signals_are_ignored() {

@@ -133,9 +133,7 @@ pub(super) struct Unstopped {
 
 impl Unstopped {
     pub(super) fn here() -> Self {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGTTOU);
-        let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok();
+        let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK).ok();
         Self { before, _not_send: PhantomData }
     }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::time::sleep;
 
-use super::{Arrived, Event, Exit, Job, Launch, LaunchError, Signals};
+use super::{Arrived, Event, Exit, HeldStops, Job, Launch, LaunchError, Signals};
 
 pub(super) const VERB: &str = "__child-test";
 
@@ -93,7 +93,10 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Options> {
 }
 
 async fn supervise(options: &Options) -> Result<Outcome, LaunchError> {
-    let mut signals = Signals::listen().map_err(failed)?;
+    let stops = HeldStops::here().map_err(failed)?;
+    // An engine has threads too; none of them may be where a stop takes effect.
+    std::thread::Builder::new().spawn(std::thread::park).map_err(failed)?;
+    let mut signals = Signals::listen(stops).map_err(failed)?;
     if let Some(exit) = wait(options, &mut signals).await? {
         return Ok(Outcome::Ended(exit));
     }

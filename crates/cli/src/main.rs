@@ -127,8 +127,10 @@ async fn acquire(
 ) -> Outcome {
     let waiting = std::sync::Arc::new(Waiting::default());
     let asker = Asker { observer: Some(waiting.clone()), program: None, detached: true };
+    // Before the session has threads of its own.
+    let stops = child::HeldStops::here()?;
     let session = Session::open(address, asker).await?;
-    let outcome = verbs::acquire::run(arguments, &session, &waiting, console).await;
+    let outcome = verbs::acquire::run(arguments, stops, &session, &waiting, console).await;
     session.close().await;
     outcome
 }

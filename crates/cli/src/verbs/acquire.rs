@@ -11,7 +11,7 @@ use serde_json::json;
 use super::common::{self, AboutArgs, LeaseIdArgs, ModeArgs, WaitArgs};
 use super::run::environment::unix_millis;
 use super::run::waiting::{self, Waiting};
-use crate::child::{self, Arrived, Signals};
+use crate::child::{self, Arrived, HeldStops, Signals};
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
@@ -46,6 +46,7 @@ pub(crate) struct AcquireArgs {
 /// Takes the name and prints the lease.
 pub(crate) async fn run(
     arguments: &AcquireArgs,
+    stops: HeldStops,
     session: &Session,
     waiting: &Arc<Waiting>,
     console: &Console,
@@ -64,7 +65,7 @@ pub(crate) async fn run(
     if let Some(wait) = wait.wait {
         options = options.with_wait(wait);
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen(stops)?;
     let attempt = session.acquire(name, mode, &options, wait.only_try);
     let attempt = waiting::talk(attempt, waiting, name, console);
     let guard = tokio::select! {

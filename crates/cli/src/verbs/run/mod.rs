@@ -28,7 +28,7 @@ use supervise::{Ended, Stop, Supervision};
 use waiting::Waiting;
 use window::Window;
 
-use crate::child::{self, Arrived, Launch, LaunchError, Signals};
+use crate::child::{self, Arrived, HeldStops, Launch, LaunchError, Signals};
 use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
@@ -47,13 +47,15 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         program: Some(program.to_string_lossy().into_owned()),
         detached: false,
     };
+    // Before the session has threads of its own.
+    let stops = HeldStops::here()?;
     let session = Session::open(address, asker).await;
     let engine = session.as_ref().ok().map(|session| session.capabilities().engine);
     let mut report = Report::new(&arguments.name, engine, arguments.mode.mode());
     let outcome = match session {
         Ok(session) => {
             let run = Run { arguments, session: &session, waiting: &waiting, console };
-            let outcome = run.run(&mut report).await;
+            let outcome = run.run(stops, &mut report).await;
             session.close().await;
             outcome
         }
@@ -95,13 +97,13 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn run(&self, report: &mut Report) -> Outcome {
+    async fn run(&self, stops: HeldStops, report: &mut Report) -> Outcome {
         let arguments = self.arguments;
         let mode = arguments.mode.mode();
         let held = Held::from_environment()?;
         held.check(self.session.capabilities(), &arguments.name, mode)?;
         let (options, window) = self.terms()?;
-        let mut signals = Signals::listen()?;
+        let mut signals = Signals::listen(stops)?;
         let started = Instant::now();
         let granted = self.wait(&options, &mut signals).await;
         report.waited = started.elapsed();

@@ -50,8 +50,8 @@ pub(crate) struct Grant {
     pub(crate) lease_id: LeaseId,
     pub(crate) token: FencingToken,
     pub(crate) since: Moment,
-    /// No renewal leaves from here on.
-    pub(crate) max_hold_at: Moment,
+    /// It is not believed from here on, and so not renewed.
+    max_hold_at: Moment,
     /// A request under the id went unanswered: its end leaves a tombstone.
     pub(crate) unsettled: bool,
     pub(crate) anchor: Option<Anchor>,

@@ -101,7 +101,7 @@ pub(crate) fn look(
         tasks.push(Task::Watch(key, grant.clone()));
     }
     let bundle = BUNDLE.min(grant.plan.terms.renew_interval() / 16);
-    if !*in_flight && now.after(bundle) >= keeping.renew_at && now < grant.max_hold_at {
+    if !*in_flight && now.after(bundle) >= keeping.renew_at {
         *in_flight = true;
         let mut line = grant.renewal(shared.client);
         if !grant.wants_renewal() {

@@ -10,7 +10,6 @@ use std::task::Poll;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{LostReason, Moment, Purpose, ReleaseRequest, RenewRequest};
 
 use crate::core::{Boxed, Shared};
@@ -84,9 +83,6 @@ fn take(shared: &Shared) -> (Round, Moment, bool) {
                     purpose: Purpose::Wait,
                 };
                 round.beats.push((Line { key, cell: waiting.cell.clone() }, request));
-                if registry.next_beat <= now {
-                    registry.next_beat = now.after(QUEUE_HEARTBEAT);
-                }
             }
             Stage::Undoing(undo) if !*in_flight => {
                 match janitor::look(undo, now, abandoned, expiry) {

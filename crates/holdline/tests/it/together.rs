@@ -265,3 +265,40 @@ async fn urls_name_what_is_wrong_with_them() {
         assert!(!error.contains("secret"), "{error}");
     }
 }
+
+/// Runs in a process of its own, started by the test below.
+#[tokio::test]
+async fn print_what_the_environment_names() {
+    if std::env::var_os("HOLDLINE_TEST_CHILD").is_some() {
+        let client = holdline::Client::from_env().await.expect("made");
+        println!("identity {}", client.capabilities().identity);
+    }
+}
+
+#[test]
+fn the_environment_names_the_engine() {
+    let output = std::process::Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", "together::print_what_the_environment_names", "--nocapture"])
+        .env("HOLDLINE_TEST_CHILD", "1")
+        .env(holdline::URL_VARIABLE, "memory:from-env")
+        .output()
+        .expect("runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("identity memory:from-env"), "{printed}");
+}
+
+#[test]
+fn what_users_hold_goes_to_any_thread() {
+    fn goes<T: Send + Sync + 'static>() {}
+    goes::<holdline::Client>();
+    goes::<holdline::Mutex>();
+    goes::<holdline::RwLock>();
+    goes::<holdline::Semaphore>();
+    goes::<holdline::Guard>();
+    goes::<holdline::Guards>();
+    goes::<holdline::Held>();
+    goes::<holdline::Owner>();
+    goes::<holdline::Lease>();
+    goes::<holdline::LockError>();
+    goes::<holdline::blocking::Guard>();
+}

@@ -21,6 +21,7 @@ mod view;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use cli::{Cli, Global, Unparsed, Verb};
 use config::{Address, Asked};
@@ -29,6 +30,9 @@ use exit::Exit;
 use failure::{Failure, Outcome};
 use session::{Asker, Session};
 use verbs::run::waiting::Waiting;
+
+/// How long a request that is still under way at the end may take.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     if let Some(code) = child::hidden_verb() {
@@ -72,7 +76,11 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             let url = holdline::redact_url(&address.url);
             console.detail(&format!("engine {url}, {}", address.source));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(Box::pin(on_engine(verb, address, console)))
+            let outcome = runtime.block_on(Box::pin(on_engine(verb, address, console)));
+            // A store that does not answer must not keep us: what waits for it is given up, as it
+            // would be if we were killed.
+            runtime.shutdown_timeout(LAST_ANSWER);
+            outcome
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{Client, ClientOptions, Guard, LockOptions, Observer};
+use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
 use holdline_core::{
     Capabilities, Certainty, ErrorKind, HolderFields, LeaseId, ListPage, ListRequest, LockError,
     LockName, Mode, Operation, OperationReply, Snapshot,
@@ -14,8 +14,8 @@ use crate::config::Address;
 use crate::failure::Failure;
 use crate::user;
 
-/// How long the end of a verb waits until what it gave up is out of the store.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long the end of a verb waits for a store that does not answer.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An open engine.
 pub(crate) struct Session {
@@ -140,9 +140,15 @@ impl Session {
         LockError::new(self.capabilities().engine, kind, Certainty::NotApplied)
     }
 
-    /// Waits until what was given up is out of the store.
+    /// Releases, as long as the store may take to answer; `None` when it did not. It is told
+    /// until it answers, or this program ends.
+    pub(crate) async fn release(&self, guard: Guard) -> Option<ReleaseOutcome> {
+        tokio::time::timeout(PATIENCE, guard.release()).await.ok()
+    }
+
+    /// Waits until what was given up is out of the store, or for as long as it may take to answer.
     pub(crate) async fn close(&self) {
-        self.client.shutdown(DRAIN).await;
+        self.client.shutdown(PATIENCE).await;
     }
 }
 

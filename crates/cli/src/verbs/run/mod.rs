@@ -209,19 +209,20 @@ impl Run<'_> {
         report: &mut Report,
     ) -> Outcome {
         let name = guard.name().clone();
-        let released = guard.release().await;
+        let released = self.session.release(guard).await;
         report.held = Some(since.elapsed());
         let lost = match released {
-            ReleaseOutcome::Lost { reason } => Some(reason),
-            ReleaseOutcome::Released { confirmed, .. } => {
-                report.confirmed = Some(confirmed);
+            Some(ReleaseOutcome::Lost { reason }) => Some(reason),
+            Some(ReleaseOutcome::Released { confirmed: true, .. }) => {
+                report.confirmed = Some(true);
                 self.console.detail(&format!("{name}: released"));
-                if !confirmed {
-                    self.console.warn(&format!("{name}: the store did not confirm the release"));
-                }
                 None
             }
-            _ => None,
+            _ => {
+                report.confirmed = Some(false);
+                self.console.warn(&format!("{name}: the store did not confirm the release"));
+                None
+            }
         };
         let ended = ended?;
         let (outcome, exit) = self.verdict(&ended, lost.as_ref());

@@ -288,3 +288,67 @@ impl fmt::Display for Who<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FencingToken, LeaseId, Metadata, Mode};
+
+    fn holder() -> HolderSummary {
+        HolderSummary {
+            lease_id: LeaseId::from_bytes([0xab; 16]).short(),
+            token: FencingToken::new(7).ok(),
+            mode: Mode::Exclusive,
+            held_for: Some(Duration::from_secs(61)),
+            left: None,
+            metadata: Metadata::from_encoded(
+                r#"{"program":"a\u001b[31mb","pid":9,"reason":"why"}"#,
+            )
+            .expect("short"),
+        }
+    }
+
+    #[test]
+    fn each_kind_says_what_happened_and_what_is_certain() {
+        let name = LockName::new("n").expect("a good name");
+        let busy = ErrorKind::Busy { holder: Some(Box::new(holder())) };
+        let gone = ErrorKind::Lost { reason: LostReason::Expired };
+        let silent = ErrorKind::Unavailable { message: "nothing within 1s".into() };
+        for (kind, certainty, told) in [
+            (busy, Certainty::NotApplied, "e: n: held by a\\u{1b}[31mb (pid 9) for 1m01s: why"),
+            (gone, Certainty::NotApplied, "e: n: the lease is lost: not renewed in time"),
+            (
+                silent,
+                Certainty::Unknown,
+                "e: n: no answer: nothing within 1s (whether it took effect is unknown)",
+            ),
+            (
+                ErrorKind::Cancelled,
+                Certainty::Applied,
+                "e: n: given up by our own side (it took effect)",
+            ),
+        ] {
+            let error = LockError::new("e", kind, certainty).with_name(&name);
+            assert_eq!(error.to_string(), told);
+        }
+    }
+
+    #[test]
+    fn held_no_answer_and_refused_are_three_things() {
+        let busy = ErrorKind::Busy { holder: None };
+        let silent = ErrorKind::Unavailable { message: String::new() };
+        let refused = ErrorKind::Refused { message: String::new() };
+        assert!(busy != silent && silent != refused && refused != busy);
+        let contended = |kind| LockError::new("e", kind, Certainty::NotApplied).is_contended();
+        assert_eq!([busy, silent, refused].map(contended), [true, false, false]);
+    }
+
+    #[test]
+    fn the_source_is_kept_and_survives_a_copy_as_text() {
+        let source = std::io::Error::other("deep down");
+        let error = LockError::unsupported("e", "dancing").with_source(source);
+        let copy = error.clone();
+        assert_eq!(StdError::source(&copy).map(ToString::to_string).as_deref(), Some("deep down"));
+        assert_eq!((copy.certainty(), copy.engine()), (Certainty::NotApplied, "e"));
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline::{Guard, Keep, LockOptions};
-use holdline_core::LockName;
+use holdline_core::{ErrorKind, LockError, LockName};
 use serde_json::json;
 
 use super::common::{self, AboutArgs, LeaseIdArgs, ModeArgs, WaitArgs};
@@ -69,12 +69,21 @@ pub(crate) async fn run(
     let attempt = session.acquire(name, mode, &options, wait.only_try);
     let attempt = waiting::talk(attempt, waiting, name, console);
     let guard = tokio::select! {
-        guard = attempt => guard?,
+        guard = attempt => guard.map_err(explained)?,
         signal = signalled(&mut signals, session) => {
             return Ok(Exit::Job(child::Exit::before_start(signal)));
         }
     };
     deliver(guard, session, console).await
+}
+
+/// An id that was given up after an unknown outcome is dead: only a new one can be granted.
+fn explained(error: LockError) -> Failure {
+    match error.kind() {
+        ErrorKind::Cancelled => Failure::usage("--lease-id: the lease id was given up before")
+            .fix("draw a new one: an id is good for one attempt and its repetitions"),
+        _ => error.into(),
+    }
 }
 
 async fn signalled(signals: &mut Signals, session: &Session) -> rustix::process::Signal {

@@ -74,13 +74,19 @@ pub(crate) struct AboutArgs {
 }
 
 impl AboutArgs {
-    /// Adds what is told to a lock's options.
+    /// Adds what is told to a lock's options, with the trace that this process runs in.
     pub(crate) fn options(&self, options: LockOptions) -> LockOptions {
+        let trace = std::env::var("TRACEPARENT").ok().filter(|trace| is_traceparent(trace));
+        let options =
+            options.with_reason(&*self.reason).with_traceparent(trace.unwrap_or_default());
         let labels = self.labels.iter();
-        labels.fold(options.with_reason(&*self.reason), |options, (key, value)| {
-            options.with_label(key, value)
-        })
+        labels.fold(options, |options, (key, value)| options.with_label(key, value))
     }
+}
+
+/// Tells whether a text is a W3C trace context; what is none is none of our business.
+fn is_traceparent(text: &str) -> bool {
+    text.len() == 55 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

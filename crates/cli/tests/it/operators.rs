@@ -2,14 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{World, is_alive};
+use crate::world::{Running, World, is_alive};
 
 #[test]
 fn who_shows_holders_and_queue() {
     let world = World::new();
     let free = world.run(&["who", "a"]);
     assert_eq!((free.code, free.stdout.as_str()), (1, "a: free\n"));
-    let holder = world.hold(&["--reason", "month end", "--label", "team=billing", "a"]);
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let job = ["--label", "team=billing", "a", "--", "sh", "-c", "echo up $$; read line; exit 3"];
+    let mut command = world.command(&[&["run", "--reason", "month end"], &job[..]].concat());
+    let holder = Running::start(command.env("TRACEPARENT", trace));
+    assert!(holder.line().starts_with("up "));
     let _waiter = world.start(&["run", "--reason", "too", "a", "--", "true"]);
     world.queued("a", 1);
     let told = world.run(&["who", "a"]);
@@ -27,6 +31,7 @@ fn who_shows_holders_and_queue() {
     let who = world.who("a");
     let first = &who["holders"][0];
     assert_eq!(first["pid"], holder.pid());
+    assert_eq!(first["traceparent"], trace);
     assert_eq!(first["labels"], json!({ "team": "billing" }));
     assert_eq!((&first["live"], &first["left_ms"]), (&true.into(), &Value::Null));
     let mut pids: Vec<u64> =

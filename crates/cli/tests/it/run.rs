@@ -60,6 +60,32 @@ fn input_and_output_pass_straight_through() {
 }
 
 #[test]
+fn arguments_need_not_be_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let world = World::new();
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    let mut command = world.command(&["run", "a", "--", "printf", "%s"]);
+    let output = command.arg(odd).output().expect("it starts");
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"\xff\xfe"[..]));
+    let mut command = world.command(&["run"]);
+    let output = command.arg(odd).arg("true").output().expect("it starts");
+    assert_eq!(output.status.code(), Some(64));
+}
+
+#[test]
+fn contenders_never_run_beside_each_other() {
+    let world = World::new();
+    std::fs::write(world.path("count"), "0\n").expect("written");
+    let add = "n=$(cat count); sleep 0.01; echo $((n + 1)) > count";
+    let script = format!(
+        "for i in 1 2 3 4 5 6 7 8 9 10; do holdline run -q a -- sh -c '{add}' & \
+         holdline run -q --lease 30s a -- sh -c '{add}' & done; wait; cat count"
+    );
+    let told = world.shell(&script);
+    assert_eq!((told.code, told.stdout.as_str()), (0, "20\n"), "{told:?}");
+}
+
+#[test]
 fn a_busy_name_ends_as_asked() {
     let world = World::new();
     let mut holder = world.hold(&["--reason", "month end", "a"]);

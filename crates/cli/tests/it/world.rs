@@ -170,7 +170,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let lines = lines_of(child.stdout.take().expect("a pipe"));

@@ -33,9 +33,11 @@ pub enum Standing {
 /// `jitter` from 0 to 255 spreads renewals over the last eighth of the interval, so that leases
 /// taken together are not renewed together for ever.
 pub fn renew_at(sent: Moment, left: Option<Duration>, terms: &LeaseTerms, jitter: u8) -> Moment {
-    let interval = left.map_or(Duration::MAX, |left| left / 3).min(terms.renew_interval());
-    let spread = interval / 8;
-    sent.after(interval - spread * u32::from(jitter) / 255)
+    // In nanoseconds, which every lease fits into: this is on the path of each grant.
+    let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let interval = nanos(terms.renew_interval()).min(left.map_or(u64::MAX, nanos) / 3);
+    let spread = (interval / 8).saturating_mul(u64::from(jitter)) / 255;
+    sent.after(Duration::from_nanos(interval - spread.min(interval)))
 }
 
 /// Returns when the holder is told that its lease is at risk: one interval before the end.

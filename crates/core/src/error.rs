@@ -348,6 +348,7 @@ mod tests {
         let source = std::io::Error::other("deep down");
         let error = LockError::unsupported("e", "dancing").with_source(source);
         let copy = error.clone();
+        assert_eq!(error.to_string(), copy.to_string());
         assert_eq!(StdError::source(&copy).map(ToString::to_string).as_deref(), Some("deep down"));
         assert_eq!((copy.certainty(), copy.engine()), (Certainty::NotApplied, "e"));
     }

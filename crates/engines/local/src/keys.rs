@@ -15,13 +15,13 @@
 //! | nothing | the counter of tokens, and which boot the database belongs to |
 //! | name | the name's head |
 //! | name, 0, place | an entry of its queue, in the order of places |
-//! | name, 1, lease id | the place of that entry |
+//! | name, 1, number | which lease ids stand in 64 places of the queue |
 //!
 //! A lock name has no control characters, so no key of one name can be taken for another's.
 
 use std::path::{Path, PathBuf};
 
-use holdline_core::{ClientId, FencingToken, LeaseId, LockName};
+use holdline_core::{ClientId, FencingToken, LockName};
 
 /// Tells our databases from those of other applications: `Hldn`.
 pub(crate) const APPLICATION_ID: i32 = 0x486c_646e;
@@ -37,7 +37,7 @@ pub(crate) const COUNTER: &[u8] = b"";
 pub(crate) const FIRST_NAME: &[u8] = b" ";
 
 const ENTRY: u8 = 0;
-const PLACE: u8 = 1;
+const INDEX: u8 = 1;
 const END: u8 = 2;
 
 /// The files of a directory.
@@ -100,14 +100,19 @@ pub(crate) fn entry(name: &LockName, place: u64) -> Vec<u8> {
     below(name, ENTRY, &place.to_be_bytes())
 }
 
-/// The key of the place of a lease id.
-pub(crate) fn place(name: &LockName, lease_id: LeaseId) -> Vec<u8> {
-    below(name, PLACE, lease_id.as_bytes())
+/// The key of an index row of the queue.
+pub(crate) fn index(name: &LockName, number: u64) -> Vec<u8> {
+    below(name, INDEX, &number.to_be_bytes())
+}
+
+/// Where the index rows of a name's queue begin and end.
+pub(crate) fn indexes(name: &LockName) -> (Vec<u8>, Vec<u8>) {
+    (below(name, INDEX, &[]), behind(name))
 }
 
 /// Where the entries of a name's queue begin and end.
 pub(crate) fn entries(name: &LockName) -> (Vec<u8>, Vec<u8>) {
-    (below(name, ENTRY, &[]), below(name, PLACE, &[]))
+    (below(name, ENTRY, &[]), below(name, INDEX, &[]))
 }
 
 /// Behind everything that belongs to a name, and before every other name.
@@ -140,8 +145,8 @@ mod tests {
             entry(&a, 255),
             entry(&a, 256),
             last,
-            place(&a, LeaseId::from_bytes([0; 16])),
-            place(&a, LeaseId::from_bytes([255; 16])),
+            index(&a, 0),
+            index(&a, u64::MAX),
             behind(&a),
             head(&longer).to_vec(),
             head(&name("b")).to_vec(),

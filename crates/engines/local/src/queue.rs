@@ -2,6 +2,11 @@
 //!
 //! An entry's row begins with what changes and what is asked most (when it was last heard, whose
 //! it is, its lease id), so that a heartbeat or a sweep need not decode the rest.
+//!
+//! Where a lease id stands is told by *index rows*, one for 64 places: the beginnings of their
+//! lease ids. An entry that leaves is not taken out of them: what they say is checked against
+//! the entry itself. So a hand-off touches the front of the queue only and an enqueue its end
+//! only, however long the queue is between them.
 
 use std::ops::ControlFlow;
 
@@ -18,6 +23,10 @@ const HEARD: std::ops::Range<usize> = 1..9;
 const CLIENT: std::ops::Range<usize> = 9..17;
 const LEASE_ID: std::ops::Range<usize> = 17..33;
 const REST: usize = 33;
+
+/// How many places one index row covers, and how many bytes of each lease id it has.
+const COVERED: u64 = 64;
+const BEGINNING: usize = 8;
 
 /// The counter's row, read when the first token is drawn and written back at the end.
 #[derive(Debug, Default)]
@@ -86,22 +95,82 @@ impl Queue<'_> {
         self.last_read = None;
         let (first, end) = keys::entries(self.name);
         let mut remaining = Remaining { queued: 0, heard_since: Moment::NEVER };
-        let mut gone: Vec<(Vec<u8>, LeaseId)> = Vec::new();
+        let mut gone: Vec<Vec<u8>> = Vec::new();
         self.rows.visit_between(&first, &end, |key, row| {
-            let (heard, client, lease_id) = decode_front(row).ok_or_else(foreign)?;
+            let (heard, client, _) = decode_front(row).ok_or_else(foreign)?;
             if goes(client, heard) {
-                gone.push((key.to_vec(), lease_id));
+                gone.push(key.to_vec());
             } else {
                 remaining.queued += 1;
                 remaining.heard_since = remaining.heard_since.min(heard);
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        for (key, lease_id) in gone {
+        for key in gone {
             self.rows.delete(&key)?;
-            self.rows.delete(&keys::place(self.name, lease_id))?;
         }
         Ok(remaining)
+    }
+
+    /// Writes down in which place a lease id stands.
+    fn index(&mut self, lease_id: LeaseId, place: u64) -> Result<(), Fault> {
+        let key = keys::index(self.name, place / COVERED);
+        let known = self.rows.get(&key)?;
+        let mut row = known.clone().unwrap_or_else(|| vec![FORMAT]);
+        let at = 1 + BEGINNING * usize::try_from(place % COVERED).unwrap_or(0);
+        row.resize(row.len().max(at + BEGINNING), 0);
+        row[at..at + BEGINNING].copy_from_slice(&lease_id.as_bytes()[..BEGINNING]);
+        match known {
+            Some(_) => self.rows.update(&key, &row),
+            None => {
+                self.rows.insert(&key, &row)?;
+                self.forget_empty_places()
+            }
+        }
+    }
+
+    /// Removes the index rows of places in which nobody stands any more.
+    fn forget_empty_places(&mut self) -> Result<(), Fault> {
+        let (first, end) = keys::indexes(self.name);
+        let mut numbers = Vec::new();
+        self.rows.visit_between(&first, &end, |key, _| {
+            numbers.push(key.get(first.len()..).and_then(number).ok_or_else(foreign)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for number in numbers {
+            let place = number.saturating_mul(COVERED);
+            let (from, to) = (place, place.saturating_add(COVERED));
+            let from = keys::entry(self.name, from);
+            let next = self.rows.first_from(&from)?;
+            if next.is_none_or(|(key, _)| key >= keys::entry(self.name, to)) {
+                self.rows.delete(&keys::index(self.name, number))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all index rows: nobody queues any more.
+    pub(crate) fn forget_places(&mut self) -> Result<(), Fault> {
+        let (first, end) = keys::indexes(self.name);
+        self.rows.delete_between(&first, &end)
+    }
+
+    /// Returns the places in which a lease id may stand.
+    fn candidates(&mut self, lease_id: LeaseId) -> Result<Vec<u64>, Fault> {
+        let (first, end) = keys::indexes(self.name);
+        let beginning = &lease_id.as_bytes()[..BEGINNING];
+        let mut places = Vec::new();
+        self.rows.visit_between(&first, &end, |key, row| {
+            let covered = key.get(first.len()..).and_then(number).ok_or_else(foreign)?;
+            let (FORMAT, known) = row.split_first().map_or((0, row), |(f, r)| (*f, r)) else {
+                return Err(foreign());
+            };
+            let places_here = covered.saturating_mul(COVERED)..;
+            let hits = places_here.zip(known.chunks(BEGINNING)).filter(|(_, k)| *k == beginning);
+            places.extend(hits.map(|(place, _)| place));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(places)
     }
 }
 
@@ -113,9 +182,8 @@ impl Store for Queue<'_> {
     }
 
     fn push(&mut self, entry: Entry) -> Result<(), Fault> {
-        let place = entry.place.to_be_bytes();
         self.rows.insert(&keys::entry(self.name, entry.place), &encode(&entry)?)?;
-        self.rows.insert(&keys::place(self.name, entry.lease_id), &place)
+        self.index(entry.lease_id, entry.place)
     }
 
     fn first(&mut self) -> Result<Option<Entry>, Fault> {
@@ -128,13 +196,14 @@ impl Store for Queue<'_> {
     }
 
     fn find(&mut self, lease_id: LeaseId) -> Result<Option<Entry>, Fault> {
-        let Some(place) = self.rows.get(&keys::place(self.name, lease_id))? else {
-            return Ok(None);
-        };
-        let place = number(&place).ok_or_else(foreign)?;
-        let row = self.rows.get(&keys::entry(self.name, place))?.ok_or_else(foreign)?;
-        let entry = self.read(place, row)?;
-        if entry.lease_id == lease_id { Ok(Some(entry)) } else { Err(foreign()) }
+        for place in self.candidates(lease_id)? {
+            let Some(row) = self.rows.get(&keys::entry(self.name, place))? else { continue };
+            let entry = self.read(place, row)?;
+            if entry.lease_id == lease_id {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
     }
 
     fn ahead_of(&mut self, place: u64) -> Result<usize, Fault> {
@@ -143,10 +212,8 @@ impl Store for Queue<'_> {
     }
 
     fn remove(&mut self, place: u64) -> Result<(), Fault> {
-        let row = self.row(place)?.ok_or_else(foreign)?;
-        let (_, _, lease_id) = decode_front(&row).ok_or_else(foreign)?;
-        self.rows.delete(&keys::entry(self.name, place))?;
-        self.rows.delete(&keys::place(self.name, lease_id))
+        self.last_read = None;
+        self.rows.delete(&keys::entry(self.name, place))
     }
 
     fn hear(&mut self, place: u64, now: Moment) -> Result<(), Fault> {
@@ -211,4 +278,133 @@ fn decode(row: &[u8]) -> Option<Entry> {
     let (entry, rest): (Entry, &[u8]) = postcard::take_from_bytes(&row[REST..]).ok()?;
     let ours = rest.is_empty() && entry.client == client && entry.lease_id == lease_id;
     ours.then_some(Entry { heard, ..entry })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use holdline_core::table::{MemoryQueue, MemoryStore};
+    use holdline_core::{Hold, Metadata, Mode};
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::machine::BootId;
+
+    const BOOT: BootId = BootId([3; 16]);
+
+    fn database() -> Connection {
+        let connection = Connection::open_in_memory().expect("opened");
+        connection.execute_batch(keys::SCHEMA).expect("made");
+        let mut counter = Counter::FRESH;
+        counter.reserve(BOOT);
+        Rows::of(&connection).insert(keys::COUNTER, &counter.encode()).expect("written");
+        connection
+    }
+
+    fn entry(place: u64, id: u64, client: u64, heard: u64) -> Entry {
+        let mut bytes = [0; 16];
+        bytes[8..].copy_from_slice(&id.to_be_bytes());
+        Entry {
+            place,
+            // Every eighth id has the same beginning as others.
+            lease_id: match id % 8 {
+                0 => LeaseId::from_bytes(bytes),
+                _ => LeaseId::from_bytes(u128::from(id).rotate_right(40).to_be_bytes()),
+            },
+            client: ClientId::from_u64(client),
+            mode: Mode::Exclusive,
+            hold: Hold::Live,
+            claim_window: Duration::from_secs(1),
+            queued_at: Moment::from_nanos(heard),
+            heard: Moment::from_nanos(heard),
+            metadata: Metadata::default(),
+        }
+    }
+
+    fn is<T: PartialEq + std::fmt::Debug>(
+        ours: Result<T, Fault>,
+        oracle: Result<T, std::convert::Infallible>,
+    ) {
+        let Ok(oracle) = oracle;
+        assert_eq!(ours.expect("no fault"), oracle);
+    }
+
+    /// Rows and maps are asked the same, in an order that a fixed seed draws, while the queue
+    /// grows over several index rows and shrinks again, with a first waiter that stays.
+    #[test]
+    fn rows_answer_as_the_queue_in_memory_does() {
+        let (connection, name) = (database(), LockName::new("a").expect("a good name"));
+        let (mut in_memory, mut drawn) = (MemoryQueue::default(), 0);
+        let mut counter = LazyCounter::default();
+        let rows = Rows::of(&connection);
+        let mut ours =
+            Queue { rows, name: &name, boot: BOOT, counter: &mut counter, last_read: None };
+        let mut oracle = MemoryStore { queue: &mut in_memory, counter: &mut drawn };
+        let (mut seed, mut place) = (0x9e37_79b9_7f4a_7c15_u64, 0_u64);
+        let mut random = move |below: u64| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for step in 1..6_000_u64 {
+            let some = random(place + 1);
+            let queued = oracle.queue.len() as u64;
+            match random(if queued > 300 { 14 } else { 9 }) {
+                0..4 => {
+                    let entry = entry(place, place, random(20), step);
+                    is(ours.push(entry.clone()), oracle.push(entry));
+                    place += 1;
+                }
+                4 => is(
+                    ours.find(entry(0, some, 0, 0).lease_id),
+                    oracle.find(entry(0, some, 0, 0).lease_id),
+                ),
+                5 => is(ours.ahead_of(some), oracle.ahead_of(some)),
+                6 if some > 0 && oracle.queue.entries().any(|entry| entry.place == some) => {
+                    let now = Moment::from_nanos(step);
+                    is(ours.hear(some, now), oracle.hear(some, now));
+                }
+                7 => is(ours.first(), oracle.first()),
+                8 if step % 50 == 0 => {
+                    let (client, heard) =
+                        (ClientId::from_u64(random(20)), Moment::from_nanos(step));
+                    is(ours.remove_client(client, heard), oracle.remove_client(client, heard));
+                }
+                _ if some > 0 => is(ours.remove(some), oracle.remove(some)),
+                _ => is(ours.next_token(), oracle.next_token()),
+            }
+        }
+        is(ours.page(50), oracle.page(50));
+        let (first, end) = keys::indexes(&name);
+        let index_rows = rows.count_between(&first, &end).expect("counted");
+        assert!(place > 20 * COVERED, "{place}");
+        assert!(index_rows <= oracle.queue.len() + 2, "{index_rows}");
+        is(ours.remove_silent(Moment::NEVER), oracle.remove_silent(Moment::NEVER));
+        ours.forget_places().expect("forgotten");
+        assert_eq!(rows.count_between(b"a", b"b").expect("counted"), 0);
+    }
+
+    #[test]
+    fn a_damaged_queue_is_told() {
+        let (connection, name) = (database(), LockName::new("a").expect("a good name"));
+        let rows = Rows::of(&connection);
+        let mut counter = LazyCounter::default();
+        let mut queue =
+            Queue { rows, name: &name, boot: BOOT, counter: &mut counter, last_read: None };
+        let only = entry(0, 1, 1, 1);
+        queue.push(only.clone()).expect("pushed");
+        for damage in [&b""[..], b"\x02", &[1; 33], &[0; 80]] {
+            rows.update(&keys::entry(&name, 0), damage).expect("damaged");
+            assert!(matches!(queue.first(), Err(Fault::Foreign(_))));
+            assert!(matches!(queue.find(only.lease_id), Err(Fault::Foreign(_))));
+            assert!(
+                matches!(queue.hear(0, Moment::NEVER), Err(Fault::Foreign(_)))
+                    || damage.len() >= REST
+            );
+        }
+        rows.update(&keys::index(&name, 0), b"\x07").expect("damaged");
+        assert!(matches!(queue.find(only.lease_id), Err(Fault::Foreign(_))));
+    }
 }

@@ -189,6 +189,7 @@ impl<'a> Step<'a> {
             }
             _ => Dead::default(),
         };
+        let had_queue = head.queued() > 0;
         let mut queue = Queue {
             rows: self.rows,
             name,
@@ -205,6 +206,9 @@ impl<'a> Step<'a> {
         }
         let reply = work(&mut table)?;
         let wake_ups = table.into_wake_ups();
+        if had_queue && head.queued() == 0 {
+            queue.forget_places()?;
+        }
         names::save(self.rows, name, row.as_deref(), &head)?;
         let tell = |wake_up| (name.clone(), wake_up);
         self.effects.wake_ups.extend(wake_ups.into_iter().map(tell));

@@ -16,8 +16,8 @@ pub enum Order {
         attempt: u64,
         /// The lock name.
         name: LockName,
-        /// The lease.
-        lease_ms: u64,
+        /// The lease; `None` for a live grant.
+        lease_ms: Option<u64>,
     },
     /// Append a line to a fenced file with the token of this attempt.
     Write {

@@ -59,7 +59,7 @@ struct Case {
     run: fn(&Stage) -> Result<(), Failure>,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     Case {
         promise: Promise::P1,
         name: "of 50 processes one holds at a time, and no write is lost",
@@ -73,6 +73,13 @@ const CASES: [Case; 6] = [
         needs: Feature::Fencing,
         timed: false,
         run: holder_killed,
+    },
+    Case {
+        promise: Promise::P3,
+        name: "kill -9 of its only process ends a live grant",
+        needs: Feature::Live,
+        timed: false,
+        run: live_holder_killed,
     },
     Case {
         promise: Promise::P8,
@@ -347,8 +354,12 @@ impl Stage {
     }
 
     fn lock(&self, worker: &mut Worker, attempt: u64, lease: Duration) -> Result<(), Failure> {
-        let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        let lease_ms = Some(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX));
         worker.order(&Order::Lock { attempt, name: self.name.clone(), lease_ms })
+    }
+
+    fn lock_live(&self, worker: &mut Worker, attempt: u64) -> Result<(), Failure> {
+        worker.order(&Order::Lock { attempt, name: self.name.clone(), lease_ms: None })
     }
 
     fn write(&self, worker: &mut Worker, attempt: u64) -> Result<(), Failure> {
@@ -397,6 +408,18 @@ fn holder_killed(stage: &Stage) -> Result<(), Failure> {
     // With a long lease only the death itself can free the name in time.
     let lease = if stage.store.sees_death { LONG } else { SHORT };
     stage.lock(&mut holder, 1, lease)?;
+    stage.told.granted(1)?;
+    stage.lock(&mut next, 2, LONG)?;
+    stage.told.queued(2)?;
+    stage.kill(holder, 1)?;
+    stage.told.granted(2)
+}
+
+fn live_holder_killed(stage: &Stage) -> Result<(), Failure> {
+    let Ok([mut holder, mut next]) = <[Worker; 2]>::try_from(stage.workers(2)?) else {
+        return Err(Failure::new("two workers were wanted"));
+    };
+    stage.lock_live(&mut holder, 1)?;
     stage.told.granted(1)?;
     stage.lock(&mut next, 2, LONG)?;
     stage.told.queued(2)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::fence::{FenceError, Fenced, FencedFile, Proof};
-use holdline::{Client, ClientOptions, Guard, LockError, LockOptions};
+use holdline::{Client, ClientOptions, Guard, Keep, LockError, LockOptions};
 use holdline_conformance::orders::{Order, Told};
 use holdline_conformance::recorder::Recorder;
 use holdline_core::{FencingToken, LockName, Mode};
@@ -115,7 +115,7 @@ impl Worker {
             }
             Order::Cycle { first, count, name, lease_ms, path } => {
                 for attempt in first..first + count {
-                    let guard = self.lock(attempt, &name, lease_ms).await?;
+                    let guard = self.lock(attempt, &name, Some(lease_ms)).await?;
                     self.write(attempt, guard.fencing_token(), &path).await?;
                     self.release(attempt, guard).await?;
                 }
@@ -125,8 +125,16 @@ impl Worker {
         Ok(())
     }
 
-    async fn lock(&self, attempt: u64, name: &LockName, lease_ms: u64) -> Result<Guard, LockError> {
-        let options = LockOptions::default().with_lease_duration(Duration::from_millis(lease_ms));
+    async fn lock(
+        &self,
+        attempt: u64,
+        name: &LockName,
+        lease_ms: Option<u64>,
+    ) -> Result<Guard, LockError> {
+        let options = match lease_ms.map(Duration::from_millis) {
+            Some(lease) => LockOptions::default().with_lease_duration(lease),
+            None => LockOptions::default().with_keep(Keep::Live),
+        };
         let mutex = self.client.mutex_with(name, &options)?;
         self.recorder.called(attempt, name, Mode::Exclusive);
         self.recorder.alone(attempt, name);

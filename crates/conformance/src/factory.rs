@@ -83,7 +83,8 @@ pub struct Scale {
     /// The short lease of the suite: as short as the store's steps and this machine allow.
     pub lease: Duration,
     /// How late a command may be carried out after it was due before a history is void: zero for
-    /// a hand-driven clock.
+    /// a hand-driven clock, and shorter than the lease, which must not end between two commands
+    /// that are due together.
     pub tolerance: Duration,
     /// How many random histories to try.
     pub histories: usize,
@@ -100,8 +101,8 @@ impl Scale {
 
     /// For a store on this machine whose commands take a few milliseconds at most.
     pub fn quick() -> Scale {
-        let lease = Duration::from_millis(500);
-        Scale { lease, tolerance: Duration::from_millis(400), histories: 150, at_once: 50 }
+        let lease = Duration::from_millis(750);
+        Scale { lease, tolerance: Duration::from_millis(600), histories: 150, at_once: 50 }
     }
 }
 

@@ -51,6 +51,8 @@ pub const SEED: &str = "HOLDLINE_CONFORMANCE_SEED";
 pub const HISTORIES: &str = "HOLDLINE_CONFORMANCE_HISTORIES";
 /// The first seed, unless [`SEED`] says otherwise. Fixed, so that a red run is red again.
 const FIRST_SEED: u64 = 1;
+/// How much later than the one before it each of the first histories begins on a real clock.
+const STAGGER: Duration = Duration::from_millis(40);
 /// How long one history may take by a real clock.
 const HISTORY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -124,44 +126,75 @@ pub(crate) async fn run(bench: &Bench) -> Line {
 /// Tries `count` histories from seed `first` on, until one differs. That one is shrunk.
 pub async fn hunt(bench: &Bench, first: u64, count: usize) -> Hunt {
     let at_once = bench.scale().at_once.max(1);
-    let mut seeds = (first..).take(count);
-    let mut running = JoinSet::new();
-    let (mut histories, mut commands, mut void, mut found) = (0, 0, 0, None);
-    loop {
-        while running.len() < at_once
-            && found.is_none()
-            && let Some(seed) = seeds.next()
-        {
-            let bench = bench.clone();
-            running.spawn(async move {
-                let script = Script::generate(seed, bench.capabilities(), bench.scale());
-                let end = play_within(&bench, &script).await.0;
-                (seed, script, end)
-            });
-        }
-        match running.join_next().await {
-            Some(Ok((_, script, End::Equal))) => {
-                histories += 1;
-                commands += script.commands();
-            }
-            Some(Ok((_, _, End::Void))) => void += 1,
-            Some(Ok((seed, script, End::Differs(_)))) => {
-                found = found.or(Some((seed, script, histories + 1)));
-            }
-            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
-            None => break,
-        }
+    let mut tally = Tally::default();
+    tally.try_seeds(bench, (first..).take(count).collect(), at_once).await;
+    if !bench.time().is_hand_driven() {
+        // What came too late when many ran may come in time when few do.
+        let late = std::mem::take(&mut tally.void);
+        tally.try_seeds(bench, late, at_once.div_ceil(4)).await;
     }
-    match found {
-        None => Hunt::Equal { histories, commands, void },
-        Some((seed, script, tried)) => {
-            let script = shrink::shrink(bench, script).await;
-            let (end, steps) = play_within(bench, &script).await;
-            let why = match end {
-                End::Differs(why) => why,
-                End::Equal | End::Void => "the difference did not show again when replayed".into(),
+    let Some(found) = tally.found else {
+        let void = tally.void.len();
+        return Hunt::Equal { histories: tally.histories, commands: tally.commands, void };
+    };
+    let script = shrink::shrink(bench, found.script.clone()).await;
+    match play_within(bench, &script).await {
+        (End::Differs(why), steps) => {
+            Hunt::Found(Box::new(Difference { script, steps, why, ..found }))
+        }
+        // The smaller one does not show it every time: what was seen first stands.
+        (End::Equal | End::Void, _) => Hunt::Found(Box::new(found)),
+    }
+}
+
+/// How the histories ended so far.
+#[derive(Default)]
+struct Tally {
+    histories: usize,
+    commands: usize,
+    /// The seeds of those that were void.
+    void: Vec<u64>,
+    found: Option<Difference>,
+}
+
+impl Tally {
+    /// Plays the histories of these seeds until one differs.
+    async fn try_seeds(&mut self, bench: &Bench, seeds: Vec<u64>, at_once: usize) {
+        let mut seeds = seeds.into_iter().enumerate();
+        let mut running = JoinSet::new();
+        loop {
+            while running.len() < at_once
+                && self.found.is_none()
+                && let Some((place, seed)) = seeds.next()
+            {
+                let bench = bench.clone();
+                running.spawn(async move {
+                    if place < at_once && !bench.time().is_hand_driven() {
+                        // The first ones would otherwise march in step, all commands at one time.
+                        tokio::time::sleep(STAGGER * u32::try_from(place).unwrap_or(0)).await;
+                    }
+                    let script = Script::generate(seed, bench.capabilities(), bench.scale());
+                    let (end, steps) = play_within(&bench, &script).await;
+                    (seed, script, end, steps)
+                });
+            }
+            let Some(done) = running.join_next().await else { return };
+            let (seed, script, end, steps) = match done {
+                Ok(done) => done,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
             };
-            Hunt::Found(Box::new(Difference { seed, tried, script, steps, why }))
+            match end {
+                End::Equal => {
+                    self.histories += 1;
+                    self.commands += script.commands();
+                }
+                End::Void => self.void.push(seed),
+                End::Differs(why) if self.found.is_none() => {
+                    let tried = self.histories + 1;
+                    self.found = Some(Difference { seed, tried, script, steps, why });
+                }
+                End::Differs(_) => {}
+            }
         }
     }
 }

@@ -290,6 +290,8 @@ impl Script {
                 Step::Pass(by) => now += *by,
                 Step::Do(_) if commands.last() == Some(&now) => {}
                 Step::Do(_) => {
+                    // Those that are due together count as well: the last may be late.
+                    commands.push(now);
                     let touches = commands.iter().any(|earlier| {
                         durations.iter().any(|duration| {
                             let deadline = *earlier + *duration;
@@ -299,7 +301,6 @@ impl Script {
                     if touches {
                         return None;
                     }
-                    commands.push(now);
                 }
             }
             due.push(now);
@@ -430,6 +431,18 @@ mod tests {
             }
             assert!(moved > 150, "time moves in {moved} of 500");
         }
+    }
+
+    #[test]
+    fn a_lease_that_may_end_between_two_commands_does_not_fit() {
+        let reference = Capabilities::reference("table", "test");
+        let look = || Step::Do(Deed { actor: 0, verb: Verb::Inspect, fault: Fault::None });
+        let fits = |lease| {
+            let scale = Scale { lease, ..Scale::quick() };
+            Script { steps: vec![look(), look()] }.plan(&reference, scale).is_some()
+        };
+        assert!(fits(Scale::quick().lease));
+        assert!(!fits(Scale::quick().tolerance));
     }
 
     #[test]

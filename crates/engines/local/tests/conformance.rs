@@ -37,7 +37,9 @@ impl Local {
 
     fn hand_driven() -> Local {
         let clock = HandClock::new();
-        Local::new(Time::Hand(Arc::new(clock.clone())), Scale::hand_driven(), Some(clock))
+        // Each command is a transaction on a disk.
+        let scale = Scale { histories: 500, ..Scale::hand_driven() };
+        Local::new(Time::Hand(Arc::new(clock.clone())), scale, Some(clock))
     }
 
     fn real() -> Local {

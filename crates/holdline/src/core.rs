@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
 use holdline_core::{
     Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HolderFields, LockError, Moment,
 };
@@ -112,10 +112,12 @@ impl Shared {
         }
     }
 
-    /// Returns how long a hand-off waits for this client's claim: four round trips.
+    /// Returns how long a hand-off waits for this client's claim: four round trips, and two
+    /// heartbeats at least. When a hint is lost it is the heartbeat that finds the hand-off, up to
+    /// a whole interval late; a window of one interval would be over just then.
     pub(crate) fn claim_window(&self) -> Duration {
         let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
-        (round_trip * 4).clamp(MIN_CLAIM_WINDOW, MAX_CLAIM_WINDOW)
+        (round_trip * 4).max(QUEUE_HEARTBEAT * 2).clamp(MIN_CLAIM_WINDOW, MAX_CLAIM_WINDOW)
     }
 
     /// Waits for an answer until `limit`; `None` when it did not come.

@@ -216,7 +216,7 @@ async fn a_leaked_future_costs_the_others_one_claim_window() {
     let freed = clock.now();
     let guard = drive(&clock, async { waiter.await.expect("no panic") }).await.expect("next");
     let waited = freed.until(clock.now());
-    assert!(waited <= Duration::from_secs(2), "{waited:?}");
+    assert!(waited <= Duration::from_secs(3), "a window and a heartbeat: {waited:?}");
     guard.release().await;
     pass(&clock, Duration::from_secs(3)).await;
     let beats = faulty.line.count(Call::Beat);

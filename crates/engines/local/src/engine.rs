@@ -120,7 +120,7 @@ fn open(options: &LocalOptions) -> Result<LocalEngine, Fault> {
         inbox,
         housekeeping: Housekeeping::default(),
     };
-    shared.housekeeping.look_at_opening(&shared.room)?;
+    shared.housekeeping.look_at_opening(&shared.room);
     let place = Place {
         explicit: options.dir().is_some(),
         file_system: file_system.name,

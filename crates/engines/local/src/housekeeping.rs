@@ -3,8 +3,9 @@
 //! Commits only append to the log. A thread of its own, on a connection of its own, moves it into
 //! the database when it has grown: first while commands go on, then the rest inside the short
 //! lock, and there it starts the log anew as well, because the commit that does so must flush the
-//! log's head. So no command ever flushes, and the log stays within a few megabytes. A process
-//! that ends in the middle loses nothing: the next one that opens the database goes on.
+//! log's head. So commands do not flush, and the log stays within a few megabytes; only when the
+//! thread gets no time do commands move it themselves. A process that ends in the middle loses
+//! nothing: the next one that opens the database goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -90,16 +91,21 @@ impl Housekeeping {
 
     /// Looks when the engine is opened. Processes that end soon would never get the log moved
     /// by a thread, so a long one is moved here and now.
-    pub(crate) fn look_at_opening(&self, room: &Arc<Room>) -> Result<(), Fault> {
+    pub(crate) fn look_at_opening(&self, room: &Arc<Room>) {
         // If somebody is inside, that process keeps house as well.
-        let Some(inside) = room.enter_now()? else { return Ok(()) };
-        let log = Log::look(&inside.database.connection)?;
-        if log.waiting() >= MANY {
-            Log::move_some(&inside.database.connection)?;
-        } else if log.waiting() >= MANY_AT_OPENING {
-            self.start(&inside, room);
+        let Ok(Some(inside)) = room.enter_now() else { return };
+        let connection = &inside.database.connection;
+        match Log::look(connection) {
+            Ok(log) if log.waiting() >= MANY => {
+                // A disk that is full now stands in nobody's way who only wants to look.
+                if let Err(fault) = Log::move_some(connection) {
+                    tell(&fault.into_error());
+                }
+            }
+            Ok(log) if log.waiting() >= MANY_AT_OPENING => self.start(&inside, room),
+            Ok(_) => {}
+            Err(fault) => tell(&fault.into_error()),
         }
-        Ok(())
     }
 
     fn start(&self, inside: &Inside, room: &Arc<Room>) {

@@ -145,7 +145,7 @@ fn holders_lose_when_the_database_is_removed_or_replaced() {
         }
     }
     drop(engine);
-    scratch.open().granted(&ask("a", 6));
+    scratch.open_after_live_grants().granted(&ask("a", 6));
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn only_what_hangs_on_no_process_survives_and_begins_anew() {
     let before = engine.report().expect("a report");
     drop(engine);
     reboot(&scratch);
-    let engine = scratch.open();
+    let engine = scratch.open_after_live_grants();
     let after = engine.look("a");
     assert_eq!((after.holder_count, after.queue_length), (1, 0));
     assert_eq!(after.holders[0].summary.token, Some(kept));

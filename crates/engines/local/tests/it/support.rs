@@ -49,6 +49,15 @@ impl Scratch {
     pub(crate) fn open(&self) -> LocalEngine {
         LocalEngine::open(&self.options()).expect("opened")
     }
+
+    /// Opens once live grants that were let go are seen to be over: a process that another test
+    /// is just starting has their descriptors, too, until it has become another program.
+    pub(crate) fn open_after_live_grants(&self) -> LocalEngine {
+        until(|| match LocalEngine::open(&self.options()) {
+            Err(error) if error.to_string().contains("still locked") => None,
+            opened => Some(opened.expect("opened")),
+        })
+    }
 }
 
 impl Drop for Scratch {

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::LockError;
 use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
 use crate::metadata::Metadata;
@@ -243,6 +244,28 @@ pub enum Operation {
         /// The largest token that may have been given.
         to: FencingToken,
     },
+}
+
+/// How many tokens are left above the largest that the fence may be raised to: 2^40, which last for
+/// more than a century of ten thousand grants a minute.
+pub const FENCE_HEADROOM: u64 = 1 << 40;
+
+impl Operation {
+    /// Checks what no store need be asked for: a fence that is raised to the end of all tokens
+    /// would leave none to give, for ever.
+    ///
+    /// # Errors
+    /// `Invalid` names the largest token that the fence may be raised to. Nothing is applied.
+    pub fn check(&self, engine: &'static str) -> Result<(), LockError> {
+        let largest = FencingToken::MAX.get() - FENCE_HEADROOM;
+        match self {
+            Operation::RaiseFence { to } if to.get() > largest => {
+                let message = format!("may be raised to {largest} at most, not to {to}");
+                Err(LockError::invalid(engine, "to", message))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What the store answers to an [`Operation`].

@@ -113,6 +113,7 @@ pub(crate) async fn acquire(
         wait,
         started: sent,
         holder: None,
+        looked: sent,
         repeats: 0,
         repeat_pause: Backoff::new(REPEAT_PAUSE.0, REPEAT_PAUSE.1),
         poll_pause: Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1),
@@ -133,6 +134,7 @@ struct Attempt<'a> {
     started: Moment,
     /// Who was in the way when we last looked.
     holder: Option<Box<HolderSummary>>,
+    looked: Moment,
     repeats: u32,
     repeat_pause: Backoff,
     poll_pause: Backoff,
@@ -248,7 +250,18 @@ impl Attempt<'_> {
                 self.span.record("holder_traceparent", holder.metadata.fields().traceparent);
             }
             self.holder = Some(Box::new(holder));
+            self.looked = self.shared.clock.now();
         }
+    }
+
+    /// Returns who was in the way when we last looked, with its age as it is now: an error that
+    /// told the age of the first look would read as if the holder had just changed.
+    fn holder_now(&mut self) -> Option<Box<HolderSummary>> {
+        let since = self.looked.until(self.shared.clock.now());
+        let mut holder = self.holder.take()?;
+        holder.held_for = holder.held_for.map(|held_for| held_for.saturating_add(since));
+        holder.left = holder.left.map(|left| left.saturating_sub(since));
+        Some(holder)
     }
 
     fn subject(&self) -> Subject<'_> {
@@ -467,7 +480,7 @@ impl Attempt<'_> {
     }
 
     /// Ends without the name, and leaves nothing behind.
-    async fn fail(self, next: Next) -> LockError {
+    async fn fail(mut self, next: Next) -> LockError {
         let shared = self.shared;
         let waited = self.started.until(shared.clock.now());
         match next {
@@ -482,9 +495,10 @@ impl Attempt<'_> {
             }
             Next::Fail(error) => error,
             Next::Ask | Next::Anew | Next::TimedOut => {
+                let holder = self.holder_now();
                 let told = self.ticket.give_up().await.is_some();
                 let certainty = if told { Certainty::NotApplied } else { Certainty::Unknown };
-                shared.error(ErrorKind::TimedOut { waited, holder: self.holder }, certainty)
+                shared.error(ErrorKind::TimedOut { waited, holder }, certainty)
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdline_core::{
-    Answer, Backoff, Certainty, LeaseId, LockError, LostReason, Moment, ReleaseReply,
+    Answer, Backoff, Certainty, ErrorKind, LeaseId, LockError, LostReason, Moment, ReleaseReply,
 };
 
 use crate::core::Shared;
@@ -103,6 +103,10 @@ async fn tell_again(
                 ticket.forget();
                 return outcome(reply, unanswered, held_for);
             }
+            Some(Err(error)) if matches!(error.kind(), ErrorKind::Lost { .. }) => {
+                ticket.forget();
+                return lost(&error);
+            }
             Some(Err(error)) => {
                 unanswered |= error.certainty() != Certainty::NotApplied;
                 tracing::debug!(name = %plan.name, %error, "a release failed");
@@ -122,6 +126,15 @@ async fn tell_again(
         let limit = shared.limit().min(patience.max(now.after(wait)));
         reply = shared.answered(shared.engine.release(&request), limit).await;
     }
+}
+
+/// The store says that there is nothing to release any more, and why.
+fn lost(error: &LockError) -> ReleaseOutcome {
+    let reason = match error.kind() {
+        ErrorKind::Lost { reason } => reason.clone(),
+        _ => LostReason::Missing,
+    };
+    ReleaseOutcome::Lost { reason }
 }
 
 fn outcome(reply: ReleaseReply, unanswered: bool, since: impl Fn() -> Duration) -> ReleaseOutcome {

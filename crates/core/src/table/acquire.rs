@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::state::{Entry, Holder, deadline_of};
+use super::state::{Entry, Freeze, Holder, deadline_of};
 use super::store::Store;
 use super::{Outcome, Planted, Table};
 use crate::contract::{
@@ -10,6 +10,8 @@ use crate::contract::{
 };
 use crate::error::{Certainty, ErrorKind, LockError, LostReason};
 use crate::lease::Hold;
+use crate::lease_id::LeaseId;
+use crate::metadata::{HolderFields, Metadata};
 use crate::mode::Mode;
 use crate::moment::Moment;
 use crate::snapshot::HolderSummary;
@@ -225,9 +227,27 @@ impl<S: Store> Table<'_, S> {
         }
     }
 
-    /// Returns who is in the way: the oldest holder.
+    /// Returns who is in the way: the oldest holder, or else the operator's freeze.
     fn blocker(&self) -> Option<HolderSummary> {
-        self.head.holders.first().map(|holder| self.summary(holder))
+        let holder = self.head.holders.first().map(|holder| self.summary(holder));
+        holder.or_else(|| self.head.freeze.as_ref().map(|freeze| self.freeze_summary(freeze)))
+    }
+
+    fn freeze_summary(&self, freeze: &Freeze) -> HolderSummary {
+        let fields = HolderFields {
+            program: "an operator's freeze".into(),
+            reason: freeze.reason.clone(),
+            ..HolderFields::default()
+        };
+        HolderSummary {
+            lease_id: LeaseId::from_bytes([0; 16]).short(),
+            token: freeze.token,
+            mode: Mode::Exclusive,
+            held_for: None,
+            left: Some(self.now.until(freeze.until)),
+            // A reason of many escapes may not fit; then the freeze is shown without it.
+            metadata: Metadata::new(&fields).unwrap_or_default(),
+        }
     }
 
     pub(super) fn summary(&self, holder: &Holder) -> HolderSummary {

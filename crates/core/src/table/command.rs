@@ -66,7 +66,10 @@ impl LockState {
         now: Moment,
         planted: Option<Planted>,
     ) -> (Reply, Vec<WakeUp>) {
-        if let Command::Operate(Operation::RaiseFence { to }) = command {
+        if let Command::Operate(operation @ Operation::RaiseFence { to }) = command {
+            if let Err(error) = operation.check(profile.engine) {
+                return (Reply::Operate(Err(error)), Vec::new());
+            }
             *counter = to.get().max(*counter);
             return (Reply::Operate(Ok(OperationReply::Done)), Vec::new());
         }

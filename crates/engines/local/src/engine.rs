@@ -192,6 +192,11 @@ impl Engine for LocalEngine {
         self.shared.watches.forget(request.lease_id);
         let asked = request.clone();
         let work = move |step: &mut Step<'_>| {
+            // A holder whose database was removed has lost, however short its work was.
+            match step.check_store() {
+                Err(gone @ Fault::StoreGone(_)) => return Ok(Err(gone.about(&asked.name))),
+                checked => checked?,
+            }
             let reply = step.on(&asked.name, Look::Not, |table| table.release(&asked))?;
             step.is_over(asked.lease_id);
             Ok(Ok(reply))
@@ -256,6 +261,9 @@ impl Engine for LocalEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
+        if let Err(error) = operation.check(ENGINE) {
+            return Answer::ready(Err(error));
+        }
         let operation = operation.clone();
         let name = match &operation {
             Operation::Revoke { name, .. }

@@ -186,6 +186,9 @@ impl Engine for MemoryEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
+        if let Err(error) = operation.check(self.capabilities.engine) {
+            return Answer::ready(Err(error));
+        }
         Answer::ready(match operation {
             Operation::Revoke { name, token, reason, now } => {
                 self.step(name, |table| table.revoke(*token, reason, *now))

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdline::{Client, Keep, LockOptions, Moment, ReleaseOutcome, blocking};
+use holdline::{Client, Keep, LockOptions, LostReason, Moment, ReleaseOutcome, blocking};
 use rustix::fd::AsFd;
 
 use crate::support::{eventually, name, soon};
@@ -30,6 +30,20 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.0));
     }
+}
+
+#[tokio::test]
+async fn a_release_into_a_store_that_was_removed_is_told_as_lost() {
+    let scratch = Scratch::new();
+    let client = Client::connect(&scratch.url()).await.expect("opens");
+    let options = LockOptions::default().with_keep(Keep::Live);
+    let mutex = client.mutex_with("a", &options).expect("fits");
+    let guard = mutex.lock().await.expect("free");
+    std::fs::remove_dir_all(&scratch.0).expect("removed");
+    let outcome = soon(guard.release()).await;
+    let ReleaseOutcome::Lost { reason: LostReason::StoreGone(_) } = outcome else {
+        panic!("{outcome:?}");
+    };
 }
 
 #[tokio::test]

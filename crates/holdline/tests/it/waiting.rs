@@ -128,6 +128,8 @@ async fn the_wait_limit_ends_a_wait_and_leaves_nothing() {
             panic!("{error}");
         };
         assert_eq!((*waited, holder.metadata.fields().reason.as_str()), (wait, "lunch"));
+        // The age is the holder's age now, and not when we first looked.
+        assert_eq!(holder.held_for, Some(wait));
         assert_eq!(error.certainty(), holdline::Certainty::NotApplied);
         assert_eq!(look(&client, "a").await.queue_length, 0);
     }

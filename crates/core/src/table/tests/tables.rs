@@ -339,7 +339,12 @@ fn a_freeze_is_next_before_the_queue_and_ends_by_itself() {
     for _ in 0..19 {
         world.pass(S);
         assert!(matches!(world.renew(0x20, Purpose::Wait), RenewReply::Queued { .. }));
-        assert!(matches!(world.acquire(0x30, X, false), AcquireReply::Busy { .. }));
+        match world.acquire(0x30, X, false) {
+            AcquireReply::Busy { holder: Some(freeze), .. } => {
+                assert_eq!(freeze.metadata.fields().reason, "upgrade");
+            }
+            other => panic!("nobody is told of the freeze: {other:?}"),
+        }
     }
     world.pass(S);
     assert!(matches!(world.renew(0x20, Purpose::Wait), RenewReply::Handed { .. }));
@@ -381,6 +386,15 @@ fn a_dead_client_loses_what_hangs_on_it_and_nothing_else() {
     let ids: Vec<_> = world.state.head.holders().iter().map(|holder| holder.lease_id()).collect();
     assert_eq!(ids, [id(0x20), id(0x30)]);
     assert_eq!(world.state.head.queued(), 0);
+}
+
+#[test]
+fn a_fence_that_leaves_no_tokens_is_refused() {
+    let mut world = World::new();
+    let to = FencingToken::MAX;
+    let error = refused(&mut world, &Command::Operate(Operation::RaiseFence { to }));
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "to", .. }), "{error}");
+    assert_eq!(world.grant(0x10, X), FencingToken::MIN);
 }
 
 #[test]

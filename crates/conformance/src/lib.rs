@@ -1,6 +1,6 @@
 //! The suite that every engine of Holdline must pass.
 //!
-//! [`run`] takes a [`Factory`], which opens clients of one store, and returns a [`Report`]: a
+//! [`run()`] takes a [`Factory`], which opens clients of one store, and returns a [`Report`]: a
 //! table with one line for each case, *ran*, *unsupported (asserted)*, *impossible here*, *not
 //! run* or *failed*. Not run is as bad as failed.
 //!

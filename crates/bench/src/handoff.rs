@@ -15,8 +15,9 @@ use crate::run::Scratch;
 
 const ROUNDS: usize = 5;
 const LENGTH: Duration = Duration::from_millis(1_500);
-/// All contenders of both processes together: each is a holder or a waiter.
-const CONTENDERS: [usize; 3] = [2, 20, 200];
+/// All contenders of both processes together. With two of each process somebody always waits, so
+/// that every release hands over; with one of each, a release often meets an empty queue.
+const CONTENDERS: [usize; 3] = [4, 20, 200];
 
 pub(crate) fn section() -> Result<(), Failure> {
     let directory = Scratch::new("handoff")?;
@@ -40,7 +41,7 @@ pub(crate) fn section() -> Result<(), Failure> {
     let growth = first.iter().zip(last).map(|(few, many)| many.subject / few.subject);
     println!(
         "{:<44} {:.2}  (to reach: 0.75 to 1.25)",
-        "  200 contenders against 2",
+        "  200 contenders against 4",
         median(growth)
     );
     Ok(())

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, ClockKind, Engine, Expiry,
-    Hints, Hold, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
-    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Engine, Hints, Hold, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, Purpose, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use crate::clients::Clients;
@@ -94,11 +94,8 @@ fn open(options: &LocalOptions) -> Result<LocalEngine, Fault> {
         database::make(&files, modes)?;
     }
     let database = database::open(&files.database)?;
-    let mut capabilities = Capabilities::reference(ENGINE, database.identity.to_string());
-    capabilities.live = true;
-    capabilities.expiry = Expiry::Lease;
-    capabilities.clock = ClockKind::Monotonic;
-    capabilities.max_waiters = options.max_waiters();
+    let mut capabilities = options.capabilities();
+    capabilities.identity = database.identity.to_string();
     let liveness = Arc::new(Liveness { files: files.clone(), modes });
     let clock = options.clock();
     if !reboot::is_of(&database, boot)? {

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Clock, LockError, nearest};
+use holdline_core::{Capabilities, Clock, ClockKind, Expiry, LockError, nearest};
 
 use crate::error::{ENGINE, Fault};
+use crate::keys::Files;
 use crate::user;
 
 const SCHEME: &str = "local:";
@@ -136,12 +137,31 @@ impl LocalOptions {
         }
     }
 
-    pub(crate) fn dir(&self) -> Option<&Path> {
-        self.dir.as_deref()
+    /// Tells whether a store was ever made in the directory, and makes none: for those who only
+    /// look. It may be made a moment later.
+    ///
+    /// # Errors
+    /// `Refused` as for [`LocalOptions::directory`]. A place that cannot be looked at counts as
+    /// made, so that opening it tells why.
+    pub fn is_made(&self) -> Result<bool, LockError> {
+        let database = Files::below(&self.directory()?).database;
+        let absent = |error: std::io::Error| matches!(error.kind(), std::io::ErrorKind::NotFound);
+        Ok(!std::fs::metadata(database).err().is_some_and(absent))
     }
 
-    pub(crate) fn max_waiters(&self) -> usize {
-        self.max_waiters
+    /// Returns what an engine with these options can do. Its identity is empty: that is the
+    /// store's own.
+    pub fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::reference(ENGINE, String::new());
+        capabilities.live = true;
+        capabilities.expiry = Expiry::Lease;
+        capabilities.clock = ClockKind::Monotonic;
+        capabilities.max_waiters = self.max_waiters;
+        capabilities
+    }
+
+    pub(crate) fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
     }
 
     pub(crate) fn transaction_limit(&self) -> Duration {

@@ -5,6 +5,10 @@
 
 /// Tells whether a URL holds a password.
 pub(crate) fn has_password(url: &str) -> bool {
+    // A path of this machine may hold any sign: there is nobody to show a password to.
+    if url.starts_with("local:") || url.starts_with("memory:") {
+        return false;
+    }
     let (_, rest) = split_scheme(url);
     let user = rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
     let parameters = rest.split_once('?').map_or("", |(_, parameters)| parameters);
@@ -19,6 +23,28 @@ pub(crate) fn without_password(url: &str) -> Option<String> {
     if !has_password(url) {
         return Some(url.to_owned());
     }
+    let (url, parameters) = match url.split_once('?') {
+        Some((url, parameters)) => (url, without_passwords(parameters)),
+        None => (url, String::new()),
+    };
+    let stripped = without_user_password(url)? + &parameters;
+    (!has_password(&stripped)).then_some(stripped)
+}
+
+/// Returns the parameters but those that can only be passwords, with a `?` if any is left.
+fn without_passwords(parameters: &str) -> String {
+    let is_password = |parameter: &&str| {
+        let key = parameter.split_once('=').map_or("", |(key, _)| key);
+        key.to_ascii_lowercase().contains("pass")
+    };
+    let kept: Vec<&str> = parameters.split('&').filter(|part| !is_password(part)).collect();
+    if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) }
+}
+
+fn without_user_password(url: &str) -> Option<String> {
+    if !has_password(url) {
+        return Some(url.to_owned());
+    }
     let (before, rest) = split_scheme(url);
     let (user, host) = rest.split_once('@')?;
     let (user, password) = user.split_once(':')?;
@@ -30,7 +56,7 @@ pub(crate) fn without_password(url: &str) -> Option<String> {
 fn split_scheme(url: &str) -> (&str, &str) {
     match url.find("://") {
         Some(at) => url.split_at(at + 3),
-        // `local:/path` has no place for a password; anything else is looked at in full.
+        // Without a host's place marked, all of it is looked at.
         None => url.split_at(url.find(':').map_or(0, |at| at + 1)),
     }
 }
@@ -49,6 +75,8 @@ mod tests {
         for url in [
             "local:",
             "local:/var/lib/x",
+            "local:///tmp/a:b@c",
+            "memory:a:b@c",
             "redis://h:6379/0",
             "redis://user:CANARY@h/0",
             "redis://:CANARY@h",
@@ -72,7 +100,12 @@ mod tests {
             ("redis://:CANARY@h", Some("redis://@h")),
             ("redis://u:CANARY/with?all@kinds@h/0", None),
             ("redlock://a:CANARY@h1,b:CANARY@h2", None),
-            ("redis://h?password=CANARY", None),
+            ("local:///tmp/a:b@c", Some("local:///tmp/a:b@c")),
+            ("redis://h?password=CANARY", Some("redis://h")),
+            ("redis://u:CANARY@h/0?db=1&Passwd=CANARY&x=2", Some("redis://u@h/0?db=1&x=2")),
+            // Which store is meant may hang on these, so they are not just left out.
+            ("redis://h?key_prefix=CANARY", None),
+            ("redis://u:CANARY?a@h/0", None),
         ] {
             assert_eq!(without_password(url).as_deref(), expected, "{url}");
         }

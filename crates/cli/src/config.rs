@@ -103,7 +103,7 @@ pub(crate) fn address(
     {
         return Ok(Address { url, source: Source::File(file.clone()) });
     }
-    if let Some(url) = asked.url_variable.as_ref().filter(|url| !url.is_empty()) {
+    if let Some(url) = &asked.url_variable {
         let url = url.to_str().ok_or_else(|| Failure::config("HOLDLINE_URL: is not UTF-8"))?;
         return Ok(Address { url: checked(url, "HOLDLINE_URL")?, source: Source::Environment });
     }
@@ -132,8 +132,10 @@ pub(crate) fn usual_files() -> Result<Vec<PathBuf>, Failure> {
 
 fn checked(url: &str, from: &str) -> Result<String, Failure> {
     if url.is_empty() {
-        return Err(Failure::config(format_args!("{from}: the URL is empty"))
-            .fix("write one such as local: or local:/path/to/a/directory"));
+        return Err(Failure::config(format_args!("{from}: the URL is empty")).fix(
+            "write one such as local: or local:/path/to/a/directory, or unset it; inside \
+             `holdline run` it is empty when a password could not be taken out of it",
+        ));
     }
     Ok(url.to_owned())
 }
@@ -248,6 +250,9 @@ mod tests {
         asked.url_variable = Some("".into());
         assert!(address(&asked, usual).is_err(), "a file that was named must be there");
         (asked.file_flag, asked.file_variable) = (None, Some(named.into()));
+        let failure = address(&asked, usual).expect_err("an empty variable is no default");
+        assert_eq!((failure.exit.code(), failure.message.contains("is empty")), (78, true));
+        asked.url_variable = None;
         found.push(address(&asked, usual).expect("file of the variable").url);
         asked.file_variable = None;
         found.push(address(&asked, usual).expect("usual file").url);

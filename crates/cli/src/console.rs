@@ -7,6 +7,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use holdline_core::Escaped;
+use rustix::fs::{FileType, OFlags};
 use serde::Serialize;
 use serde_json::json;
 
@@ -65,9 +66,31 @@ impl Console {
         self.json
     }
 
+    /// Tells whether more is wanted than usual.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// Tells whether a line on stderr may be redrawn: a person looks at it.
     pub(crate) fn has_live_line(&self) -> bool {
         !self.json && !self.quiet && io::stderr().is_terminal()
+    }
+
+    /// Tells whether stdout was closed when we started.
+    ///
+    /// The standard library opens the null device for reading and writing in its place before
+    /// `main`. A shell's `>/dev/null` is open for writing only, so it is not taken for this.
+    pub(crate) fn is_deaf(&self) -> bool {
+        let (stdout, null) = (io::stdout(), rustix::fs::stat("/dev/null"));
+        let is_null = match (rustix::fs::fstat(&stdout), null) {
+            (Ok(stdout), Ok(null)) => {
+                FileType::from_raw_mode(stdout.st_mode) == FileType::CharacterDevice
+                    && stdout.st_rdev == null.st_rdev
+            }
+            _ => false,
+        };
+        let flags = rustix::fs::fcntl_getfl(&stdout);
+        is_null && flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
     }
 
     /// Writes data to stdout, as it is: the caller escapes.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use holdline_core::lease::{MAX_LEASE, MIN_LEASE};
+
 /// The longest duration that is taken: 366 days.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3_600);
 
@@ -14,8 +16,27 @@ pub(crate) fn positive(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// Reads how long a lease is to last.
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
+    let millis = read(text)?;
+    if millis == Some(0) {
+        return Err("must be above zero".into());
+    }
+    let lease = millis.map(Duration::from_millis);
+    let possible = MIN_LEASE..=MAX_LEASE;
+    lease
+        .filter(|lease| possible.contains(lease))
+        .ok_or_else(|| format!("must be from {} to {}", written(MIN_LEASE), written(MAX_LEASE)))
+}
+
 /// Reads a duration, zero included.
 pub(crate) fn any(text: &str) -> Result<Duration, String> {
+    let total = read(text)?.map(Duration::from_millis).filter(|total| *total <= LONGEST);
+    total.ok_or_else(|| "is too long: the most is 8784h (366 days)".into())
+}
+
+/// Reads milliseconds; `None` when they are too many to count.
+fn read(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Err("is empty: write a number and a unit, such as 30s".into());
     }
@@ -38,13 +59,7 @@ pub(crate) fn any(text: &str) -> Result<Duration, String> {
         }
         _ => return Err("must end with one unit: ms, s, m or h".into()),
     };
-    let total = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(millis))
-        .map(Duration::from_millis)
-        .filter(|total| *total <= LONGEST);
-    total.ok_or_else(|| "is too long: the most is 8784h (366 days)".into())
+    Ok(number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis)))
 }
 
 /// Writes a duration so that [`any`] reads the same again, to the millisecond.
@@ -79,6 +94,16 @@ mod tests {
         }
         assert_eq!(written(Duration::from_secs(3_600)), "1h");
         assert_eq!(any("0s"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_lease_out_of_range_is_told_with_the_range() {
+        assert_eq!(lease("50ms"), Ok(MIN_LEASE));
+        assert_eq!(lease("24h"), Ok(MAX_LEASE));
+        for text in ["49ms", "25h", "10000h", "99999999999999999999h"] {
+            assert_eq!(lease(text), Err("must be from 50ms to 24h".into()), "{text}");
+        }
+        assert_eq!(lease("0s"), Err("must be above zero".into()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use holdline_core::{Certainty, LockError};
+use holdline_core::{Certainty, ErrorKind, HolderSummary, LockError};
 
 use crate::exit::{self, Exit};
 
@@ -19,6 +19,8 @@ pub(crate) struct Failure {
     pub(crate) fix: Option<String>,
     /// Whether the request took effect; `None` where nothing was asked of a store.
     pub(crate) certainty: Option<Certainty>,
+    /// Who had the name, where the store told.
+    pub(crate) holder: Option<Box<HolderSummary>>,
 }
 
 /// What a verb ends with.
@@ -26,7 +28,8 @@ pub(crate) type Outcome = Result<Exit, Failure>;
 
 impl Failure {
     fn new(exit: Exit, kind: &'static str, message: impl Display) -> Failure {
-        Failure { exit, kind, message: message.to_string(), fix: None, certainty: None }
+        let message = message.to_string();
+        Failure { exit, kind, message, fix: None, certainty: None, holder: None }
     }
 
     /// The command line is wrong.
@@ -101,6 +104,10 @@ impl From<LockError> for Failure {
         let kind = exit::word(error.kind());
         let mut failure = Failure::new(Exit::of(error.kind()), kind, message);
         failure.certainty = Some(error.certainty());
+        failure.holder = match error.kind() {
+            ErrorKind::Busy { holder } | ErrorKind::TimedOut { holder, .. } => holder.clone(),
+            _ => None,
+        };
         failure
     }
 }

@@ -76,6 +76,11 @@ impl Held {
         }
     }
 
+    /// Returns how the innermost command above holds a name, if one does.
+    pub(crate) fn mode_of(&self, name: &str) -> Option<Mode> {
+        self.0.iter().rev().find(|entry| entry.name == name).map(|entry| entry.mode)
+    }
+
     /// Tells whether a lease id belongs to a `run` further up, which renews and releases it.
     pub(crate) fn has(&self, lease_id: LeaseId) -> bool {
         let short = lease_id.short().to_string();
@@ -142,6 +147,8 @@ mod tests {
         let one = Held::default().and(&here, &name("a"), Mode::Exclusive, id).expect("short");
         let two = Held::parse(&one).expect("ours").and(&here, &name("b"), Mode::Shared, id);
         let held = Held::parse(&two.expect("short")).expect("ours");
+        assert_eq!(held.mode_of("b"), Some(Mode::Shared));
+        assert_eq!((held.mode_of("a"), held.mode_of("c")), (Some(Mode::Exclusive), None));
         assert!(held.has(id) && !held.has(LeaseId::from_bytes([8; 16])));
         let permits = Mode::permits(1, 3).expect("good");
         for (engine, lock, mode, free) in [

@@ -28,7 +28,7 @@ use config::{Address, Asked};
 use console::Console;
 use exit::Exit;
 use failure::{Failure, Outcome};
-use session::{Asker, Session};
+use session::{Asker, NoStore, Session};
 use verbs::run::waiting::Waiting;
 
 /// How long a request that is still under way at the end may take.
@@ -108,6 +108,9 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
         _ => {}
     }
+    if let Some(outcome) = without_store(verb, &address, console)? {
+        return Ok(outcome);
+    }
     let session = Session::open(address, Asker::default()).await?;
     let session = &session;
     match verb {
@@ -126,6 +129,27 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
             Err(Failure::internal("a verb went the wrong way"))
         }
     }
+}
+
+/// Answers those who only look where there is no store to look at; `None` where there is one.
+fn without_store(
+    verb: &Verb,
+    address: &Address,
+    console: &Console,
+) -> Result<Option<Exit>, Failure> {
+    let looks = matches!(verb, Verb::Who(_) | Verb::Ls(_) | Verb::Wait(_) | Verb::Explain(_));
+    let no_store = if looks { NoStore::at(address)? } else { None };
+    let Some(no_store) = no_store else { return Ok(None) };
+    if !matches!(verb, Verb::Explain(_)) {
+        console.info(&no_store.to_string());
+    }
+    match verb {
+        Verb::Who(arguments) => verbs::who::without_store(arguments, console),
+        Verb::Wait(arguments) => verbs::wait::without_store(arguments, console),
+        Verb::Explain(_) => verbs::explain::without_store(address, &no_store, console),
+        _ => Ok(Exit::Success),
+    }
+    .map(Some)
 }
 
 async fn acquire(

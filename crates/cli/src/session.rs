@@ -1,12 +1,14 @@
 //! The engine that a verb works on, and the only place that opens one.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
 use holdline_core::{
-    Capabilities, Certainty, ErrorKind, HolderFields, LeaseId, ListPage, ListRequest, LockError,
-    LockName, Mode, Operation, OperationReply, Snapshot,
+    Capabilities, Certainty, ErrorKind, Escaped, HolderFields, LeaseId, ListPage, ListRequest,
+    LockError, LockName, Mode, Operation, OperationReply, Snapshot,
 };
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 
@@ -23,6 +25,36 @@ pub(crate) struct Session {
     address: Address,
     /// The same engine again where it is the local one.
     local: Option<LocalEngine>,
+}
+
+/// The local store that is not there yet, because nobody has taken a name in it.
+pub(crate) struct NoStore {
+    directory: PathBuf,
+    /// What the engine will be able to do.
+    pub(crate) capabilities: Capabilities,
+}
+
+impl NoStore {
+    /// Looks whether the store of an address is still to be made. Those who only look must not
+    /// make it: a misspelt directory would be there from then on and look like a good one.
+    pub(crate) fn at(address: &Address) -> Result<Option<NoStore>, Failure> {
+        if !address.url.starts_with("local:") {
+            return Ok(None);
+        }
+        let options = LocalOptions::from_url(&address.url).map_err(url_failure)?;
+        if options.is_made()? {
+            return Ok(None);
+        }
+        let (directory, capabilities) = (options.directory()?, options.capabilities());
+        Ok(Some(NoStore { directory, capabilities }))
+    }
+}
+
+impl fmt::Display for NoStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let directory = self.directory.to_string_lossy();
+        write!(f, "there is no store yet in {}: nobody has locked there", Escaped(&directory))
+    }
 }
 
 /// Who asks, and who is told what happens.

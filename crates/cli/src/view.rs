@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use holdline_core::snapshot::coarse;
 use holdline_core::{
-    Escaped, FreezeView, GrantState, HolderFields, HolderView, Mode, Snapshot, WaiterView,
+    Escaped, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Mode, Snapshot,
+    WaiterView,
 };
 use serde_json::{Value, json};
 
@@ -38,21 +39,26 @@ fn holder_object(holder: &HolderView) -> Value {
         GrantState::Handed => ("handed", None),
         GrantState::Revoked(reason) => ("revoked", Some(reason)),
     };
-    let mut object = json!({
+    let mut object = summary_object(summary);
+    object["state"] = state.into();
+    object["revoke_reason"] = json!(reason);
+    object["live"] = holder.live.into();
+    object["detached"] = holder.detached.into();
+    object["pids"] = json!(holder.pids);
+    add_fields(&mut object, &summary.metadata.fields());
+    object
+}
+
+/// Returns what is known of every holder, whoever tells of it.
+pub(crate) fn summary_object(summary: &HolderSummary) -> Value {
+    json!({
         "lease_id": summary.lease_id,
         "fencing_token": summary.token,
         "mode": mode_word(summary.mode),
         "permits": permits(summary.mode),
-        "state": state,
-        "revoke_reason": reason,
         "held_for_ms": summary.held_for.map(millis),
         "left_ms": summary.left.map(millis),
-        "live": holder.live,
-        "detached": holder.detached,
-        "pids": holder.pids,
-    });
-    add_fields(&mut object, &summary.metadata.fields());
-    object
+    })
 }
 
 fn waiter_object(waiter: &WaiterView) -> Value {
@@ -112,13 +118,20 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 pub(crate) fn text(snapshot: &Snapshot, console: &Console) -> String {
     let mut text = format!("{}: {}\n", snapshot.name, summary(snapshot));
     if let Some(freeze) = &snapshot.freeze {
-        let until = if freeze.active { "frozen" } else { "to be frozen" };
         let left = coarse(freeze.left);
-        let _ = writeln!(text, "{until} for {left}: {}", Escaped(&freeze.reason));
+        let until = if freeze.active {
+            format!("frozen for {left} more")
+        } else {
+            format!("to be frozen when its holders are done, for {left} from now")
+        };
+        let _ = writeln!(text, "{until}: {}", Escaped(&freeze.reason));
     }
     if !snapshot.holders.is_empty() {
         let (heading, rows) = holders(&snapshot.holders).lines("  ");
         text.extend([console.heading(&heading), rows]);
+        if console.is_verbose() {
+            text.extend(snapshot.holders.iter().take(SHOWN).map(labels));
+        }
     }
     if !snapshot.queue.is_empty() {
         let _ = writeln!(text, "{} waiting", snapshot.queue_length);
@@ -181,7 +194,7 @@ fn holders(holders: &[HolderView]) -> Table {
             &summary.held_for.map(coarse).unwrap_or_default(),
             &summary.left.map(coarse).unwrap_or_default(),
             &fields.host,
-            &fields.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            &pid(holder).map(|pid| pid.to_string()).unwrap_or_default(),
             &fields.user,
             &fields.program,
             &pids.join(" "),
@@ -189,6 +202,24 @@ fn holders(holders: &[HolderView]) -> Table {
         ]);
     }
     table
+}
+
+/// One line for each label of a holder.
+fn labels(holder: &HolderView) -> String {
+    let mut text = String::new();
+    let token = holder.summary.token.map(|token| format!("{token} ")).unwrap_or_default();
+    for (key, value) in &holder.summary.metadata.fields().labels {
+        let _ = writeln!(text, "  {token}{}={}", Escaped(key), Escaped(value));
+    }
+    text
+}
+
+/// The process to show of a holder: the one that asked, or, when that has ended and others keep
+/// its live grant, one of those.
+pub(crate) fn pid(holder: &HolderView) -> Option<u32> {
+    let asked = holder.summary.metadata.fields().pid;
+    let is_gone = !holder.pids.is_empty() && asked.is_none_or(|pid| !holder.pids.contains(&pid));
+    if is_gone { holder.pids.first().copied() } else { asked }
 }
 
 fn waiters(waiters: &[WaiterView]) -> Table {

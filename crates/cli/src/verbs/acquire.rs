@@ -28,7 +28,7 @@ use crate::session::Session;
 pub(crate) struct AcquireArgs {
     /// How long the lease lasts
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "30s", value_parser = duration::positive)]
+    #[arg(default_value = "30s", value_parser = duration::lease)]
     lease: Duration,
     #[command(flatten)]
     wait: WaitArgs,
@@ -57,6 +57,10 @@ pub(crate) async fn run(
     held.check(session.capabilities(), name, mode)?;
     // The id that `run` gives its job is the job's own lease, not one for new leases.
     let lease_id = arguments.lease_id.optional()?.filter(|lease_id| !held.has(*lease_id));
+    if lease_id.is_none() && console.is_deaf() {
+        let message = "stdout is closed: nobody would learn the id of the lease";
+        return Err(Failure::internal(message).fix("read stdout, or give an id with --lease-id"));
+    }
     let mut options = about
         .options(LockOptions::default())
         .with_keep(Keep::Detached)

@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline_core::capabilities::{ClockKind, Expiry, HandOff};
-use holdline_core::snapshot::coarse;
 use holdline_core::{Capabilities, Escaped};
-use serde_json::json;
+use holdline_local::LocalReport;
+use serde_json::{Value, json};
 
+use crate::config::Address;
 use crate::console::Console;
+use crate::duration::written;
 use crate::exit::Exit;
-use crate::failure::Outcome;
-use crate::session::Session;
+use crate::failure::{Failure, Outcome};
+use crate::session::{NoStore, Session};
+use crate::view::millis;
 
 /// What `explain` takes.
 #[derive(Debug, Args)]
@@ -25,23 +28,51 @@ pub(crate) struct ExplainArgs {
 
 /// Says what the engine guarantees.
 pub(crate) fn run(session: &Session, console: &Console) -> Outcome {
-    let capabilities = session.capabilities();
-    let url = holdline::redact_url(&session.address().url);
     let report = session.local_report()?;
+    let store = report.map_or(Store::None, |report| Store::Made(Box::new(report)));
+    tell(session.address(), session.capabilities(), &store, console)
+}
+
+/// Says what the engine guarantees where no store was made yet.
+pub(crate) fn without_store(address: &Address, no_store: &NoStore, console: &Console) -> Outcome {
+    let store = Store::NotMade(no_store);
+    tell(address, &no_store.capabilities, &store, console)
+}
+
+/// What there is to tell about the store of an engine.
+enum Store<'a> {
+    None,
+    NotMade(&'a NoStore),
+    Made(Box<LocalReport>),
+}
+
+fn tell(
+    address: &Address,
+    capabilities: &Capabilities,
+    store: &Store<'_>,
+    console: &Console,
+) -> Outcome {
+    let url = holdline::redact_url(&address.url);
     if console.is_json() {
+        let store = match store {
+            Store::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
+            Store::None | Store::NotMade(_) => Value::Null,
+        };
         console.object(&json!({
             "url": url,
-            "source": session.address().source.to_string(),
+            "source": address.source.to_string(),
             "guarantees": sentences(capabilities),
-            "store": report,
-            "capabilities": capabilities,
+            "store": store,
+            "capabilities": object(capabilities)?,
         }))?;
         return Ok(Exit::Success);
     }
-    let from = session.address().source.to_string();
-    let mut text = format!("{url} ({from})\n");
+    let mut text = format!("{url} ({})\n", address.source);
     let _ = writeln!(text, "engine {}", capabilities.engine);
-    if let Some(report) = &report {
+    if let Store::NotMade(no_store) = store {
+        let _ = writeln!(text, "{no_store}");
+    }
+    if let Store::Made(report) = store {
         let directory = report.directory.to_string_lossy();
         let file_system = Escaped(&report.file_system);
         let _ = writeln!(text, "store {} ({file_system})", Escaped(&directory));
@@ -55,6 +86,22 @@ pub(crate) fn run(session: &Session, console: &Console) -> Outcome {
     }
     console.data(&text)?;
     Ok(Exit::Success)
+}
+
+/// The capabilities, with durations as everywhere in JSON: whole milliseconds.
+fn object(capabilities: &Capabilities) -> Result<Value, Failure> {
+    let mut object = serde_json::to_value(capabilities).map_err(Failure::internal)?;
+    let lease = capabilities.lease;
+    object["lease"] = json!({
+        "min_ms": millis(lease.min),
+        "max_ms": millis(lease.max),
+        "step_ms": millis(lease.step),
+    });
+    object["lag_ms"] = millis(capabilities.lag).into();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("lag");
+    }
+    Ok(object)
 }
 
 /// The guarantees in plain words, made of the capabilities so that they cannot differ.
@@ -75,7 +122,7 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
     ];
     if capabilities.lease.max > Duration::ZERO {
         let range = capabilities.lease;
-        told.push(format!("Leases last from {:?} to {}.", range.min, coarse(range.max)));
+        told.push(format!("Leases last from {} to {}.", written(range.min), written(range.max)));
     }
     let has = [
         (capabilities.shared, "shared mode"),

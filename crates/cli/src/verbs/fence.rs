@@ -9,17 +9,22 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use holdline::fence::{FenceError, FileMark, Proof};
-use holdline_core::{Escaped, FencingToken, Operation, TokenError};
+use holdline_core::{Escaped, FencingToken, Mode, Operation, TokenError};
 use serde_json::json;
 
+use super::run::launch_failure;
+use crate::child::LaunchError;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::held::Held;
 use crate::session::Session;
 
 /// The variable in which `run` hands its job the token.
 const TOKEN: &str = "HOLDLINE_FENCING_TOKEN";
+/// The variable in which `run` hands its job the lock name.
+const NAME: &str = "HOLDLINE_NAME";
 
 /// What `fence` takes.
 #[derive(Debug, Args)]
@@ -104,15 +109,18 @@ impl FenceArgs {
 pub(crate) fn at_resource(arguments: &FenceArgs, console: &Console) -> Outcome {
     match &arguments.verb {
         FenceVerb::Seal(SealArgs { mark }) => {
-            let (file, proof) = mark.open()?;
-            file.seal(&proof).map_err(|error| refused(&error))?;
-            mark.tell(console)
+            let shown = mark.shown()?;
+            let proof = shown.exclusive("seal")?;
+            mark.open()?.seal(&proof).map_err(|error| refused(&error))?;
+            shown.tell(console)
         }
         FenceVerb::Check(CheckArgs { mark, command }) => match command.split_first() {
             None => {
-                let (file, proof) = mark.open()?;
-                file.check(&proof).map_err(|error| refused(&error))?;
-                mark.tell(console)
+                let shown = mark.shown()?;
+                // To look is all that a shared holder may do, and what every other may do too.
+                let proof = Proof::shared(shown.token);
+                mark.open()?.check(&proof).map_err(|error| refused(&error))?;
+                shown.tell(console)
             }
             Some((program, arguments)) => Err(become_command(mark, program, arguments)),
         },
@@ -122,8 +130,9 @@ pub(crate) fn at_resource(arguments: &FenceArgs, console: &Console) -> Outcome {
 
 /// Raises and locks the mark and becomes the command; returns only if that failed.
 fn become_command(mark: &MarkArgs, program: &OsString, arguments: &[OsString]) -> Failure {
-    let held = mark.open().and_then(|(file, proof)| {
-        let held = file.hold(&proof).map_err(|error| refused(&error))?;
+    let held = mark.shown().and_then(|shown| {
+        let proof = shown.exclusive("check FILE -- COMMAND")?;
+        let held = mark.open()?.hold(&proof).map_err(|error| refused(&error))?;
         held.let_children_inherit()?;
         Ok(held)
     });
@@ -132,34 +141,73 @@ fn become_command(mark: &MarkArgs, program: &OsString, arguments: &[OsString]) -
         Err(failure) => return failure,
     };
     let error = Command::new(program).args(arguments).exec();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return launch_failure(&LaunchError::NotFound { program: program.clone() });
+    }
     let program = program.to_string_lossy();
     let failure = Failure::internal(format_args!("cannot run \"{}\": {error}", Escaped(&program)));
-    match error.kind() {
-        std::io::ErrorKind::NotFound => failure.kind("not_found").exit(Exit::NotFound),
-        _ => failure.kind("cannot_run").exit(Exit::CannotRun),
-    }
+    failure.kind("cannot_run").exit(Exit::CannotRun)
 }
 
 impl MarkArgs {
-    fn open(&self) -> Result<(FileMark, Proof), Failure> {
+    fn open(&self) -> Result<FileMark, Failure> {
         let mark = FileMark::at(&self.file).map_err(|error| refused(&error))?;
-        Ok((mark.with_lock_wait(self.wait), Proof::exclusive(self.token()?)))
+        Ok(mark.with_lock_wait(self.wait))
     }
 
-    fn token(&self) -> Result<FencingToken, Failure> {
+    /// Returns the token of the flag, whose giver answers for it, or of the environment with the
+    /// mode in which it is held.
+    ///
+    /// # Errors
+    /// There is no token, or it is that of permits, which have no order.
+    fn shown(&self) -> Result<Shown, Failure> {
         if let Some(token) = self.token {
-            return Ok(token);
+            return Ok(Shown { token, mode: Mode::Exclusive });
         }
         let text = std::env::var(TOKEN).map_err(|_| {
             Failure::usage("--token: is missing")
                 .fix(format_args!("give the holder's token, or run this inside `holdline run`"))
         })?;
-        token(&text).map_err(|error| Failure::usage(format_args!("{TOKEN}: {error}")))
+        let token =
+            token(&text).map_err(|error| Failure::usage(format_args!("{TOKEN}: {error}")))?;
+        let name = std::env::var(NAME).unwrap_or_default();
+        // Set by hand, without a list of what is held, it is as good as one of the flag.
+        let mode = Held::from_environment()?.mode_of(&name).unwrap_or(Mode::Exclusive);
+        if let Mode::Permits { .. } = mode {
+            let message = format!(
+                "fence: {} is held by permits, whose holders work side by side: their tokens \
+                 keep no late writer out",
+                Escaped(&name)
+            );
+            return Err(Failure::usage(message).fix("hold it exclusively to fence by its tokens"));
+        }
+        Ok(Shown { token, mode })
+    }
+}
+
+/// What is shown to the mark.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    token: FencingToken,
+    mode: Mode,
+}
+
+impl Shown {
+    /// Returns the proof of a holder that may raise the mark.
+    fn exclusive(self, verb: &str) -> Result<Proof, Failure> {
+        if self.mode == Mode::Exclusive {
+            return Ok(Proof::exclusive(self.token));
+        }
+        let message = format!(
+            "fence {verb}: the name is held with --shared, which may check a mark and never \
+             raise it: other shared holders with smaller tokens are still at work"
+        );
+        Err(Failure::usage(message).fix("hold the name exclusively, or use `fence check FILE`"))
     }
 
-    fn tell(&self, console: &Console) -> Outcome {
+    fn tell(self, console: &Console) -> Outcome {
         if console.is_json() {
-            console.object(&json!({ "fencing_token": self.token()?, "accepted": true }))?;
+            console.object(&json!({ "fencing_token": self.token, "accepted": true }))?;
         }
         Ok(Exit::Success)
     }

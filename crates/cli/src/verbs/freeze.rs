@@ -74,7 +74,7 @@ pub(crate) async fn unfreeze(
         }
         _ => {
             if console.is_json() {
-                console.object(&json!({ "name": name, "frozen": false }))?;
+                console.object(&json!({ "name": name, "frozen": false, "active": false }))?;
             } else {
                 console.info(&format!("{name}: no longer frozen"));
             }

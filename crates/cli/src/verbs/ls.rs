@@ -69,7 +69,12 @@ fn print(
             Some(freeze) => Some(freeze.left),
             None => eldest.and_then(|holder| holder.left),
         };
-        let pid = fields.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+        let pid = snapshot
+            .holders
+            .first()
+            .and_then(view::pid)
+            .map(|pid| format!(" (pid {pid})"))
+            .unwrap_or_default();
         table.row(&[
             snapshot.name.as_str(),
             &view::summary(snapshot),

@@ -25,7 +25,7 @@ pub(crate) struct RenewArgs {
     lease_id: LeaseIdArgs,
     /// How long the lease lasts from now; never shorter than it is
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "30s", value_parser = duration::positive)]
+    #[arg(default_value = "30s", value_parser = duration::lease)]
     lease: Duration,
 }
 

@@ -43,10 +43,7 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
     loop {
         let snapshot = session.inspect(name).await?;
         if !snapshot.is_held() {
-            if console.is_json() {
-                console.object(&view::object(&snapshot))?;
-            }
-            return Ok(Exit::Success);
+            return free(&snapshot, console);
         }
         let waited = started.elapsed();
         let left = arguments.wait.map(|wait| wait.saturating_sub(waited));
@@ -60,6 +57,18 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
         let pause = pause.next_pause(session.random()).max(PAUSE.0);
         tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
     }
+}
+
+/// Finds that nobody holds the name.
+pub(crate) fn without_store(arguments: &WaitVerbArgs, console: &Console) -> Outcome {
+    free(&Snapshot::free(arguments.name.clone()), console)
+}
+
+fn free(snapshot: &Snapshot, console: &Console) -> Outcome {
+    if console.is_json() {
+        console.object(&view::object(snapshot))?;
+    }
+    Ok(Exit::Success)
 }
 
 fn in_the_way(snapshot: &Snapshot) -> String {

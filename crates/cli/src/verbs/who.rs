@@ -1,7 +1,7 @@
 //! `holdline who NAME`.
 
 use clap::Args;
-use holdline_core::LockName;
+use holdline_core::{LockName, Snapshot};
 
 use super::common;
 use crate::console::Console;
@@ -21,11 +21,19 @@ pub(crate) struct WhoArgs {
 
 /// Shows how the name stands.
 pub(crate) async fn run(arguments: &WhoArgs, session: &Session, console: &Console) -> Outcome {
-    let snapshot = session.inspect(&arguments.name).await?;
+    show(&session.inspect(&arguments.name).await?, console)
+}
+
+/// Shows that nobody holds the name.
+pub(crate) fn without_store(arguments: &WhoArgs, console: &Console) -> Outcome {
+    show(&Snapshot::free(arguments.name.clone()), console)
+}
+
+fn show(snapshot: &Snapshot, console: &Console) -> Outcome {
     if console.is_json() {
-        console.object(&view::object(&snapshot))?;
+        console.object(&view::object(snapshot))?;
     } else {
-        console.data(&view::text(&snapshot, console))?;
+        console.data(&view::text(snapshot, console))?;
     }
     Ok(if snapshot.is_held() { Exit::Success } else { Exit::Negative })
 }

@@ -4,6 +4,7 @@ mod child;
 mod clock;
 mod faults;
 mod fence;
+mod hostile;
 mod leases;
 mod nested;
 mod operators;

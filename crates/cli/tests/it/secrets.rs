@@ -18,7 +18,9 @@ fn a_password_is_in_no_message_and_in_no_job() {
     let job = "env; tr '\\0' '\\n' < /proc/$PPID/cmdline";
     for (inherited, left) in [
         ("redis://user:CANARY@h/0", "HOLDLINE_URL=redis://user@h/0\n"),
-        ("redis://h?password=CANARY", ""),
+        ("redis://h?password=CANARY&db=1", "HOLDLINE_URL=redis://h?db=1\n"),
+        // Empty and so refused by commands inside, never unset, which would be another store.
+        ("redis://h?auth=CANARY", "HOLDLINE_URL=\n"),
     ] {
         let mut command =
             world.command(&["--url", &world.url(), "run", "a", "--", "sh", "-c", job]);
@@ -26,7 +28,6 @@ fn a_password_is_in_no_message_and_in_no_job() {
         let seen = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(0));
         assert!(seen.contains("HOLDLINE_NAME=a\n") && seen.contains(left), "{seen}");
-        assert_eq!(seen.contains("HOLDLINE_URL="), !left.is_empty(), "{seen}");
         assert!(!seen.contains("CANARY"), "{seen}");
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct RunArgs {
     /// Hold NAME by a lease of this length instead of a live grant [default: 30s where the engine
     /// has no live grants]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::positive)]
+    #[arg(value_parser = duration::lease)]
     pub(crate) lease: Option<Duration>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,

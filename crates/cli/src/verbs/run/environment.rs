@@ -34,7 +34,10 @@ pub(super) fn changes(guard: &Guard, session: &Session, held: &Held) -> Result<C
     if let Some(url) = std::env::var_os("HOLDLINE_URL") {
         let kept = url.to_str().and_then(address::without_password);
         if kept.as_deref().is_none_or(|kept| url != kept) {
-            changes.push(("HOLDLINE_URL".into(), kept.map(OsString::from)));
+            // Never unset: commands inside would lock in another store and not notice. An empty
+            // one is refused by them.
+            let kept = kept.unwrap_or_default();
+            changes.push(("HOLDLINE_URL".into(), Some(OsString::from(kept))));
         }
     }
     Ok(changes)

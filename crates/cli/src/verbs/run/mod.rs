@@ -31,6 +31,7 @@ use window::Window;
 use crate::child::{self, Arrived, HeldStops, Launch, LaunchError, Signals};
 use crate::config::Address;
 use crate::console::Console;
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::held::Held;
@@ -62,7 +63,8 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         Err(failure) => Err(failure),
     };
     let outcome = outcome.map_err(|failure| busy_as_asked(failure, arguments));
-    report.in_the_way = waiting.in_the_way();
+    let named = outcome.as_ref().err().and_then(|failure| failure.holder.as_deref());
+    report.in_the_way = waiting.in_the_way().or(named.cloned());
     match &outcome {
         Ok(exit) => report.exit = *exit,
         Err(failure) => report.failed(failure),
@@ -125,6 +127,13 @@ impl Run<'_> {
     /// Returns how the lock is to be held, and when a job must be stopped.
     fn terms(&self) -> Result<(LockOptions, Option<Window>), Failure> {
         let arguments = self.arguments;
+        if let (Some(least), Some(most)) = (arguments.min_hold, arguments.max_hold)
+            && least > most
+        {
+            let (least, most) = (duration::written(least), duration::written(most));
+            let message = format!("--min-hold {least}: is longer than --max-hold {most}");
+            return Err(Failure::usage(message).fix("swap them, or leave one out"));
+        }
         let mut options = arguments.about.options(LockOptions::default());
         if let Some(wait) = arguments.wait.wait {
             options = options.with_wait(wait);
@@ -271,7 +280,8 @@ async fn hold_on(guard: &Guard, until: Instant, signals: &mut Signals, session: 
     }
 }
 
-fn launch_failure(error: &LaunchError) -> Failure {
+/// Tells why a program was not started.
+pub(crate) fn launch_failure(error: &LaunchError) -> Failure {
     let failure = Failure::internal(error);
     match error.exit_code() {
         127 => failure.kind("not_found").exit(Exit::NotFound),

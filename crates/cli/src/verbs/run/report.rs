@@ -93,12 +93,7 @@ impl Report {
 
     fn object(&self) -> Value {
         let in_the_way = self.in_the_way.as_ref().map(|holder| {
-            let mut object = json!({
-                "lease_id": holder.lease_id,
-                "fencing_token": holder.token,
-                "mode": view::mode_word(holder.mode),
-                "held_for_ms": holder.held_for.map(millis),
-            });
+            let mut object = view::summary_object(holder);
             view::add_fields(&mut object, &holder.metadata.fields());
             object
         });

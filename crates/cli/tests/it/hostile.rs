@@ -1,0 +1,192 @@
+//! What a hostile user tried: closed streams, typing mistakes, misleading environments.
+
+use serde_json::Value;
+
+use crate::world::{Running, World};
+
+#[test]
+fn a_shared_or_permit_holder_raises_no_mark() {
+    let world = World::new();
+    for (mode, verb, code) in [
+        ("--shared", "seal mark", 64),
+        ("--shared", "check mark -- echo ran", 64),
+        ("--shared", "check mark", 0),
+        ("--permits 1/2", "seal mark", 64),
+        ("--permits 1/2", "check mark -- echo ran", 64),
+        ("--permits 1/2", "check mark", 64),
+    ] {
+        let told = world.shell(&format!("holdline run {mode} s -- holdline fence {verb}"));
+        assert_eq!((told.code, told.stdout.as_str()), (code, ""), "{mode} {verb}: {told:?}");
+        let reason = if mode == "--shared" { "held with --shared" } else { "held by permits" };
+        assert_eq!(told.stderr.contains(reason), code == 64, "{told:?}");
+        assert!(!world.path("mark").exists(), "{mode} {verb}");
+    }
+    let inner = "holdline run --shared s -- holdline run x -- holdline fence seal mark";
+    assert_eq!(world.shell(inner).code, 0, "the innermost is exclusive");
+    let inner = "holdline run x -- holdline run --shared s -- holdline fence seal mark";
+    assert_eq!(world.shell(inner).code, 64, "the innermost is shared");
+}
+
+#[test]
+fn a_shared_holder_is_refused_by_a_newer_mark() {
+    let world = World::new();
+    assert_eq!(world.run(&["fence", "seal", "mark", "--token", "9007199254740000"]).code, 0);
+    let told = world.shell("holdline run --shared s -- holdline fence check mark");
+    assert_eq!(told.code, 77, "{told:?}");
+}
+
+#[test]
+fn a_local_path_is_no_password() {
+    let world = World::new();
+    let url = format!("local://{}", world.path("a:hunter2@b").display());
+    let binary = env!("CARGO_BIN_EXE_holdline");
+    let script = format!("echo $HOLDLINE_URL; {binary} who a > /dev/null; echo $?");
+    let mut command = world.command(&["run", "a", "--", "sh", "-c", &script]);
+    let output = command.env("HOLDLINE_URL", &url).output().expect("it starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{url}\n0\n"));
+    assert_eq!(world.run(&["--url", &url, "who", "a"]).code, 1);
+}
+
+#[test]
+fn an_empty_url_is_no_default() {
+    let world = World::new();
+    let mut command = world.command(&["who", "a"]);
+    let output = command.env("HOLDLINE_URL", "").output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(said.contains("HOLDLINE_URL: the URL is empty"), "{said}");
+}
+
+#[test]
+fn whoever_only_looks_makes_no_store() {
+    let world = World::new();
+    let store = world.path("store");
+    for (arguments, code, stdout) in
+        [(&["who", "a"][..], 1, "a: free\n"), (&["ls"], 0, ""), (&["wait", "a"], 0, "")]
+    {
+        let told = world.run(arguments);
+        assert_eq!((told.code, told.stdout.as_str()), (code, stdout), "{told:?}");
+        assert!(told.stderr.contains("there is no store yet in /"), "{told:?}");
+        assert!(!store.exists(), "{arguments:?}");
+    }
+    assert_eq!(world.who("a")["held"], false);
+    let told = world.run(&["explain"]);
+    assert!(told.stdout.contains("there is no store yet in /"), "{told:?}");
+    assert!(told.stdout.contains("in the order"), "{told:?}");
+    let told: Value =
+        serde_json::from_str(&world.run(&["--json", "explain"]).stdout).expect("JSON");
+    assert_eq!((&told["store"], &told["capabilities"]["live"]), (&Value::Null, &true.into()));
+    assert!(!store.exists());
+    assert_eq!(world.run(&["run", "a", "true"]).code, 0);
+    let told = world.run(&["explain"]);
+    assert!(store.exists() && !told.stdout.contains("no store yet"), "{told:?}");
+}
+
+#[test]
+fn a_grant_that_nobody_would_learn_of_is_refused() {
+    let world = World::new();
+    for json in ["", "--json"] {
+        let told = world.shell(&format!("holdline {json} acquire a --lease 1m >&-"));
+        assert_eq!(told.code, 125, "{told:?}");
+        assert!(told.stderr.contains("stdout is closed"), "{told:?}");
+        assert_eq!(world.who("a")["held"], false);
+    }
+    assert_eq!(world.shell("holdline acquire a --lease 1m > /dev/null").code, 0);
+    let id = "00112233445566778899aabbccddeeff";
+    let told = world.shell(&format!("holdline acquire b --lease 1m --lease-id {id} >&-"));
+    assert_eq!(told.code, 0, "who knows the id needs no answer: {told:?}");
+}
+
+#[test]
+fn json_is_as_it_is_described() {
+    let world = World::new();
+    assert_eq!(world.run(&["freeze", "f", "--for", "1h", "--reason", "x"]).code, 0);
+    assert!(world.run(&["who", "f"]).stdout.contains(" more: x\n"));
+    let told = world.run(&["--json", "unfreeze", "f"]);
+    assert_eq!(told.stdout, "{\"active\":false,\"frozen\":false,\"name\":\"f\"}\n");
+    for url in [&*world.url(), "memory:"] {
+        let told = world.run(&["--json", "explain", url]).stdout;
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let can = &told["capabilities"];
+        assert_eq!(can["lag_ms"], 0, "{can}");
+        assert_eq!(can["lease"]["max_ms"], 86_400_000, "{can}");
+        assert!(can["lease"]["min_ms"].is_u64() && can["lease"]["step_ms"].is_u64(), "{can}");
+        assert!(!told.to_string().contains("nanos"), "{told}");
+    }
+    assert!(world.run(&["explain"]).stdout.contains("from 50ms to 24h."));
+}
+
+#[test]
+fn a_report_tells_who_was_in_the_way() {
+    let world = World::new();
+    let _holder = world.hold(&["--reason", "first", "a"]);
+    let who = world.who("a");
+    for wait in [&["--try"][..], &["--wait", "1s"]] {
+        let told = world.run(&[&["run", "--report", "r"], wait, &["a", "true"]].concat());
+        assert_eq!(told.code, 75, "{told:?}");
+        let report = std::fs::read_to_string(world.path("r")).expect("a report");
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        let seen = report["in_the_way"].as_object().expect("a holder");
+        for (field, value) in seen.iter().filter(|(field, _)| *field != "held_for_ms") {
+            assert_eq!(*value, who["holders"][0][field], "{field} in {report}");
+        }
+        for field in ["lease_id", "fencing_token", "mode", "permits", "left_ms", "reason"] {
+            assert!(seen.contains_key(field), "{field} in {report}");
+        }
+    }
+}
+
+#[test]
+fn a_lease_out_of_range_names_the_flag_once() {
+    let world = World::new();
+    let id = "00112233445566778899aabbccddeeff";
+    for verb in [&["acquire", "a"][..], &["run", "a"], &["renew", "a", "--lease-id", id]] {
+        for lease in ["48h", "10000h", "1ms"] {
+            let option = format!("--lease={lease}");
+            let told = world.run(&[&verb[..1], &[&*option], &verb[1..], &["--"]].concat());
+            assert_eq!(told.code, 64, "{told:?}");
+            assert!(told.stderr.contains("must be from 50ms to 24h"), "{told:?}");
+            assert!(told.stderr.contains("--lease") && !told.stderr.contains("lease_duration"));
+        }
+    }
+}
+
+#[test]
+fn a_minimum_above_the_maximum_is_refused() {
+    let world = World::new();
+    let told =
+        world.run(&["run", "--min-hold", "2s", "--max-hold", "1s", "a", "--", "echo", "ran"]);
+    assert_eq!((told.code, told.stdout.as_str()), (64, ""), "{told:?}");
+    assert!(told.stderr.contains("--min-hold 2s: is longer than --max-hold 1s"), "{told:?}");
+    assert_eq!(world.run(&["run", "--min-hold", "1ms", "--max-hold", "9s", "a", "true"]).code, 0);
+}
+
+#[test]
+fn a_missing_program_is_told_alike() {
+    let world = World::new();
+    let run = world.run(&["run", "a", "--", "no-such-program"]);
+    let check = world.run(&["fence", "check", "mark", "--token", "1", "--", "no-such-program"]);
+    assert_eq!((run.code, check.code), (127, 127));
+    assert_eq!(run.stderr, check.stderr);
+}
+
+#[test]
+fn labels_are_shown_when_more_is_wanted() {
+    let world = World::new();
+    let _holder = world.hold(&["--label", "team=billing", "a"]);
+    assert!(world.run(&["-v", "who", "a"]).stdout.contains(" team=billing\n"));
+    assert!(!world.run(&["who", "a"]).stdout.contains("team"));
+}
+
+#[test]
+fn a_dead_wrapper_is_not_shown_as_the_holder() {
+    let world = World::new();
+    let job = ["run", "a", "--", "sh", "-c", "echo up $$; read line; exit 3"];
+    let mut holder = Running::start(&mut world.command(&job));
+    assert!(holder.line().starts_with("up "));
+    holder.signal(rustix::process::Signal::KILL);
+    assert_eq!(holder.code(), 137);
+    let shown = world.run(&["who", "a"]).stdout;
+    assert!(shown.contains(&format!(" {} ", holder.job.get())), "{shown}");
+    assert!(!shown.contains(&format!(" {} ", holder.pid())), "{shown}");
+}

@@ -57,6 +57,7 @@ impl Job {
     }
 
     /// The command's process id, which is its group's number too.
+    #[cfg(debug_assertions)]
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }

@@ -1,4 +1,5 @@
-//! A hidden verb that runs a command without a lock, for the tests of this folder.
+//! A hidden verb that runs a command without a lock, for the tests of this folder. It is in debug
+//! builds only, which tests are.
 //!
 //! `holdline __child-test [OPTION...] -- COMMAND...`
 //!

@@ -139,6 +139,11 @@ impl Head {
         self.queued
     }
 
+    /// Tells whether anybody has queued since the state was empty.
+    pub fn was_queued_for(&self) -> bool {
+        self.next_place > 0
+    }
+
     /// Returns the moment from which settling would change something by time alone:
     /// [`Moment::NEVER`] when nothing would.
     pub fn next_change(&self) -> Moment {

@@ -294,7 +294,7 @@ fn acquire(
     step: &mut Step<'_>,
     request: &AcquireRequest,
 ) -> Result<Result<AcquireReply, LockError>, Fault> {
-    step.check_store().map_err(|gone| match gone {
+    step.check_store_now_and_then().map_err(|gone| match gone {
         Fault::StoreGone(what) => Fault::unavailable(format!("{what}: open it again")),
         other => other,
     })?;

@@ -1,4 +1,4 @@
-//! Which processes keep a live grant: those that have its liveness file open.
+//! Which processes keep a live grant: those that have its liveness file open with its lock.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -33,6 +33,7 @@ pub(crate) fn add(snapshot: &mut Snapshot, files: &Files) {
             if let (Some(pids), Some(name)) = (pids, target.file_name())
                 && pids.last() != Some(&pid)
                 && is_same(&path, &files.live.join(name))
+                && has_the_lock(pid, descriptor)
             {
                 pids.push(pid);
             }
@@ -51,6 +52,12 @@ fn name_of(token: FencingToken, files: &Files) -> OsString {
 fn is_same(open: &Path, path: &Path) -> bool {
     let inode = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
     inode(open).is_some_and(|open| Some(open) == inode(path))
+}
+
+/// Tells whether a descriptor carries the lock. Contenders have the file open, too, to look at it.
+fn has_the_lock(pid: u32, descriptor: u32) -> bool {
+    let about = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}"));
+    about.is_ok_and(|about| about.lines().any(|line| line.starts_with("lock:")))
 }
 
 /// The names in a directory that are numbers.

@@ -34,6 +34,7 @@ mod liveness;
 mod machine;
 mod names;
 mod options;
+mod probes;
 mod queue;
 mod reboot;
 mod report;

@@ -84,11 +84,6 @@ impl Liveness {
         is_dead(&self.files.grant(token))
     }
 
-    /// Tells whether the process of a client is gone.
-    pub(crate) fn is_client_dead(&self, client: ClientId) -> Result<bool, Fault> {
-        is_dead(&self.files.client(client))
-    }
-
     /// Removes the file of a live grant that is over.
     pub(crate) fn remove_grant(&self, token: FencingToken) {
         remove(&self.files.grant(token));
@@ -159,16 +154,25 @@ impl Liveness {
 
 /// Tells whether nobody has the file locked. A missing one is nobody's (V2).
 fn is_dead(path: &Path) -> Result<bool, Fault> {
+    Ok(locked(path)?.is_none())
+}
+
+/// Opens a file if somebody has it locked.
+pub(crate) fn locked(path: &Path) -> Result<Option<File>, Fault> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Fault::at("opening", path, error)),
     };
-    // Closing the file at the end of this function gives the lock back.
+    Ok(is_locked(&file).map_err(|error| Fault::at("trying", path, error))?.then_some(file))
+}
+
+/// Tells whether somebody else has an open file locked.
+pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
     match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(Fault::at("trying", path, error)),
+        Ok(()) => file.unlock().map(|()| false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -240,9 +244,9 @@ mod tests {
         let (second, alone) = liveness.client(client).expect("shared");
         assert!(!alone);
         drop(first);
-        assert_eq!(liveness.is_client_dead(client).ok(), Some(false));
+        assert_eq!(is_dead(&liveness.files.client(client)).ok(), Some(false));
         drop(second);
-        assert_eq!(liveness.is_client_dead(client).ok(), Some(true));
+        assert_eq!(is_dead(&liveness.files.client(client)).ok(), Some(true));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::time::Duration;
 
 use holdline_core::table::{Holder, Table, WakeUp};
 use holdline_core::{Capabilities, ClientId, FencingToken, Hold, LeaseId, LockName, Moment};
@@ -12,12 +13,15 @@ use crate::error::Fault;
 use crate::keys;
 use crate::machine::BootId;
 use crate::names;
+use crate::probes::Probes;
 use crate::queue::{LazyCounter, Queue};
 use crate::rows::Rows;
 use crate::token::Counter;
 
 /// How many holders of one name a command looks after, at most.
 const PROBES: usize = 64;
+/// For how long a look at the database's path is good enough for a new grant.
+const SEEN_LATELY: Duration = Duration::from_millis(100);
 /// How often one command is tried: once more than a batch has lines.
 const ATTEMPTS: usize = 130;
 
@@ -27,8 +31,11 @@ pub(crate) struct Inside {
     pub(crate) database: Database,
     pub(crate) clients: Clients,
     pub(crate) boot: BootId,
+    probes: Probes,
     /// Where among very many holders the next command begins to look who is dead.
     probe_from: usize,
+    /// When we last saw that the database is the one at its path.
+    seen: Option<Moment>,
 }
 
 /// What a transaction leaves to do once it is committed.
@@ -45,6 +52,7 @@ pub(crate) struct Effects {
 pub(crate) struct Step<'a> {
     rows: Rows<'a>,
     pub(crate) clients: &'a mut Clients,
+    probes: &'a mut Probes,
     pub(crate) profile: &'a Capabilities,
     /// One moment for all that happens in it.
     pub(crate) now: Moment,
@@ -54,6 +62,7 @@ pub(crate) struct Step<'a> {
     probe_from: usize,
     effects: Effects,
     store: (&'a Path, Identity),
+    seen: &'a mut Option<Moment>,
 }
 
 /// Whether a command looks first which holders are dead.
@@ -67,7 +76,8 @@ pub(crate) enum Look {
 
 impl Inside {
     pub(crate) fn new(database: Database, clients: Clients, boot: BootId) -> Inside {
-        Inside { database, clients, boot, probe_from: 0 }
+        let probes = Probes::of(clients.liveness.clone());
+        Inside { database, clients, boot, probes, probe_from: 0, seen: None }
     }
 
     /// Carries out one command. It may be run more than once: when the reserved tokens are used
@@ -100,13 +110,14 @@ impl Inside {
         now: Moment,
         work: &mut dyn FnMut(&mut Step<'_>) -> Result<T, Fault>,
     ) -> Result<(T, Effects), Fault> {
-        let Inside { database, clients, boot, probe_from } = self;
+        let Inside { database, clients, boot, probes, probe_from, seen } = self;
         let (liveness, identity) = (clients.liveness.clone(), database.identity);
         let files = liveness.files.database.as_path();
         let done = database.transaction(Flush::No, |rows| {
             let mut step = Step {
                 rows,
                 clients,
+                probes,
                 profile,
                 now,
                 boot: *boot,
@@ -115,6 +126,7 @@ impl Inside {
                 probe_from: *probe_from,
                 effects: Effects::default(),
                 store: (files, identity),
+                seen,
             };
             let reply = work(&mut step)?;
             step.counter.save(rows)?;
@@ -164,13 +176,24 @@ impl<'a> Step<'a> {
     }
 
     /// Checks that the database that we have open is still the one that others would open.
-    pub(crate) fn check_store(&self) -> Result<(), Fault> {
+    pub(crate) fn check_store(&mut self) -> Result<(), Fault> {
         let (path, identity) = self.store;
+        *self.seen = None;
         if identity_of(path)? == Some(identity) {
+            *self.seen = Some(self.now);
             return Ok(());
         }
         let what = format!("{} was removed or replaced since it was opened", path.display());
         Err(Fault::StoreGone(what))
+    }
+
+    /// The same, unless it was just seen: a grant in a database that was removed a moment ago is
+    /// no worse than one that was made a moment before.
+    pub(crate) fn check_store_now_and_then(&mut self) -> Result<(), Fault> {
+        match *self.seen {
+            Some(seen) if seen <= self.now && seen.until(self.now) < SEEN_LATELY => Ok(()),
+            _ => self.check_store(),
+        }
     }
 
     /// Lets the rules work on one name.
@@ -189,7 +212,6 @@ impl<'a> Step<'a> {
             }
             _ => Dead::default(),
         };
-        let had_queue = head.queued() > 0;
         let mut queue = Queue {
             rows: self.rows,
             name,
@@ -206,7 +228,7 @@ impl<'a> Step<'a> {
         }
         let reply = work(&mut table)?;
         let wake_ups = table.into_wake_ups();
-        if had_queue && head.queued() == 0 {
+        if head.is_idle() && head.was_queued_for() {
             queue.forget_places()?;
         }
         names::save(self.rows, name, row.as_deref(), &head)?;
@@ -237,15 +259,14 @@ impl<'a> Step<'a> {
             match (holder.hold(), holder.is_claimed()) {
                 (Hold::Detached(_), true) => {}
                 (Hold::Live, true) => {
-                    if !self.clients.has_anchor(lease_id)
-                        && self.clients.liveness.is_grant_dead(holder.token())?
-                    {
-                        dead.grants.push((lease_id, holder.token()));
+                    let token = holder.token();
+                    if !self.clients.has_anchor(lease_id) && self.probes.is_grant_dead(token)? {
+                        dead.grants.push((lease_id, token));
                     }
                 }
                 _ if self.clients.is_ours(client) || dead.clients.contains(&client) => {}
                 _ if living.contains(&client) => {}
-                _ if self.clients.liveness.is_client_dead(client)? => dead.clients.push(client),
+                _ if self.probes.is_client_dead(client)? => dead.clients.push(client),
                 _ => {
                     living.insert(client);
                 }

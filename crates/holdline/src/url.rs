@@ -37,12 +37,13 @@ impl<'a> EngineUrl<'a> {
 /// ```
 pub fn redact_url(url: &str) -> String {
     // A `?` before the last `@` belongs to a password that was not encoded.
-    let user_ends = url.rfind('@').unwrap_or(0);
+    let user_ends = if is_of_machine(url) { 0 } else { url.rfind('@').unwrap_or(0) };
     let (head, parameters) = match url[user_ends..].find('?') {
         Some(at) => (&url[..user_ends + at], Some(&url[user_ends + at + 1..])),
         None => (url, None),
     };
     let mut shown = match (head.split_once("://"), head.rsplit_once('@')) {
+        _ if is_of_machine(url) => head.to_owned(),
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
         (None, Some((_, host))) => {
             let scheme = head.split_once(':').map_or("", |(scheme, _)| scheme);
@@ -60,6 +61,12 @@ pub fn redact_url(url: &str) -> String {
         }
     }
     Escaped(&shown).to_string()
+}
+
+/// Tells whether a URL names a place on this machine, whose path may hold any sign and has no
+/// user.
+fn is_of_machine(url: &str) -> bool {
+    url.starts_with("local:") || url.starts_with("memory:")
 }
 
 /// Tells whether a parameter's value may be shown: what sounds like a secret may not.
@@ -103,6 +110,7 @@ mod tests {
             ("redlock://a:1,b:2", "redlock://a:1,b:2"),
             ("mysql:u:p@h", "mysql:…@h"),
             ("memory:a?Token=1&x=2&flag", "memory:a?Token=…&x=2&flag"),
+            ("local:///tmp/a:b@c?dir=1", "local:///tmp/a:b@c?dir=1"),
             ("local:\u{1b}[31m", "local:\\u{1b}[31m"),
         ] {
             assert_eq!(redact_url(url), shown);

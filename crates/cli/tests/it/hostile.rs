@@ -45,6 +45,7 @@ fn a_local_path_is_no_password() {
     let output = command.env("HOLDLINE_URL", &url).output().expect("it starts");
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{url}\n0\n"));
     assert_eq!(world.run(&["--url", &url, "who", "a"]).code, 1);
+    assert!(world.run(&["--url", &url, "explain"]).stdout.starts_with(&format!("{url} (")));
 }
 
 #[test]

@@ -160,7 +160,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Whoever is named as being in the way must hold the name or stand at its head.
+    /// Whoever is named as being in the way must hold the name, stand at its head, or be the freeze
+    /// that has it.
     fn holder(&mut self, engine: Option<&HolderSummary>) -> Result<(), Differs> {
         let Some(told) = engine else { return Ok(()) };
         let head = self.stands.queue.first().map(|waiter| waiter.lease_id);
@@ -168,8 +169,22 @@ impl Judge<'_> {
         match holder {
             Some(holder) => self.summary(&holder.summary, told),
             None if head == Some(told.lease_id) => Ok(()),
+            None if self.stands.freeze.as_ref().is_some_and(|freeze| freeze.active) => {
+                self.freeze(told)
+            }
             None => Err(format!("{} is in the way, it is said, but holds nothing", told.lease_id)),
         }
+    }
+
+    fn freeze(&mut self, told: &HolderSummary) -> Result<(), Differs> {
+        let Some(freeze) = &self.stands.freeze else { return Ok(()) };
+        let (left, expected) = (freeze.left, freeze.token);
+        if let (Some(expected), Some(token)) = (expected, told.token)
+            && !self.tokens.same(expected, token, true)
+        {
+            return Err(format!("the token {token} of the freeze is out of rank"));
+        }
+        self.left("the freeze's left", Some(left), told.left)
     }
 
     fn summary(&mut self, table: &HolderSummary, told: &HolderSummary) -> Result<(), Differs> {

@@ -56,12 +56,6 @@ impl Job {
         }
     }
 
-    /// The command's process id, which is its group's number too.
-    #[cfg(debug_assertions)]
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
     /// Passes signals on until the command ends or stops.
     ///
     /// # Errors

@@ -264,6 +264,22 @@ mod tests {
     }
 
     #[test]
+    fn the_program_is_looked_for_in_the_path_that_it_will_have() {
+        let path = |changes: &[(&str, Option<&str>)]| {
+            let owned = |(name, value): &(&str, Option<&str>)| {
+                (OsString::from(name), value.map(OsString::from))
+            };
+            let launch = Launch::new("x".into(), Vec::new());
+            launch.with_environment(changes.iter().map(owned).collect()).search_path()
+        };
+        let ours = std::env::var_os("PATH");
+        assert!(ours.is_some());
+        assert_eq!(path(&[("OTHER", Some("/a"))]), ours);
+        assert_eq!(path(&[("PATH", Some("/a"))]), Some("/a".into()));
+        assert_eq!(path(&[("PATH", Some("/a")), ("PATH", None)]), None);
+    }
+
+    #[test]
     fn messages_name_the_program_and_hide_nothing() {
         let not_found = |program: &str| LaunchError::NotFound { program: program.into() };
         for (error, text, code) in [

@@ -56,8 +56,6 @@ mod shim;
 mod signals;
 mod stop;
 mod terminal;
-#[cfg(debug_assertions)]
-mod trial;
 
 use std::process::ExitCode;
 
@@ -72,8 +70,6 @@ pub(crate) fn hidden_verb() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next()?.to_str()? {
         shim::VERB => Some(shim::run(arguments)),
-        #[cfg(debug_assertions)]
-        trial::VERB => Some(trial::run(arguments)),
         _ => None,
     }
 }

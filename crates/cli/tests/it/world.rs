@@ -219,12 +219,24 @@ impl Running {
         }
     }
 
+    /// Waits until nobody is left who could write to standard output, so until all that was
+    /// started has ended.
+    pub(crate) fn expect_silence(&self) {
+        let next = self.lines.recv_timeout(DEADLINE);
+        assert_eq!(next, Err(mpsc::RecvTimeoutError::Disconnected));
+    }
+
     /// Waits for the end; returns the code that a shell shows.
     pub(crate) fn code(&mut self) -> i32 {
+        code(self.status())
+    }
+
+    /// Waits for the end.
+    pub(crate) fn status(&mut self) -> ExitStatus {
         let deadline = Instant::now() + DEADLINE;
         loop {
             if let Some(status) = self.child.try_wait().expect("our child") {
-                return code(status);
+                return status;
             }
             assert!(Instant::now() < deadline, "it never ends");
             std::thread::sleep(LOOK); // event: the end of the child, for which std can only look

@@ -2,13 +2,17 @@
 
 usage: terminal.py HOLDLINE SCENARIO
 
+`HOLDLINE_URL` names a store of the scenario's own; files go into the current folder.
+
 Every wait ends by an event or by the alarm, which fails the scenario.
 """
 
 import fcntl
+import json
 import os
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -69,8 +73,16 @@ if task == "stubborn":
 """
 
 
+# What a wrapper around a leased grant does more is done with these options.
+LEASED = ("--lease", "30s")
+
+
+def run(command, name="n", options=()):
+    return [HOLDLINE, "--quiet", "run", *options, name, "--", *command]
+
+
 def wrapped(task, *more, options=()):
-    return [HOLDLINE, "__child-test", *options, "--", sys.executable, "-c", COMMAND, task, *more]
+    return run([sys.executable, "-c", COMMAND, task, *more], options=options)
 
 
 class Shell:
@@ -262,72 +274,60 @@ def interrupt_ends_a_script_whose_command_took_the_terminal(shell):
 def interrupt_ends_a_loop_in_bash(shell):
     (bash,) = shell.start(["bash", "--norc", "--noprofile", "-i"])
     words = " ".join("'" + word.replace("'", "'\\''") + "'" for word in wrapped("pause"))
-    path = f"/tmp/hl-loop-{os.getpid()}"
-    with open(path, "w") as script:
+    with open("loop", "w") as script:
         script.write(f"PS1=; unset PROMPT_COMMAND\nfor i in 1 2; do {words}; echo went on; done\n")
-    try:
-        shell.type(f". {path}\n".encode())
-        shell.expect(b"ready")
-        shell.type(b"\x03")
-        shell.type(b"echo after $?\n")
-        await_line = shell.expect(b"")
-        while await_line != "after 130":
-            check(await_line != "went on", "the loop went on")
-            await_line = shell.expect(b"")
-        shell.type(b"exit 0\n")
-        shell.expect_end(bash, "exited 0")
-    finally:
-        os.unlink(path)
+    shell.type(b". ./loop\n")
+    shell.expect(b"ready")
+    shell.type(b"\x03")
+    shell.type(b"echo after $?\n")
+    line = shell.expect(b"")
+    while line != "after 130":
+        check(line != "went on", "the loop went on")
+        line = shell.expect(b"")
+    shell.type(b"exit 0\n")
+    shell.expect_end(bash, "exited 0")
 
 
-class Gate:
-    """What the wrapper waits for in place of a lock."""
-
-    def __init__(self):
-        self.path = f"/tmp/hl-gate-{os.getpid()}"
-        os.mkfifo(self.path)
+class Holder:
+    """Has the name, in a session of its own."""
 
     def __enter__(self):
+        command = run(["sh", "-c", "echo up; read line"])
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+        check(self.process.stdout.readline() == b"up\n", "the holder runs")
         return self
 
     def __exit__(self, *_):
-        os.unlink(self.path)
+        self.let_go()
 
-    def options(self):
-        return ("--gate", self.path)
+    def await_waiting(self):
+        """Waits until somebody waits for the name."""
+        who = [HOLDLINE, "--json", "who", "n"]
+        await_true(lambda: json.loads(subprocess.check_output(who))["queue_length"] == 1)
 
-    def await_waiting(self, pid):
-        """SIGCHLD is the last signal that the wrapper begins to listen to."""
-
-        def listens():
-            with open(f"/proc/{pid}/status") as status:
-                caught = next(line for line in status if line.startswith("SigCgt:"))
-            return int(caught.split()[1], 16) & 1 << signal.SIGCHLD - 1
-
-        await_true(listens)
-
-    def open(self):
-        with open(self.path, "wb") as gate:
-            gate.write(b"!")
+    def let_go(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def interrupt_ends_the_wait(shell):
-    with Gate() as gate:
-        (wrapper,) = shell.start(wrapped("pause", options=gate.options()))
-        gate.await_waiting(wrapper)
+    with Holder() as holder:
+        (wrapper,) = shell.start(wrapped("pause"))
+        holder.await_waiting()
         shell.type(b"\x03")
         shell.expect_end(wrapper, "killed 2")
 
 
 def stop_while_waiting(shell):
-    with Gate() as gate:
-        pids = shell.start(wrapped("echo", options=gate.options()))
-        gate.await_waiting(pids[0])
+    with Holder() as holder:
+        pids = shell.start(wrapped("echo"))
+        holder.await_waiting()
         shell.type(b"\x1a")
         shell.expect_end(pids[0], STOPPED)
         shell.take()
         shell.resume(pids)
-        gate.open()
+        holder.let_go()
         shell.expect(b"pid ")
         shell.expect_only("front True")
         shell.expect(b"ready")
@@ -396,7 +396,7 @@ def stop_of_a_script_around_us(shell):
 
 
 def stop_freezes_those_who_ignore_it(shell):
-    for options, frozen in (((), False), (("--freeze",), True)):
+    for options, frozen in (((), False), (LEASED, True)):
         pids = shell.start(wrapped("stubborn", options=options))
         stubborn = int(shell.expect(b"ready "))
         shell.type(b"\x1a")
@@ -491,8 +491,7 @@ def modes_are_restored_after_a_kill(shell):
 
 
 def nested_wrappers_stop_and_continue(shell):
-    inner = wrapped("echo")
-    pids = shell.start([HOLDLINE, "__child-test", "--", *inner])
+    pids = shell.start(run(wrapped("echo"), name="outer"))
     child = int(shell.expect(b"pid "))
     shell.expect_only("front True")
     shell.expect(b"ready")

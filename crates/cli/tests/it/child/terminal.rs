@@ -4,10 +4,13 @@ use super::*;
 
 fn scenario(name: &str) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/child/terminal.py");
+    let world = World::new();
     let output = Command::new("python3")
         .arg(script)
         .arg(env!("CARGO_BIN_EXE_holdline"))
         .arg(name)
+        .current_dir(world.path(""))
+        .env("HOLDLINE_URL", world.url())
         .stdin(Stdio::null())
         .output()
         .expect("python3 runs");

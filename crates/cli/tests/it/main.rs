@@ -1,7 +1,6 @@
 //! Runs the built binary as a user would.
 
 // They use a verb of debug builds.
-#[cfg(debug_assertions)]
 mod child;
 mod clock;
 mod faults;

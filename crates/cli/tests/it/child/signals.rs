@@ -122,11 +122,10 @@ fn the_death_signal_kills_the_command_with_the_wrapper() {
 
 #[test]
 fn a_job_that_must_stop_ends_with_its_whole_group() {
-    // Ends by SIGTERM; the second one has to be killed; the third one is stopped before.
+    // The first ends by SIGTERM, the second has to be killed.
     for script in [
         "echo ready; exec sleep 1000",
         "trap '' TERM; echo ready; sh -c 'while :; do sleep 1000; done' & wait; wait",
-        "echo ready; kill -STOP $$; exec sleep 1000",
     ] {
         let world = World::new();
         let options = ["--max-hold", "500ms", "--grace", "500ms"];
@@ -135,6 +134,17 @@ fn a_job_that_must_stop_ends_with_its_whole_group() {
         running.expect_silence();
         assert_eq!(running.code(), 124, "{script}");
     }
+}
+
+#[test]
+fn a_stopped_job_hears_that_it_must_stop() {
+    let world = World::new();
+    let options = ["--max-hold", "500ms", "--grace", "1h"];
+    let script = "trap 'echo heard; exit' TERM; echo ready; kill -STOP $$; sleep 1000";
+    let mut running = start(&world, &options, &["sh", "-c", script]);
+    assert_eq!(running.line(), "ready");
+    assert_eq!(running.line(), "heard");
+    assert_eq!(running.code(), 124);
 }
 
 #[test]

@@ -28,7 +28,7 @@ def say(*words):
     os.write(terminal, (" ".join(map(str, words)) + "\n").encode())
 task = sys.argv[1]
 front = os.tcgetpgrp(terminal) == os.getpgrp()
-counted = (signal.SIGINT, signal.SIGWINCH, signal.SIGUSR1)
+counted = (signal.SIGINT, signal.SIGWINCH, signal.SIGCONT, signal.SIGUSR1)
 if task == "count":
     signal.pthread_sigmask(signal.SIG_BLOCK, counted)
 else:
@@ -55,6 +55,13 @@ if task == "echo":
         say("read", line, os.tcgetpgrp(terminal) == os.getpgrp())
         if line == "end":
             sys.exit(0)
+if task == "deaf":
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
+    say("ready")
+    signal.sigwait((signal.SIGUSR1,))
+    say("read", os.read(terminal, 100).decode().strip())
+    sys.exit(0)
 if task == "stop":
     os.kill(os.getpid(), getattr(signal, sys.argv[2]))
     say("continued")
@@ -188,6 +195,11 @@ def check(condition, message):
 def state(pid):
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().rpartition(")")[2].split()[0]
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
 
 
 def await_true(condition):
@@ -393,6 +405,35 @@ def stop_of_a_script_around_us(shell):
     shell.type(b"end\n")
     shell.expect_only("read end True")
     shell.expect_end(script, "exited 5")
+
+
+def stop_of_a_script_holds_for_a_command_that_ignores_it(shell):
+    (script,) = shell.start(["sh", "-c", '"$@"; exit 5', "sh", *wrapped("deaf")])
+    child = int(shell.expect(b"pid "))
+    shell.expect(b"ready")
+    shell.type(b"\x1a")
+    check(shell.end_of(script).startswith("stopped"), "the script stops")
+    # The script's group still has the foreground, but it is stopped: no hand-over now.
+    os.kill(child, signal.SIGUSR1)
+    await_state(parent(child), "T")
+    check(shell.front() == script, "the script's group keeps the terminal")
+    shell.resume([script])
+    shell.type(b"line\n")
+    shell.expect_only("read line")
+    shell.expect_end(script, "exited 5")
+
+
+def continue_arrives_once(shell):
+    pids = shell.start(wrapped("count"))
+    shell.expect(b"ready")
+    shell.type(b"\x1a")
+    shell.expect_end(pids[0], STOPPED)
+    shell.take()
+    shell.resume(pids)
+    shell.expect_only("got SIGCONT 1")
+    os.kill(pids[0], signal.SIGUSR1)
+    shell.expect_only("got SIGUSR1 1")
+    shell.expect_end(pids[0], "exited 0")
 
 
 def stop_freezes_those_who_ignore_it(shell):

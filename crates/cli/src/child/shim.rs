@@ -16,11 +16,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Pid, Signal, getpgid, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::launch::{LaunchError, by_shell, is_unknown_format};
 use super::program::Program;
 use super::{format, terminal};
+use crate::groups;
 
 pub(super) const VERB: &str = "__exec-shim";
 
@@ -83,7 +84,7 @@ fn run_errand(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
             return Err(failed(std::io::Error::other("the process that asked for it is gone")));
         }
     } else if word == TERMINAL {
-        if let Ok(group) = getpgid(Some(parent)) {
+        if let Ok(Some(group)) = groups::of(parent) {
             terminal::take_foreground_from(group);
         }
     } else {

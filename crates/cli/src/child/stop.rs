@@ -1,6 +1,8 @@
 //! What to do when the command stops (rules J1 to J3).
 
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid};
+use rustix::process::{Pid, Signal, getppid};
+
+use crate::groups;
 
 /// Ancestors within one process group; a shell script has one or two.
 const MOST_ANCESTORS: usize = 64;
@@ -79,14 +81,13 @@ pub(super) fn plan(signal: Signal, now: Situation) -> Plan {
 /// Looks at our own line of ancestors only: members that have another parent in the session are
 /// the rest of a pipeline, and that parent is ours too.
 pub(super) fn group_is_orphaned() -> bool {
-    let group = getpgrp();
-    let session = getsid(None).ok();
+    let group = groups::own();
     let mut ancestor = getppid();
     for _ in 0..MOST_ANCESTORS {
         let Some(pid) = ancestor else { return true };
-        match getpgid(Some(pid)) {
+        match groups::of(pid) {
             Ok(its_group) if its_group == group => ancestor = parent_of(pid),
-            Ok(_) => return getsid(Some(pid)).ok() != session,
+            Ok(_) => return !groups::shares_our_session(pid).unwrap_or(false),
             Err(_) => return true,
         }
     }

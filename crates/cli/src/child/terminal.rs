@@ -5,10 +5,11 @@ use std::io;
 use std::marker::PhantomData;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use rustix::process::{Pid, getpgrp, getpid};
+use rustix::process::{Pid, getpid};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 use super::stop::Foreground;
+use crate::groups;
 
 /// Our controlling terminal.
 #[derive(Debug)]
@@ -24,10 +25,11 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Finds the terminal; `None` if there is none, as under cron.
+    /// Finds the terminal; `None` if there is none, as under cron, or if our group has no number
+    /// by which we could take it back.
     pub(super) fn find() -> Option<Self> {
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
-        let ours = getpgrp();
+        let ours = groups::own()?;
         let in_foreground = tcgetpgrp(&tty).is_ok_and(|group| group == ours);
         let modes = in_foreground.then(|| tcgetattr(&tty).ok()).flatten();
         let wanted = in_foreground && alone_at(&tty);
@@ -106,7 +108,7 @@ impl Terminal {
 /// Rule T1: input from this terminal, output not into a pipe, and the leader of our group, so
 /// that a shell started us as a job and not a script as one of its steps.
 fn alone_at(tty: &File) -> bool {
-    getpgrp() == getpid()
+    groups::own() == Some(getpid())
         && tcgetpgrp(io::stdin()).ok() == tcgetpgrp(tty).ok()
         && !is_pipe(io::stdout())
 }
@@ -151,6 +153,6 @@ pub(super) fn take_foreground_from(from: Pid) {
     let Some(terminal) = Terminal::find() else { return };
     if tcgetpgrp(&terminal.tty).is_ok_and(|group| group == from) {
         let _unstopped = Unstopped::here();
-        let _ = tcsetpgrp(&terminal.tty, getpgrp());
+        let _ = tcsetpgrp(&terminal.tty, terminal.ours);
     }
 }

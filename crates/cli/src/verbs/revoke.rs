@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline_core::{FencingToken, HolderView, LockName, Operation, OperationReply};
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::groups;
 use crate::session::Session;
 
 /// How often we look whether the name is given back.
@@ -172,10 +173,11 @@ fn targets(holder: &HolderView) -> Vec<Target> {
     if jobs.is_empty() {
         return keeping.into_iter().filter(|&p| p != getpid()).map(Target::Process).collect();
     }
-    let wrappers_group = wrapper.and_then(|wrapper| getpgid(Some(wrapper)).ok());
-    let target = |job: Pid| match getpgid(Some(job)) {
+    let group_of = |process| groups::of(process).ok().flatten();
+    let not_the_jobs_alone = [wrapper.and_then(group_of), groups::own()];
+    let target = |job: Pid| match group_of(job) {
         // A group that is not the job's alone is never signalled as a whole.
-        Ok(group) if Some(group) != wrappers_group && group != getpgrp() => Target::Group(group),
+        Some(group) if !not_the_jobs_alone.contains(&Some(group)) => Target::Group(group),
         _ => Target::Process(job),
     };
     let mut targets: Vec<Target> = jobs.into_iter().map(target).collect();

@@ -186,7 +186,10 @@ impl Running {
 
     /// The next line of standard output; `up PID` also tells the job's process id.
     pub(crate) fn line(&self) -> String {
-        let line = self.lines.recv_timeout(DEADLINE).expect("a line in time");
+        let Ok(line) = self.lines.recv_timeout(DEADLINE) else {
+            let said: Vec<String> = self.talk.try_iter().collect();
+            panic!("no line in time; it said {said:?}");
+        };
         if let Some(pid) = line.strip_prefix("up ").and_then(|pid| pid.parse().ok()) {
             self.job.set(pid);
         }

@@ -174,6 +174,28 @@ fn without_a_shell_above_a_stop_from_the_keyboard_is_without_effect() {
     }
 }
 
+/// The first process of a container may be in a group without a number, and then the kernel
+/// answers 0 for it.
+#[test]
+fn a_stop_below_the_first_process_is_survived() {
+    let world = World::new();
+    for way in BOTH_WAYS {
+        let script = "
+            above() { cat /proc/$(cut -d ' ' -f 4 /proc/$PPID/stat)/comm; }
+            while [ \"$(above)\" = setsid ]; do :; done
+            kill -TSTP $$
+            echo on";
+        let inner = wrapper(&world, way, &["sh", "-c", script]);
+        // Nobody waits for the wrapper, so the first process becomes its parent.
+        let mut outer = Command::new("setsid");
+        outer.arg("--fork").arg(inner.get_program()).args(inner.get_args());
+        outer.env("HOLDLINE_URL", world.url());
+        let running = Running::start(&mut outer);
+        assert_eq!(running.line(), "on");
+        running.expect_silence();
+    }
+}
+
 #[test]
 fn the_command_leads_a_group_of_its_own() {
     let world = World::new();

@@ -1,0 +1,1 @@
+//! The engine: each verb is one script.

@@ -1,0 +1,1 @@
+//! What is stored under which key.

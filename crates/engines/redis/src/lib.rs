@@ -1,0 +1,24 @@
+//! The Redis engine: locks on one Redis or Valkey server.
+//!
+//! Each verb is one script, so that the server runs a whole step of the lock table at once, and
+//! whoever is next is told by a message to its process.
+//!
+//! # Guarantees
+//! It keeps the promises of the lock table while the server remembers and its clock does not
+//! step. A server that forgot (a restart without persistence, a flush) may grant a name again;
+//! the fencing token grows even then, up to the error of the server's clock. A failover to a
+//! replica may lose the newest grants.
+//!
+//! # Read next
+//! `options` for what can be set, `node` for how a command travels.
+
+mod engine;
+mod error;
+mod keys;
+#[allow(dead_code, reason = "the engine is written on it next")]
+mod node;
+mod options;
+mod surroundings;
+
+pub use options::{Dialect, RedisOptions};
+pub use surroundings::{Stream, Surroundings, Task};

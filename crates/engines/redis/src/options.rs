@@ -1,0 +1,403 @@
+//! What can be set for a Redis engine, in code or in a URL.
+//!
+//! `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, and
+//! `redis+unix:///path/to/socket?db=0`. No password is ever shown: not by `Debug`, not in a message.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{LockError, nearest};
+
+use crate::error::ENGINE;
+use crate::surroundings::Surroundings;
+
+mod url;
+
+pub(crate) use url::Address;
+
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(60);
+const MOST_WAITERS: usize = 100_000;
+const DEFAULT_PORT: u16 = 6379;
+const PARAMETERS: [&str; 15] = [
+    "ca",
+    "cert",
+    "client_name",
+    "command_timeout_ms",
+    "connect_timeout_ms",
+    "db",
+    "dialect",
+    "fencing",
+    "key",
+    "key_template",
+    "max_waiters",
+    "password_file",
+    "prefix",
+    "protocol",
+    "user",
+];
+
+/// How the keys of a lock look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// Our own keys: queue, fair hand-off, shared and permit modes.
+    #[default]
+    Native,
+    /// One string key, as the plain locks of other libraries have it.
+    Plain,
+}
+
+/// A secret that no message shows.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Secret(Option<String>);
+
+impl Secret {
+    pub(crate) fn expose(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "(set)" } else { "(none)" })
+    }
+}
+
+/// Where TLS finds what it trusts and what it shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+}
+
+/// The settings of a Redis engine.
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    access: Access,
+    limits: Limits,
+    layout: Layout,
+    surroundings: Option<Arc<dyn Surroundings>>,
+}
+
+/// How the server is reached, and as whom.
+#[derive(Clone, Debug)]
+struct Access {
+    address: Address,
+    user: Option<String>,
+    password: Secret,
+    db: u32,
+    tls: TlsFiles,
+    client_name: Option<String>,
+    resp3: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Limits {
+    connect_timeout: Duration,
+    command_timeout: Duration,
+    max_waiters: usize,
+}
+
+/// How the keys look.
+#[derive(Clone, Debug)]
+struct Layout {
+    dialect: Dialect,
+    fencing: bool,
+    key_template: String,
+    prefix: String,
+}
+
+impl RedisOptions {
+    /// Reads the settings from a URL, with the parameters `dialect` (`native`, `plain`), `fencing`
+    /// (`on`, `off`), `key_template`, `prefix`, `max_waiters`, `connect_timeout_ms`,
+    /// `command_timeout_ms`, `protocol` (`resp3`, `resp2`), `client_name`, `user`,
+    /// `password_file`, `db`, and for TLS `ca`, `cert` and `key`.
+    ///
+    /// # Errors
+    /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
+    /// parameter is told with the nearest known spelling. No connection was made.
+    pub fn from_url(url: &str) -> Result<RedisOptions, LockError> {
+        let parts = url::Parts::split(url)?;
+        let access = Access {
+            address: parts.address,
+            user: parts.user,
+            password: Secret(parts.password),
+            db: parts.db.unwrap_or(0),
+            ..Access::default()
+        };
+        let mut options = RedisOptions { access, ..RedisOptions::default() };
+        for (key, value) in parts.parameters {
+            if key == "db" && parts.db.is_some() {
+                return Err(bad("names the database twice: name it as path or as `db`"));
+            }
+            options.set(&key, value)?;
+        }
+        options.validate()?;
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: String) -> Result<(), LockError> {
+        match key {
+            "ca" => self.access.tls.ca = Some(value.into()),
+            "cert" => self.access.tls.cert = Some(value.into()),
+            "key" => self.access.tls.key = Some(value.into()),
+            "client_name" => self.access.client_name = Some(value),
+            "command_timeout_ms" => self.limits.command_timeout = millis(key, &value)?,
+            "connect_timeout_ms" => self.limits.connect_timeout = millis(key, &value)?,
+            "db" => self.access.db = number(key, &value)?,
+            "dialect" => {
+                self.layout.dialect =
+                    one_of(key, &value, [("native", Dialect::Native), ("plain", Dialect::Plain)])?;
+            }
+            "fencing" => self.layout.fencing = one_of(key, &value, [("on", true), ("off", false)])?,
+            "key_template" => self.layout.key_template = value,
+            "prefix" => self.layout.prefix = value,
+            "max_waiters" => self.limits.max_waiters = number(key, &value)?,
+            "protocol" => {
+                self.access.resp3 = one_of(key, &value, [("resp3", true), ("resp2", false)])?;
+            }
+            "user" => self.access.user = Some(value),
+            "password_file" => self.access.password = password_in(Path::new(&value))?,
+            unknown => {
+                let meant = match nearest(unknown, PARAMETERS) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => format!("known are {}", PARAMETERS.join(", ")),
+                };
+                return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// `Invalid` names the setting that is wrong and what it may be.
+    pub fn validate(&self) -> Result<(), LockError> {
+        for (field, value) in [
+            ("connect_timeout", self.limits.connect_timeout),
+            ("command_timeout", self.limits.command_timeout),
+        ] {
+            if !TIMEOUTS.contains(&value) {
+                let message = format!("must be from 10ms to 60s, not {value:?}");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        if !(1..=MOST_WAITERS).contains(&self.limits.max_waiters) {
+            let message =
+                format!("must be from 1 to {MOST_WAITERS}, not {}", self.limits.max_waiters);
+            return Err(LockError::invalid(ENGINE, "max_waiters", message));
+        }
+        if self.layout.key_template.matches("{name}").count() != 1 {
+            let message = "must contain `{name}` once, as in `holdline:{name}`";
+            return Err(LockError::invalid(ENGINE, "key_template", message));
+        }
+        if !self.layout.fencing && self.layout.dialect == Dialect::Native {
+            let message = "can be switched off in the plain dialect only (`dialect=plain`)";
+            return Err(LockError::invalid(ENGINE, "fencing", message));
+        }
+        if self.access.user.is_some() && self.access.password.expose().is_none() {
+            let message = "needs a password: in the URL, by `password_file`, or set in code";
+            return Err(LockError::invalid(ENGINE, "user", message));
+        }
+        self.validate_tls()
+    }
+
+    fn validate_tls(&self) -> Result<(), LockError> {
+        let TlsFiles { ca, cert, key } = &self.access.tls;
+        let tls = matches!(self.access.address, Address::Tcp { tls: true, .. });
+        if !tls && (ca.is_some() || cert.is_some() || key.is_some()) {
+            let message = "`ca`, `cert` and `key` need TLS: write `rediss://`";
+            return Err(LockError::invalid(ENGINE, "url", message));
+        }
+        if cert.is_some() != key.is_some() {
+            let message = "a client certificate needs both `cert` and `key`";
+            return Err(LockError::invalid(ENGINE, "url", message));
+        }
+        Ok(())
+    }
+
+    /// Sets the password, which then need not stand in a URL.
+    #[must_use]
+    pub fn with_password(mut self, password: impl Into<String>) -> RedisOptions {
+        self.access.password = Secret(Some(password.into()));
+        self
+    }
+
+    /// Sets the ACL user; the password must be set too.
+    #[must_use]
+    pub fn with_user(mut self, user: impl Into<String>) -> RedisOptions {
+        self.access.user = Some(user.into());
+        self
+    }
+
+    /// Sets how long making a connection may take, greeting and all; 5 s unless set.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, limit: Duration) -> RedisOptions {
+        self.limits.connect_timeout = limit;
+        self
+    }
+
+    /// Sets how long one command may take; 2 s unless set.
+    #[must_use]
+    pub fn with_command_timeout(mut self, limit: Duration) -> RedisOptions {
+        self.limits.command_timeout = limit;
+        self
+    }
+
+    /// Sets how many contenders may queue for one name; 10,000 unless set.
+    #[must_use]
+    pub fn with_max_waiters(mut self, max_waiters: usize) -> RedisOptions {
+        self.limits.max_waiters = max_waiters;
+        self
+    }
+
+    /// Sets where streams, tasks and random numbers come from, for simulators. Unless set, they
+    /// come from the network, the runtime and the operating system.
+    #[must_use]
+    pub fn with_surroundings(mut self, surroundings: Arc<dyn Surroundings>) -> RedisOptions {
+        self.surroundings = Some(surroundings);
+        self
+    }
+}
+
+#[allow(dead_code, reason = "the engine is written on it next")]
+impl RedisOptions {
+    pub(crate) fn address(&self) -> &Address {
+        &self.access.address
+    }
+
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.access.user.as_deref()
+    }
+
+    pub(crate) fn password(&self) -> &Secret {
+        &self.access.password
+    }
+
+    pub(crate) fn db(&self) -> u32 {
+        self.access.db
+    }
+
+    pub(crate) fn tls(&self) -> &TlsFiles {
+        &self.access.tls
+    }
+
+    pub(crate) fn client_name(&self) -> Option<&str> {
+        self.access.client_name.as_deref()
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.limits.connect_timeout
+    }
+
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.limits.command_timeout
+    }
+
+    pub(crate) fn resp3(&self) -> bool {
+        self.access.resp3
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.layout.dialect
+    }
+
+    pub(crate) fn fencing(&self) -> bool {
+        self.layout.fencing
+    }
+
+    pub(crate) fn key_template(&self) -> &str {
+        &self.layout.key_template
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.layout.prefix
+    }
+
+    pub(crate) fn max_waiters(&self) -> usize {
+        self.limits.max_waiters
+    }
+
+    pub(crate) fn surroundings(&self) -> Option<Arc<dyn Surroundings>> {
+        self.surroundings.clone()
+    }
+}
+
+impl Default for Access {
+    fn default() -> Access {
+        Access {
+            address: Address::Tcp { host: "127.0.0.1".to_owned(), port: DEFAULT_PORT, tls: false },
+            user: None,
+            password: Secret::default(),
+            db: 0,
+            tls: TlsFiles::default(),
+            client_name: None,
+            resp3: true,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connect_timeout: Duration::from_secs(5),
+            command_timeout: Duration::from_secs(2),
+            max_waiters: 10_000,
+        }
+    }
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        Layout {
+            dialect: Dialect::Native,
+            fencing: true,
+            key_template: "holdline:{name}".to_owned(),
+            prefix: "holdline:".to_owned(),
+        }
+    }
+}
+
+fn bad(message: impl fmt::Display) -> LockError {
+    LockError::invalid(ENGINE, "url", message)
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
+    value.parse().map_err(|_| bad(format!("has `{key}={value}`: must be a whole number")))
+}
+
+fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
+    number(key, value).map(Duration::from_millis)
+}
+
+fn one_of<T: Copy, const N: usize>(
+    key: &str,
+    value: &str,
+    words: [(&str, T); N],
+) -> Result<T, LockError> {
+    let found = words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        bad(format!("has `{key}={value}`: must be {}", known.join(" or ")))
+    })
+}
+
+/// The first line of a file, as secrets are mounted.
+fn password_in(path: &Path) -> Result<Secret, LockError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        LockError::invalid(ENGINE, "password_file", format!("{}: {error}", path.display()))
+    })?;
+    let line = text.lines().next().unwrap_or_default();
+    if line.is_empty() {
+        let message = format!("{}: is empty", path.display());
+        return Err(LockError::invalid(ENGINE, "password_file", message));
+    }
+    Ok(Secret(Some(line.to_owned())))
+}
+
+#[cfg(test)]
+mod tests;

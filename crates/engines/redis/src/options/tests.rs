@@ -1,0 +1,94 @@
+//! What URLs mean, and that no password is shown.
+
+use super::*;
+
+const CANARY: &str = "canary-7f3a";
+
+#[test]
+fn urls_are_read() {
+    for (url, address, user, password, db) in [
+        ("redis://", "127.0.0.1:6379", None, None, 0),
+        ("redis://h", "h:6379", None, None, 0),
+        ("redis://h:1/3", "h:1", None, None, 3),
+        ("redis://h:1?db=3", "h:1", None, None, 3),
+        ("redis://:p@h", "h:6379", None, Some("p"), 0),
+        ("redis://u:p%40%3a@h/2", "h:6379", Some("u"), Some("p@:"), 2),
+        ("redis://u:p@q@h/2", "h:6379", Some("u"), Some("p@q"), 2),
+        ("rediss://[::1]:7/", "[::1]:7", None, None, 0),
+        ("redis+unix:///run/r%20s?db=4", "/run/r s", None, None, 4),
+        ("redis+unix://u:p@/run/r", "/run/r", Some("u"), Some("p"), 0),
+    ] {
+        let options = RedisOptions::from_url(url).expect(url);
+        assert_eq!(options.access.address.to_string(), address, "{url}");
+        assert_eq!(options.access.user.as_deref(), user, "{url}");
+        assert_eq!(options.access.password.expose(), password, "{url}");
+        assert_eq!(options.access.db, db, "{url}");
+    }
+}
+
+#[test]
+fn parameters_are_read() {
+    let url = "rediss://h?dialect=plain&fencing=off&key_template=app:{name}&prefix=app:&\
+               max_waiters=7&connect_timeout_ms=250&command_timeout_ms=125&protocol=resp2&\
+               client_name=me&ca=/ca&cert=/cert&key=/key";
+    let options = RedisOptions::from_url(url).expect("read");
+    assert_eq!(options.layout.dialect, Dialect::Plain);
+    assert!(!options.layout.fencing && !options.access.resp3);
+    assert_eq!((options.key_template(), options.prefix()), ("app:{name}", "app:"));
+    assert_eq!(options.limits.max_waiters, 7);
+    assert_eq!(options.limits.connect_timeout, Duration::from_millis(250));
+    assert_eq!(options.limits.command_timeout, Duration::from_millis(125));
+    assert_eq!(options.client_name(), Some("me"));
+    let files = [&options.access.tls.ca, &options.access.tls.cert, &options.access.tls.key];
+    let files = files.map(|file| file.as_deref().and_then(Path::to_str));
+    assert_eq!(files, [Some("/ca"), Some("/cert"), Some("/key")]);
+}
+
+#[test]
+fn what_is_wrong_is_told_without_the_password() {
+    for (rest, says) in [
+        ("h?dialct=plain", "did you mean `dialect`?"),
+        ("h?connect-timeout-ms=3", "did you mean `connect_timeout_ms`?"),
+        ("h?nonsense=1", "known are ca,"),
+        ("h?dialect=redlock", "must be native or plain"),
+        ("h?fencing=off", "plain dialect only"),
+        ("h?max_waiters=0", "must be from 1 to"),
+        ("h?max_waiters=many", "whole number"),
+        ("h?command_timeout_ms=1", "must be from 10ms"),
+        ("h?connect_timeout_ms=18446744073709551615", "must be from 10ms"),
+        ("h?key_template=app", "contain `{name}` once"),
+        ("h?ca=/x", "write `rediss://`"),
+        ("h?db=1&db=2", "twice"),
+        ("h/1?db=2", "twice"),
+        ("h/one", "no database number"),
+        ("h:port", "no number to 65535"),
+        ("::1", "in brackets"),
+        ("[::1", "without its `]`"),
+        ("h?prefix=%z", "hex digits"),
+        ("h?prefix=%ff", "no text"),
+        ("h?password_file=/nowhere/at/all", "/nowhere/at/all"),
+    ] {
+        let url = format!("redis://user:{CANARY}@{rest}");
+        let told = format!("{:?}", RedisOptions::from_url(&url).expect_err(&url));
+        assert!(told.contains(says), "{url}: {told}");
+        assert!(!told.contains(CANARY), "{told}");
+    }
+    for (url, says) in [
+        ("redis:h", "must begin with"),
+        ("valkey://h", "must begin with"),
+        ("redis+unix://run/r", "absolute path"),
+        ("rediss://h?cert=/c", "both `cert` and `key`"),
+        ("redis://user@h", "needs a password"),
+    ] {
+        let told = RedisOptions::from_url(url).expect_err(url).to_string();
+        assert!(told.contains(says), "{url}: {told}");
+    }
+}
+
+#[test]
+fn the_password_is_shown_nowhere() {
+    let options = RedisOptions::from_url(&format!("redis://u:{CANARY}@h")).expect("read");
+    let shown = format!("{options:?} {:#?} {}", options, options.access.address);
+    assert!(!shown.contains(CANARY), "{shown}");
+    assert!(shown.contains("(set)"), "{shown}");
+}

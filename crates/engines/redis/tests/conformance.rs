@@ -1,0 +1,1 @@
+//! The Redis engine on a real server.

@@ -2,8 +2,9 @@
 //!
 //! Arrows point one way: core ← engines, library, conformance, sim, model ← cli, server ←
 //! dashboard. A concrete engine is named only by the library's features, the cli and the server.
-//! Tests see more: their arrows are stated apart. The repository's tasks depend on no crate of
-//! ours, so that they run while one does not compile.
+//! Tests see more: their arrows are stated apart. The test ground (`services`) is for tests and
+//! benchmarks alone. The repository's tasks depend on no crate of ours, so that they run while one
+//! does not compile.
 
 use super::Finding;
 use crate::metadata::Dependency;
@@ -23,6 +24,7 @@ enum Place {
     Server,
     Dashboard,
     Bench,
+    Services,
     Tasks,
 }
 
@@ -39,6 +41,7 @@ fn place_of(directory: &str) -> Option<Place> {
         "crates/server" => Place::Server,
         "crates/dashboard" => Place::Dashboard,
         "crates/bench" => Place::Bench,
+        "crates/services" => Place::Services,
         "xtask" => Place::Tasks,
         engine if engine.strip_prefix("crates/engines/").is_some_and(|e| !e.contains('/')) => {
             Place::Engine
@@ -49,12 +52,13 @@ fn place_of(directory: &str) -> Option<Place> {
 
 /// What the product of a crate may be built on.
 fn normal(from: Place) -> &'static [Place] {
-    use Place::{Conformance, Core, Engine, Library, Memory, Server};
+    use Place::{Conformance, Core, Engine, Library, Memory, Server, Services};
     match from {
-        Place::Core | Place::Tasks => &[],
+        Place::Core | Place::Services | Place::Tasks => &[],
         Place::Memory | Place::Engine | Place::Model => &[Core],
         Place::Library => &[Core, Memory, Engine],
-        Place::Conformance | Place::Bench => &[Core, Library],
+        Place::Conformance => &[Core, Library],
+        Place::Bench => &[Core, Library, Services],
         Place::Sim => &[Core, Library, Conformance],
         Place::Cli | Place::Server => &[Core, Library, Memory, Engine, Conformance],
         Place::Dashboard => &[Core, Library, Server],
@@ -63,14 +67,15 @@ fn normal(from: Place) -> &'static [Place] {
 
 /// What its tests may use besides.
 fn in_tests(from: Place) -> &'static [Place] {
-    use Place::{Conformance, Engine, Library, Memory, Model};
+    use Place::{Conformance, Engine, Library, Memory, Model, Services};
     match from {
         Place::Core => &[Model],
-        Place::Memory | Place::Engine => &[Library, Conformance],
-        Place::Library => &[Conformance],
+        Place::Memory | Place::Engine => &[Library, Conformance, Services],
+        Place::Library => &[Conformance, Services],
         Place::Conformance => &[Memory],
-        Place::Sim | Place::Model => &[Memory, Engine],
-        Place::Cli | Place::Server | Place::Dashboard | Place::Bench | Place::Tasks => &[],
+        Place::Sim | Place::Model => &[Memory, Engine, Services],
+        Place::Cli | Place::Server | Place::Dashboard => &[Services],
+        Place::Bench | Place::Services | Place::Tasks => &[],
     }
 }
 
@@ -172,6 +177,18 @@ mod tests {
         assert_eq!(says(map(&[on("h", None, false)], &[], &[])).len(), 1);
         assert_eq!(says(map(&[], &[], &[on("f", None, false)])).len(), 1);
         assert_eq!(says(map(&[on("e", Some("dev"), false)], &[], &[])).len(), 1);
+    }
+
+    #[test]
+    fn the_test_ground_is_for_tests_and_benchmarks() {
+        let with = |kind| {
+            let mut packages = map(&[], &[], &[on("s", kind, false)]);
+            packages.push(package("s", "crates/services", &[]));
+            packages.push(package("b", "crates/bench", &[on("s", None, false)]));
+            says(packages)
+        };
+        assert_eq!(with(Some("dev")), Vec::<String>::new());
+        assert_eq!(with(None).len(), 1);
     }
 
     #[test]

@@ -1,0 +1,26 @@
+//! What went wrong in the test ground, in words for the person who reads the test's output.
+
+use std::fmt;
+
+/// Says why a server, a proxy or a tool of the test ground could not be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(says: impl Into<String>) -> Self {
+        Self(says.into())
+    }
+
+    /// `what`, and the error that says why.
+    pub(crate) fn because(what: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self(format!("{what}: {why}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}

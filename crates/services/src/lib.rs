@@ -1,0 +1,32 @@
+//! The test ground: real servers that a test starts, breaks and looks behind.
+//!
+//! For tests, benchmarks and `cargo xtask services`; nothing that we ship may use it. Everything
+//! here blocks and is made of threads of the standard library, so that it works the same under
+//! every runtime and keeps its own time when a test's runtime is stuck.
+//!
+//! S1: a missing server program fails the test that asks for it and names the Debian package; no
+//! test is ever skipped for it.
+//! S2: a server listens on loopback and in a private directory only. Its port is reserved for as
+//! long as the [`RedisServer`] lives, over kills and restarts.
+//! S3: no server outlives the process that started it, however that process ends.
+//! S4: nothing sleeps for luck: each wait is for an observed event and has a deadline.
+//!
+//! Read next: [`RedisServer`], and [`Raw`] to look behind an engine's back.
+
+mod config;
+mod failure;
+mod flavour;
+mod ports;
+mod raw;
+mod redis;
+mod resp;
+mod scratch;
+mod spawner;
+mod wait;
+
+pub use config::RedisConfig;
+pub use failure::Failure;
+pub use flavour::Flavour;
+pub use raw::Raw;
+pub use redis::RedisServer;
+pub use resp::Reply;

@@ -1,0 +1,297 @@
+//! A real Redis server of a test's own.
+
+use crate::config::OBSERVER;
+use crate::ports::Port;
+use crate::scratch::Scratch;
+use crate::wait::{LIMIT, until};
+use crate::{Failure, Raw, RedisConfig, Reply, spawner};
+use rustix::process::Signal;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the server may take for the first answer to a connection while it starts.
+const FIRST_ANSWER: Duration = Duration::from_secs(2);
+/// How often another port is tried when a stranger took the one that was free a moment ago.
+const PORTS: usize = 5;
+
+/// A running `redis-server` on a loopback port and a unix socket, in a directory of its own.
+///
+/// Dropping it kills the server and removes the directory; so does the end of this process, but
+/// for the directory. All methods panic with the reason when the server does not do as told:
+/// that is the end of the test.
+#[derive(Debug)]
+pub struct RedisServer {
+    config: RedisConfig,
+    program: PathBuf,
+    port: Port,
+    child: Mutex<Option<Child>>,
+    directory: Scratch,
+}
+
+/// Why a start came to nothing.
+enum Refusal {
+    PortTaken(Failure),
+    Other(Failure),
+}
+
+impl Refusal {
+    fn into_failure(self) -> Failure {
+        match self {
+            Self::PortTaken(failure) | Self::Other(failure) => failure,
+        }
+    }
+}
+
+impl RedisServer {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    /// The program is missing or the server does not start; the message says why.
+    #[must_use]
+    pub fn start(config: RedisConfig) -> Self {
+        Self::try_start(config).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Errors
+    /// The program is missing or the server does not start. Nothing is left behind.
+    pub fn try_start(config: RedisConfig) -> Result<Self, Failure> {
+        let program = config.flavour.program()?;
+        let mut server = Self {
+            directory: Scratch::new("redis")?,
+            port: Port::reserve()?,
+            child: Mutex::new(None),
+            program,
+            config,
+        };
+        for _ in 1..PORTS {
+            match server.start_here() {
+                Err(Refusal::PortTaken(_)) => server.port = Port::reserve()?,
+                done => return done.map(|()| server).map_err(Refusal::into_failure),
+            }
+        }
+        server.start_here().map(|()| server).map_err(Refusal::into_failure)
+    }
+
+    /// Where the server listens by TCP; the same for as long as this value lives.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+    }
+
+    /// The address as a URL, with the default user's password if there is one.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let secret = self.config.password.as_ref().map(|p| format!(":{p}@")).unwrap_or_default();
+        format!("redis://{secret}{}", self.address())
+    }
+
+    /// The server's unix socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// The directory in which the server keeps its files.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The server's process number.
+    ///
+    /// # Panics
+    /// The server does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running(|child| child.id())
+    }
+
+    /// Connects behind the engine's back, by the unix socket, as a user who may do everything.
+    ///
+    /// # Panics
+    /// The server does not run, stands still, or has no connection left.
+    #[must_use]
+    pub fn raw(&self) -> Raw {
+        let signed_in = Raw::connect_unix(&self.socket()).and_then(|mut raw| {
+            let [user, password] = OBSERVER;
+            let reply = raw.send(&["AUTH", user, password])?;
+            Ok((raw, reply))
+        });
+        match signed_in {
+            Ok((raw, Reply::Simple(_))) => raw,
+            Ok((_, reply)) => panic!("the server refuses its observer: {reply:?}"),
+            Err(why) => panic!("the server cannot be looked at: {why}\n{}", self.log()),
+        }
+    }
+
+    /// What the server has written to its log since the first start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Makes the server stand still (`SIGSTOP`): connections stay, connecting works, nothing is
+    /// answered. Returns when it stands.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn stop(&self) {
+        self.tell(Signal::STOP);
+        self.await_stopped(true);
+    }
+
+    /// Lets a stopped server go on.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn cont(&self) {
+        self.tell(Signal::CONT);
+        self.await_stopped(false);
+    }
+
+    /// Kills the server (`SIGKILL`) and waits until it is dead. What it had not written is lost.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn kill(&self) {
+        self.tell(Signal::KILL);
+        self.reap();
+    }
+
+    /// Asks the server to end (`SIGTERM`) and waits until it has.
+    ///
+    /// # Panics
+    /// The server does not run, or does not end.
+    pub fn shutdown(&self) {
+        self.tell(Signal::TERM);
+        self.reap();
+    }
+
+    /// Starts the server again in its directory and on its port; ends it first if it runs.
+    ///
+    /// # Panics
+    /// The server does not start; the message says why.
+    pub fn restart(&self) {
+        if self.child().is_some() {
+            self.shutdown();
+        }
+        if let Err(why) = self.start_here() {
+            panic!("{}", why.into_failure());
+        }
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
+        self.child().as_ref().map(act).expect("the server runs")
+    }
+
+    fn tell(&self, signal: Signal) {
+        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
+            panic!("the server cannot be signalled: {why}\n{}", self.log());
+        }
+    }
+
+    fn await_stopped(&self, stopped: bool) {
+        if let Err(why) = self.running(|child| spawner::await_stopped(child, stopped)) {
+            panic!("{why}");
+        }
+    }
+
+    fn reap(&self) {
+        let Some(mut child) = self.child().take() else { return };
+        let ended = until(LIMIT, || child.try_wait().transpose());
+        if ended.is_none() {
+            let pid = child.id();
+            *self.child() = Some(child);
+            panic!("server {pid} does not end\n{}", self.log());
+        }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("server.log")
+    }
+
+    fn start_here(&self) -> Result<(), Refusal> {
+        let child = self.launch()?;
+        *self.child() = Some(child);
+        Ok(())
+    }
+
+    /// Starts the program and waits until it answers.
+    fn launch(&self) -> Result<Child, Refusal> {
+        let before = self.log().len();
+        let mut child = self.spawn().map_err(Refusal::Other)?;
+        let Err(why) = self.await_answer(&mut child) else { return Ok(child) };
+        // Dead already, or about to be: in any case it must not be left.
+        let _ = child.kill();
+        let _ = child.wait();
+        let log = self.log();
+        let told = log.get(before..).unwrap_or(&log);
+        let failure = Failure::because(format!("{} {why}", self.program.display()), told);
+        if told.contains("Address already in use") {
+            return Err(Refusal::PortTaken(failure));
+        }
+        Err(Refusal::Other(failure))
+    }
+
+    fn spawn(&self) -> Result<Child, Failure> {
+        let text = self.config.text(self.directory.path(), self.port.number());
+        let file = self.directory.write("redis.conf", text)?;
+        let users = self.directory.path().join("users.acl");
+        // The file of users is the server's own once it exists.
+        if self.config.users_in_file && !users.exists() {
+            self.directory.write("users.acl", self.config.user_lines())?;
+        }
+        let open = File::options().create(true).append(true).open(self.log_path());
+        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
+        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
+        let mut command = spawner::mortal(&self.program);
+        command.arg(file).stdin(Stdio::null()).stdout(out).stderr(err);
+        spawner::spawn(command)
+    }
+
+    /// The unix socket lies in a directory of ours, so that an answer cannot come from another's
+    /// server; and a server opens it only after its port.
+    fn await_answer(&self, child: &mut Child) -> Result<(), String> {
+        let answered = until(LIMIT, || match child.try_wait() {
+            Ok(None) => self.answers().then_some(Ok(())),
+            Ok(Some(status)) => Some(Err(format!("ended at once ({status})"))),
+            Err(why) => Some(Err(format!("cannot be waited for ({why})"))),
+        });
+        answered.unwrap_or_else(|| Err(format!("does not answer within {LIMIT:?}")))
+    }
+
+    /// Whether the server answers as it will from now on: an error is an answer too, but for the
+    /// one that says that it is not ready.
+    fn answers(&self) -> bool {
+        let reply = Raw::connect_unix(&self.socket()).and_then(|mut raw| {
+            raw.set_patience(FIRST_ANSWER)?;
+            raw.say("PING")
+        });
+        match reply {
+            Ok(Reply::Error(says)) => self.config.while_loading || !says.starts_with("LOADING"),
+            Ok(_) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child().take() {
+            // Only a process that is gone already cannot be killed, and it still must be reaped.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The test ground against real servers.
+
+mod server;

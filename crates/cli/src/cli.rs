@@ -9,7 +9,11 @@ use holdline_core::Escaped;
 
 use crate::console::{Color, Console};
 use crate::failure::Failure;
+use crate::holder::cut;
 use crate::verbs;
+
+/// How much of what was typed wrong is shown, in bytes; names have at most 512.
+const LONGEST_TYPED: usize = 600;
 
 /// Hold a lock, run a program, release.
 ///
@@ -103,7 +107,7 @@ pub(crate) enum Verb {
 #[derive(Debug)]
 pub(crate) enum Unparsed {
     /// Help or version was asked for.
-    Shown(String),
+    Shown(String, Console),
     /// The command line is wrong.
     Wrong {
         /// The failure.
@@ -122,7 +126,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
 fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            return Unparsed::Shown(error.render().to_string());
+            return Unparsed::Shown(error.render().to_string(), plain(arguments));
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let help = error.render().to_string();
@@ -144,7 +148,11 @@ fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
 
 /// Makes what the user typed harmless in clap's messages.
 fn escape(error: &mut clap::Error) {
-    let escaped = |text: &String| Escaped(text).to_string();
+    // What is much too long is seen by its beginning.
+    let escaped = |text: &String| match cut(text, LONGEST_TYPED) {
+        part if part.len() < text.len() => format!("{}…", Escaped(&part)),
+        part => Escaped(&part).to_string(),
+    };
     let typed: Vec<(ContextKind, ContextValue)> = error
         .context()
         .filter_map(|(kind, value)| match value {
@@ -179,7 +187,7 @@ mod tests {
     fn parsed(line: &[&str]) -> Result<Cli, Failure> {
         let arguments = std::iter::once("holdline").chain(line.iter().copied());
         parse(arguments.map(OsString::from)).map_err(|unparsed| match unparsed {
-            Unparsed::Shown(text) => panic!("{text}"),
+            Unparsed::Shown(text, _) => panic!("{text}"),
             Unparsed::Wrong { failure, .. } => failure,
         })
     }

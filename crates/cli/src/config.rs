@@ -36,7 +36,9 @@ pub(crate) enum Source {
     Flag,
     /// In the environment.
     Environment,
-    /// In a file.
+    /// In the file of `--config`.
+    Named(PathBuf),
+    /// In another file.
     File(PathBuf),
     /// Nowhere: the default.
     Default,
@@ -47,7 +49,9 @@ impl fmt::Display for Source {
         match self {
             Source::Flag => f.write_str("from the command line"),
             Source::Environment => f.write_str("from HOLDLINE_URL"),
-            Source::File(path) => write!(f, "from {}", Escaped(&path.to_string_lossy())),
+            Source::File(path) | Source::Named(path) => {
+                write!(f, "from {}", Escaped(&path.to_string_lossy()))
+            }
             Source::Default => f.write_str("the default"),
         }
     }
@@ -101,7 +105,7 @@ pub(crate) fn address(
     if let Some(file) = &asked.file_flag
         && let Some(url) = url_of(file, true)?
     {
-        return Ok(Address { url, source: Source::File(file.clone()) });
+        return Ok(Address { url, source: Source::Named(file.clone()) });
     }
     if let Some(url) = &asked.url_variable {
         let url = url.to_str().ok_or_else(|| Failure::config("HOLDLINE_URL: is not UTF-8"))?;

@@ -89,7 +89,10 @@ impl Exit {
             | ErrorKind::Quarantined { .. }
             | ErrorKind::NotInitialised
             | ErrorKind::Unavailable { .. } => Exit::Unavailable,
-            ErrorKind::Unsupported { .. } => Exit::Config,
+            // Whose mode is the wrong one nobody can tell: both lines are good by themselves.
+            ErrorKind::Unsupported { .. } | ErrorKind::Invalid { field: "mode", .. } => {
+                Exit::Config
+            }
             ErrorKind::Foreign { .. } => Exit::Foreign,
             ErrorKind::Refused { .. } => Exit::Refused,
             ErrorKind::Protocol { .. } => Exit::Protocol,
@@ -98,6 +101,17 @@ impl Exit {
             // code yet: both are our own failure.
             _ => Exit::Internal,
         }
+    }
+}
+
+/// Returns what to do about a failure that only the command line can name.
+pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
+    match kind {
+        ErrorKind::Invalid { field: "mode", .. } => Some(
+            "all who use one name must agree on --shared, on --permits and on its N; `holdline \
+             who NAME` shows how it is held now",
+        ),
+        _ => None,
     }
 }
 
@@ -172,6 +186,7 @@ mod tests {
             (ErrorKind::Refused { message: text() }, 77, "refused"),
             (ErrorKind::Protocol { message: text() }, 76, "protocol"),
             (ErrorKind::Invalid { field: "x", message: text() }, 64, "invalid"),
+            (ErrorKind::Invalid { field: "mode", message: text() }, 78, "invalid"),
             (ErrorKind::Cancelled, 125, "cancelled"),
         ] {
             assert_eq!((Exit::of(&kind).code(), word(&kind)), (code, named), "{kind:?}");

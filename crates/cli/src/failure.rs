@@ -2,9 +2,11 @@
 
 use std::fmt::{Display, Write as _};
 
-use holdline_core::{Certainty, ErrorKind, HolderSummary, LockError};
+use holdline_core::{Certainty, ErrorKind, LockError};
 
+use crate::descriptors;
 use crate::exit::{self, Exit};
+use crate::holder::Holder;
 
 /// A failure, ready to be told. Its text holds nothing from outside unescaped, and no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub(crate) struct Failure {
     /// Whether the request took effect; `None` where nothing was asked of a store.
     pub(crate) certainty: Option<Certainty>,
     /// Who had the name, where the store told.
-    pub(crate) holder: Option<Box<HolderSummary>>,
+    pub(crate) holder: Option<Box<Holder>>,
 }
 
 /// What a verb ends with.
@@ -89,13 +91,32 @@ impl Failure {
 
 impl From<LockError> for Failure {
     fn from(error: LockError) -> Failure {
+        Failure::of(&error, None)
+    }
+}
+
+impl Failure {
+    /// Tells a failure of an engine, with who is in the way, if somebody looked.
+    pub(crate) fn of(error: &LockError, seen: Option<Holder>) -> Failure {
         let told = error.to_string();
+        let holder = match error.kind() {
+            ErrorKind::Busy { holder } | ErrorKind::TimedOut { holder, .. } => holder.as_deref(),
+            _ => None,
+        };
+        let seen = seen.or(holder.cloned().map(Holder::told));
+        let told = match (holder, &seen) {
+            (Some(holder), Some(seen)) => told.replacen(&holder.to_string(), &seen.to_string(), 1),
+            _ => told,
+        };
         let mut message = told.strip_prefix("holdline: ").unwrap_or(&told).to_owned();
-        let mut cause = std::error::Error::source(&error);
+        let mut fix = None;
+        let mut cause = std::error::Error::source(error);
         // The chain is made by engines and short; the bound keeps a circular one from us.
         for _ in 0..8 {
             let Some(source) = cause else { break };
             let told = source.to_string();
+            let io = source.downcast_ref::<std::io::Error>();
+            fix = fix.or_else(|| descriptors::fix(io?));
             if !message.contains(&told) {
                 let _ = write!(message, ": {told}");
             }
@@ -104,16 +125,15 @@ impl From<LockError> for Failure {
         let kind = exit::word(error.kind());
         let mut failure = Failure::new(Exit::of(error.kind()), kind, message);
         failure.certainty = Some(error.certainty());
-        failure.holder = match error.kind() {
-            ErrorKind::Busy { holder } | ErrorKind::TimedOut { holder, .. } => holder.clone(),
-            _ => None,
-        };
+        failure.fix = fix.or_else(|| exit::fix(error.kind()).map(str::to_owned));
+        failure.holder = seen.map(Box::new);
         failure
     }
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
-        Failure::internal(error)
+        let fix = descriptors::fix(&error);
+        Failure { fix, ..Failure::internal(error) }
     }
 }

@@ -9,18 +9,19 @@ mod child;
 mod cli;
 mod config;
 mod console;
+mod descriptors;
 mod duration;
 mod exit;
 mod failure;
 mod groups;
 mod held;
+mod holder;
 mod session;
 mod table;
 mod user;
 mod verbs;
 mod view;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -49,10 +50,8 @@ fn main() -> ExitCode {
 
 fn tell(unparsed: Unparsed) -> ExitCode {
     match unparsed {
-        Unparsed::Shown(text) => {
-            // A reader that went away, as with `holdline --help | head`, is no failure.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
+        Unparsed::Shown(text, console) => {
+            finish(console.data(&text).map(|()| Exit::Success), &console).leave()
         }
         Unparsed::Wrong { failure, console } => finish(Err(failure), &console).leave(),
     }
@@ -76,6 +75,7 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             let address = address(&cli.global, verb)?;
             let url = holdline::redact_url(&address.url);
             console.detail(&format!("engine {url}, {}", address.source));
+            descriptors::look_for_room()?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let outcome = runtime.block_on(Box::pin(on_engine(verb, address, console)));
             // A store that does not answer must not keep us: what waits for it is given up, as it
@@ -132,25 +132,32 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     }
 }
 
-/// Answers those who only look where there is no store to look at; `None` where there is one.
+/// Answers those who make no store where there is none; `None` where there is one.
 fn without_store(
     verb: &Verb,
     address: &Address,
     console: &Console,
 ) -> Result<Option<Exit>, Failure> {
-    let looks = matches!(verb, Verb::Who(_) | Verb::Ls(_) | Verb::Wait(_) | Verb::Explain(_));
-    let no_store = if looks { NoStore::at(address)? } else { None };
+    // Freezing a name and raising the fence need one; all others find nothing to act on.
+    let acts = matches!(verb, Verb::Freeze(_) | Verb::Fence(_));
+    let no_store = if acts { None } else { NoStore::at(address)? };
     let Some(no_store) = no_store else { return Ok(None) };
-    if !matches!(verb, Verb::Explain(_)) {
-        console.info(&no_store.to_string());
-    }
-    match verb {
+    let outcome = match verb {
         Verb::Who(arguments) => verbs::who::without_store(arguments, console),
         Verb::Wait(arguments) => verbs::wait::without_store(arguments, console),
         Verb::Explain(_) => verbs::explain::without_store(address, &no_store, console),
+        Verb::Renew(arguments) => verbs::renew::without_store(arguments),
+        Verb::Release(arguments) => verbs::release::without_store(arguments),
+        Verb::Check(arguments) => verbs::check::without_store(arguments),
+        Verb::Revoke(arguments) => Err(verbs::revoke::nobody(arguments)),
+        Verb::Unfreeze(arguments) => Err(verbs::freeze::not_frozen(arguments)),
         _ => Ok(Exit::Success),
+    };
+    let is_usage = outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Usage);
+    if !is_usage && !matches!(verb, Verb::Explain(_)) {
+        console.info(&no_store.to_string());
     }
-    .map(Some)
+    outcome.map(Some)
 }
 
 async fn acquire(

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
 use holdline_core::{
-    Capabilities, Certainty, ErrorKind, Escaped, HolderFields, LeaseId, ListPage, ListRequest,
-    LockError, LockName, Mode, Operation, OperationReply, Snapshot,
+    Capabilities, Certainty, ErrorKind, Escaped, HolderFields, HolderSummary, LeaseId, ListPage,
+    ListRequest, LockError, LockName, Mode, Operation, OperationReply, Snapshot,
 };
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 
 use crate::config::Address;
 use crate::failure::Failure;
+use crate::holder::{self, Holder, cut};
 use crate::user;
 
 /// How long the end of a verb waits for a store that does not answer.
@@ -68,6 +69,10 @@ pub(crate) struct Asker {
     pub(crate) detached: bool,
 }
 
+/// The proof that this process is in no transaction, which whatever may stop it asks for.
+#[derive(Debug)]
+pub(crate) struct Idle(());
+
 impl Session {
     /// Opens the engine.
     pub(crate) async fn open(address: Address, asker: Asker) -> Result<Session, Failure> {
@@ -77,9 +82,13 @@ impl Session {
         }
         options = options.with_holder(holder(asker.program, asker.detached));
         if address.url.starts_with("local:") {
+            let mut place = None;
             let local = LocalOptions::from_url(&address.url)
-                .and_then(|options| LocalEngine::open(&options))
-                .map_err(url_failure)?;
+                .and_then(|options| {
+                    let open = LocalEngine::open(&options);
+                    open.inspect_err(|_| place = options.directory().ok())
+                })
+                .map_err(|error| open_failure(error, place))?;
             let client = Client::with_options(Arc::new(local.clone()), options)?;
             return Ok(Session { client, address, local: Some(local) });
         }
@@ -94,7 +103,8 @@ impl Session {
 
     /// Does what stops this process, when nobody would wait for it: stopped inside a transaction
     /// of the local engine, it would keep all others out.
-    pub(crate) fn while_idle<T>(&self, stop: impl FnOnce() -> T) -> T {
+    pub(crate) fn while_idle<T>(&self, stop: impl FnOnce(&Idle) -> T) -> T {
+        let stop = || stop(&Idle(()));
         match &self.local {
             Some(local) => local.between_transactions(stop),
             None => stop(),
@@ -146,6 +156,33 @@ impl Session {
         self.client.inspect(name).await
     }
 
+    /// Looks who keeps the grant of a holder, if the process that asked for it is gone.
+    pub(crate) async fn look_at(&self, name: &LockName, told: HolderSummary) -> Holder {
+        if self.local.is_none() || !holder::is_gone(&told.metadata.fields(), &[]) {
+            return Holder::told(told);
+        }
+        let snapshot = self.inspect(name).await.ok();
+        let mut holders = snapshot.into_iter().flat_map(|snapshot| snapshot.holders);
+        match holders.find(|holder| holder.summary.lease_id == told.lease_id) {
+            Some(view) => Holder::seen(&view),
+            None => Holder { summary: told, keepers: Some(Vec::new()) },
+        }
+    }
+
+    /// Tells why a name was not given, and who has it.
+    pub(crate) async fn failure(&self, error: LockError) -> Failure {
+        let (ErrorKind::Busy { holder } | ErrorKind::TimedOut { holder, .. }) = error.kind() else {
+            return error.into();
+        };
+        match (holder, error.name()) {
+            (Some(holder), Some(name)) => {
+                let seen = self.look_at(name, HolderSummary::clone(holder)).await;
+                Failure::of(&error, Some(seen))
+            }
+            _ => error.into(),
+        }
+    }
+
     /// Lists names.
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         self.client.list(request).await
@@ -187,7 +224,7 @@ impl Session {
 /// What this process tells about itself.
 fn holder(program: Option<String>, detached: bool) -> HolderFields {
     HolderFields {
-        host: cut(&rustix::system::uname().nodename().to_string_lossy(), 64),
+        host: holder::host(),
         pid: (!detached).then(std::process::id),
         user: cut(&user::name(), 32),
         program: cut(&program.unwrap_or_else(|| "holdline".into()), 64),
@@ -195,10 +232,19 @@ fn holder(program: Option<String>, detached: bool) -> HolderFields {
     }
 }
 
-/// Cuts a text to at most `bytes`, between two characters.
-fn cut(text: &str, bytes: usize) -> String {
-    let end = (0..=bytes.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    text[..end].to_owned()
+/// A place that is no directory is a matter of configuration: it will be none tomorrow either.
+fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
+    let unavailable = matches!(error.kind(), ErrorKind::Unavailable { .. });
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    match (source, place.filter(|place| unavailable && !place.is_dir())) {
+        (Some(why), Some(place)) => {
+            let place = place.to_string_lossy();
+            let message = format!("{}: cannot be the directory of locks: {why}", Escaped(&place));
+            Failure::config(message)
+                .fix("name a directory of this machine: --url local:///DIRECTORY, or HOLDLINE_URL")
+        }
+        _ => url_failure(error),
+    }
 }
 
 /// A URL that cannot be used is a matter of configuration, not of the command line.

@@ -13,6 +13,7 @@ use holdline_core::{
 use serde_json::{Value, json};
 
 use crate::console::Console;
+use crate::holder::{Holder, is_gone, numbers};
 use crate::table::{Align, Table};
 
 /// How many waiters are shown to people; all are counted.
@@ -46,11 +47,25 @@ fn holder_object(holder: &HolderView) -> Value {
     object["detached"] = holder.detached.into();
     object["pids"] = json!(holder.pids);
     add_fields(&mut object, &summary.metadata.fields());
+    if is_gone(&summary.metadata.fields(), &holder.pids) {
+        object["pid"] = Value::Null;
+    }
+    object
+}
+
+/// Returns who was in the way, each field as a holder has it.
+pub(crate) fn in_the_way(holder: &Holder) -> Value {
+    let mut object = summary_object(&holder.summary);
+    add_fields(&mut object, &holder.summary.metadata.fields());
+    if let Some(keepers) = &holder.keepers {
+        object["pid"] = Value::Null;
+        object["pids"] = json!(keepers);
+    }
     object
 }
 
 /// Returns what is known of every holder, whoever tells of it.
-pub(crate) fn summary_object(summary: &HolderSummary) -> Value {
+fn summary_object(summary: &HolderSummary) -> Value {
     json!({
         "lease_id": summary.lease_id,
         "fencing_token": summary.token,
@@ -82,7 +97,7 @@ fn freeze_object(freeze: &FreezeView) -> Value {
 }
 
 /// Adds what a holder or waiter tells about itself; what it does not tell is null.
-pub(crate) fn add_fields(object: &mut Value, fields: &HolderFields) {
+fn add_fields(object: &mut Value, fields: &HolderFields) {
     let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     object["host"] = text(&fields.host);
     object["pid"] = fields.pid.into();
@@ -185,7 +200,6 @@ fn holders(holders: &[HolderView]) -> Table {
             GrantState::Handed => "handed".into(),
             GrantState::Revoked(reason) => format!("revoked: {reason}"),
         };
-        let pids: Vec<String> = holder.pids.iter().map(u32::to_string).collect();
         table.row(&[
             &summary.token.map(|token| token.to_string()).unwrap_or_default(),
             &summary.lease_id.to_string(),
@@ -197,7 +211,7 @@ fn holders(holders: &[HolderView]) -> Table {
             &pid(holder).map(|pid| pid.to_string()).unwrap_or_default(),
             &fields.user,
             &fields.program,
-            &pids.join(" "),
+            &numbers(&holder.pids),
             &fields.reason,
         ]);
     }
@@ -217,9 +231,8 @@ fn labels(holder: &HolderView) -> String {
 /// The process to show of a holder: the one that asked, or, when that has ended and others keep
 /// its live grant, one of those.
 pub(crate) fn pid(holder: &HolderView) -> Option<u32> {
-    let asked = holder.summary.metadata.fields().pid;
-    let is_gone = !holder.pids.is_empty() && asked.is_none_or(|pid| !holder.pids.contains(&pid));
-    if is_gone { holder.pids.first().copied() } else { asked }
+    let fields = holder.summary.metadata.fields();
+    if is_gone(&fields, &holder.pids) { holder.pids.first().copied() } else { fields.pid }
 }
 
 fn waiters(waiters: &[WaiterView]) -> Table {

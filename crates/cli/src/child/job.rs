@@ -10,6 +10,7 @@ use super::exit::Exit;
 use super::signals::{News, Signals};
 use super::stop::{Foreground, Plan, Situation, plan};
 use super::terminal::{Terminal, Unstopped};
+use crate::session::Idle;
 
 /// What the command has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl Job {
     }
 
     /// Stops us as the command was stopped; returns when somebody continues us.
-    pub(crate) fn suspend(&mut self, signals: &mut Signals) {
+    pub(crate) fn suspend(&mut self, signals: &mut Signals, idle: &Idle) {
         if self.freeze_on_stop {
             self.signal(Signal::STOP);
         }
@@ -101,7 +102,7 @@ impl Job {
         if !told {
             Signals::tell_group_to_stop();
         }
-        signals.suspend();
+        signals.suspend(idle);
     }
 
     /// Continues the command, with the terminal if it is to have it and our group has it.

@@ -17,6 +17,7 @@ use super::program::Program;
 use super::signals::Signals;
 use super::terminal::Terminal;
 use super::{format, shim};
+use crate::session::Idle;
 
 /// What `execvp` hands a script without a first line `#!` to.
 const SHELL: &str = "/bin/sh";
@@ -87,7 +88,7 @@ impl<'a> Launch<'a> {
     ///
     /// Nothing is running after an error. A `^Z` that was not yet told by [`Signals::next`] may
     /// stop us here.
-    pub(crate) fn spawn(&self, signals: &Signals) -> Result<Job, LaunchError> {
+    pub(crate) fn spawn(&self, signals: &Signals, idle: &Idle) -> Result<Job, LaunchError> {
         if self.death_signal && gettid() != getpid() {
             let why = "a death signal can only be tied to the main thread";
             return Err(LaunchError::Failed { source: io::Error::other(why) });
@@ -98,10 +99,10 @@ impl<'a> Launch<'a> {
         let child = if self.death_signal || hand_over {
             let errand = shim::Errand { death_signal: self.death_signal, terminal: hand_over };
             let mut command = shim::command(errand, &program);
-            let started = self.start(command.args(&self.arguments), signals);
+            let started = self.start(command.args(&self.arguments), signals, idle);
             started.map_err(|source| LaunchError::Failed { source })?
         } else {
-            self.start_directly(&program, signals)?
+            self.start_directly(&program, signals, idle)?
         };
         if let Some(terminal) = terminal.as_mut().filter(|_| hand_over) {
             terminal.taken_by_shim();
@@ -110,23 +111,28 @@ impl<'a> Launch<'a> {
     }
 
     /// Without a shim, the kernel's verdict comes back as an error.
-    fn start_directly(&self, program: &Program, signals: &Signals) -> Result<Child, LaunchError> {
+    fn start_directly(
+        &self,
+        program: &Program,
+        signals: &Signals,
+        idle: &Idle,
+    ) -> Result<Child, LaunchError> {
         let mut command = Command::new(&program.path);
         command.arg0(&program.typed).args(&self.arguments);
-        let error = match self.start(&mut command, signals) {
+        let error = match self.start(&mut command, signals, idle) {
             Ok(child) => return Ok(child),
             Err(error) => error,
         };
         if is_unknown_format(&error) && format::is_shell_text(&program.path) {
             let mut command = by_shell(program);
             return self
-                .start(command.args(&self.arguments), signals)
+                .start(command.args(&self.arguments), signals, idle)
                 .map_err(|source| LaunchError::Failed { source });
         }
         Err(program.explain(error))
     }
 
-    fn start(&self, command: &mut Command, signals: &Signals) -> io::Result<Child> {
+    fn start(&self, command: &mut Command, signals: &Signals, idle: &Idle) -> io::Result<Child> {
         for (name, value) in &self.environment {
             match value {
                 Some(value) => command.env(name, value),
@@ -135,7 +141,7 @@ impl<'a> Launch<'a> {
         }
         let _open = OpenAcrossExec::new(&self.inherit)?;
         // The command inherits this thread's mask.
-        signals.let_stops_through(|| command.process_group(0).spawn())
+        signals.let_stops_through(idle, || command.process_group(0).spawn())
     }
 
     /// The `PATH` that the command will have.

@@ -17,6 +17,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::session::Idle;
+
 /// What goes on to the command's group, besides SIGTSTP.
 const CAUGHT: [Signal; 8] = [
     Signal::INT,
@@ -146,9 +148,9 @@ impl Signals {
 
     /// Stops this process, as [`Arrived::Suspend`] asked, until somebody continues it; returns
     /// at once if somebody has, or if nobody could (rule J2).
-    pub(crate) fn suspend(&mut self) {
+    pub(crate) fn suspend(&mut self, idle: &Idle) {
         self.own_continue = self.may_stop();
-        self.let_stops_through(|| ());
+        self.let_stops_through(idle, || ());
     }
 
     /// Whether there is a job control that would continue us.
@@ -162,7 +164,7 @@ impl Signals {
     }
 
     /// Does something during which `^Z` stops us as if we did not listen.
-    pub(super) fn let_stops_through<T>(&self, action: impl FnOnce() -> T) -> T {
+    pub(super) fn let_stops_through<T>(&self, _: &Idle, action: impl FnOnce() -> T) -> T {
         if self.stops.is_none() {
             return action();
         }

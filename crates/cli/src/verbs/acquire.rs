@@ -62,7 +62,7 @@ pub(crate) async fn run(
         return Err(Failure::internal(message).fix("read stdout, or give an id with --lease-id"));
     }
     let mut options = about
-        .options(LockOptions::default())
+        .options(LockOptions::default())?
         .with_keep(Keep::Detached)
         .with_lease_duration(*lease)
         .with_lease_id(lease_id.unwrap_or_else(|| session.lease_id()));
@@ -71,9 +71,12 @@ pub(crate) async fn run(
     }
     let mut signals = Signals::listen(stops)?;
     let attempt = session.acquire(name, mode, &options, wait.only_try);
-    let attempt = waiting::talk(attempt, waiting, name, console);
+    let attempt = waiting::talk(attempt, waiting, name, session, console);
     let guard = tokio::select! {
-        guard = attempt => guard.map_err(explained)?,
+        guard = attempt => match guard {
+            Ok(guard) => guard,
+            Err(error) => return Err(explained(error, session).await),
+        },
         signal = signalled(&mut signals, session) => {
             return Ok(Exit::Job(child::Exit::before_start(signal)));
         }
@@ -82,11 +85,11 @@ pub(crate) async fn run(
 }
 
 /// An id that was given up after an unknown outcome is dead: only a new one can be granted.
-fn explained(error: LockError) -> Failure {
+async fn explained(error: LockError, session: &Session) -> Failure {
     match error.kind() {
         ErrorKind::Cancelled => Failure::usage("--lease-id: the lease id was given up before")
             .fix("draw a new one: an id is good for one attempt and its repetitions"),
-        _ => error.into(),
+        _ => session.failure(error).await,
     }
 }
 
@@ -94,7 +97,7 @@ async fn signalled(signals: &mut Signals, session: &Session) -> rustix::process:
     loop {
         match signals.next().await {
             Arrived::End(signal) => return signal,
-            Arrived::Suspend => session.while_idle(|| signals.suspend()),
+            Arrived::Suspend => session.while_idle(|idle| signals.suspend(idle)),
         }
     }
 }

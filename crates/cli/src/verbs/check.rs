@@ -54,11 +54,21 @@ pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Cons
         _ => (false, None),
     };
     if !held {
-        return Err(Failure::lost(format_args!("{name}: not held by this lease")));
+        return Err(not_held(name));
     }
     if console.is_json() {
         let left = left.map(millis);
         console.object(&json!({ "name": name, "held": true, "left_ms": left }))?;
     }
     Ok(Exit::Success)
+}
+
+/// Finds that no lease is held where there is no store.
+pub(crate) fn without_store(arguments: &CheckArgs) -> Outcome {
+    arguments.lease_id.required()?;
+    Err(not_held(&arguments.name))
+}
+
+fn not_held(name: &LockName) -> Failure {
+    Failure::lost(format_args!("{name}: not held by this lease"))
 }

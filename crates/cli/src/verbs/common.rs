@@ -1,10 +1,11 @@
 //! Flags that several verbs take.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
 use holdline::LockOptions;
-use holdline_core::{LeaseId, LockName, Mode};
+use holdline_core::{Escaped, LeaseId, LockName, Mode};
 
 use crate::duration;
 use crate::failure::Failure;
@@ -75,12 +76,19 @@ pub(crate) struct AboutArgs {
 
 impl AboutArgs {
     /// Adds what is told to a lock's options, with the trace that this process runs in.
-    pub(crate) fn options(&self, options: LockOptions) -> LockOptions {
+    pub(crate) fn options(&self, options: LockOptions) -> Result<LockOptions, Failure> {
         let trace = std::env::var("TRACEPARENT").ok().filter(|trace| is_traceparent(trace));
         let options =
             options.with_reason(&*self.reason).with_traceparent(trace.unwrap_or_default());
+        let mut keys = BTreeSet::new();
+        for (key, _) in &self.labels {
+            if !keys.insert(key) {
+                let message = format!("--label {}: is given twice", Escaped(key));
+                return Err(Failure::usage(message).fix("give each key one value"));
+            }
+        }
         let labels = self.labels.iter();
-        labels.fold(options, |options, (key, value)| options.with_label(key, value))
+        Ok(labels.fold(options, |options, (key, value)| options.with_label(key, value)))
     }
 }
 

@@ -69,9 +69,7 @@ pub(crate) async fn unfreeze(
 ) -> Outcome {
     let name = &arguments.name;
     match session.operate(&Operation::Unfreeze { name: name.clone() }).await? {
-        OperationReply::NothingThere => {
-            Err(Failure::nothing(format_args!("{name}: is not frozen")))
-        }
+        OperationReply::NothingThere => Err(not_frozen(arguments)),
         _ => {
             if console.is_json() {
                 console.object(&json!({ "name": name, "frozen": false, "active": false }))?;
@@ -81,4 +79,9 @@ pub(crate) async fn unfreeze(
             Ok(Exit::Success)
         }
     }
+}
+
+/// Finds that there is no freeze.
+pub(crate) fn not_frozen(arguments: &UnfreezeArgs) -> Failure {
+    Failure::nothing(format_args!("{}: is not frozen", arguments.name))
 }

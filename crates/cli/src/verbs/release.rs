@@ -50,3 +50,9 @@ pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Co
         _ => Err(Failure::internal(format_args!("{name}: an outcome that cannot be"))),
     }
 }
+
+/// Finds that no lease is held where there is no store.
+pub(crate) fn without_store(arguments: &ReleaseArgs) -> Outcome {
+    arguments.lease_id.of_acquire("releases")?;
+    Err(Failure::lost(format_args!("{}: not held by this lease", arguments.name)))
+}

@@ -11,7 +11,7 @@ use super::run::environment::unix_millis;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 
 /// What `renew` takes.
@@ -41,4 +41,10 @@ pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Cons
         console.data(&format!("valid_until_ms={valid_until_ms}\n"))?;
     }
     Ok(Exit::Success)
+}
+
+/// Finds that no lease is held where there is no store.
+pub(crate) fn without_store(arguments: &RenewArgs) -> Outcome {
+    arguments.lease_id.of_acquire("renews")?;
+    Err(Failure::lost(format_args!("{}: not held by this lease", arguments.name)))
 }

@@ -19,6 +19,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::groups;
+use crate::holder::{Holder, numbers};
 use crate::session::Session;
 
 /// How often we look whether the name is given back.
@@ -59,12 +60,7 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
     let operation =
         Operation::Revoke { name: name.clone(), token: *token, reason: reason.clone(), now: *now };
     let left = match session.operate(&operation).await? {
-        OperationReply::NothingThere => {
-            return Err(Failure::nothing(format_args!(
-                "{name}: nobody holds it with token {token}"
-            ))
-            .fix(format_args!("see who has it: holdline who {name}")));
-        }
+        OperationReply::NothingThere => return Err(nobody(arguments)),
         OperationReply::Done => return done(arguments, console),
         OperationReply::Told { left } => left,
     };
@@ -90,6 +86,13 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
     }
 }
 
+/// Finds that there is no such grant.
+pub(crate) fn nobody(arguments: &RevokeArgs) -> Failure {
+    let RevokeArgs { name, if_fencing_token: token, .. } = arguments;
+    Failure::nothing(format_args!("{name}: nobody holds it with token {token}"))
+        .fix(format_args!("see who has it: holdline who {name}"))
+}
+
 fn done(arguments: &RevokeArgs, console: &Console) -> Outcome {
     let RevokeArgs { name, if_fencing_token: token, now, .. } = arguments;
     if *now {
@@ -113,16 +116,15 @@ async fn holder(arguments: &RevokeArgs, session: &Session) -> Result<Option<Hold
 }
 
 fn kept(arguments: &RevokeArgs, holder: &HolderView) -> Failure {
-    let pids: Vec<String> = holder.pids.iter().map(u32::to_string).collect();
     let name = &arguments.name;
-    let who = match (pids.is_empty(), holder.summary.left) {
-        (false, _) => format!("processes {} keep it", pids.join(" ")),
+    let who = match (holder.pids.is_empty(), holder.summary.left) {
+        (false, _) => format!("processes {} keep it", numbers(&holder.pids)),
         (true, Some(left)) => {
             format!("it ends in {} at the latest", holdline_core::snapshot::coarse(left))
         }
         (true, None) => "its processes cannot be seen from here".into(),
     };
-    let message = format!("{name}: revoked, but still held by {}: {who}", holder.summary);
+    let message = format!("{name}: revoked, but still held by {}: {who}", Holder::seen(holder));
     Failure::busy(message).fix("wait for it, or free it with --now at the risk of two at work")
 }
 

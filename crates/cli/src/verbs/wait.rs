@@ -11,6 +11,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::held::Held;
+use crate::holder::Holder;
 use crate::session::Session;
 use crate::view;
 
@@ -73,14 +74,15 @@ fn free(snapshot: &Snapshot, console: &Console) -> Outcome {
 
 fn in_the_way(snapshot: &Snapshot) -> String {
     match (snapshot.holders.first(), &snapshot.freeze) {
-        (Some(holder), _) => format!("held by {}", holder.summary),
+        (Some(holder), _) => format!("held by {}", Holder::seen(holder)),
         (None, Some(freeze)) => format!("frozen: {}", holdline_core::Escaped(&freeze.reason)),
         (None, None) => "held".into(),
     }
 }
 
 fn timed_out(session: &Session, name: &LockName, waited: Duration, last: &Snapshot) -> Failure {
-    let holder = last.holders.first().map(|holder| Box::new(holder.summary.clone()));
+    let seen = last.holders.first().map(Holder::seen);
+    let holder = seen.as_ref().map(|seen| Box::new(seen.summary.clone()));
     let kind = ErrorKind::TimedOut { waited, holder };
-    session.error(kind).with_name(name).into()
+    Failure::of(&session.error(kind).with_name(name), seen)
 }

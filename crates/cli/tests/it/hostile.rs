@@ -191,3 +191,166 @@ fn a_dead_wrapper_is_not_shown_as_the_holder() {
     assert!(shown.contains(&format!(" {} ", holder.job.get())), "{shown}");
     assert!(!shown.contains(&format!(" {} ", holder.pid())), "{shown}");
 }
+
+#[test]
+fn whoever_is_named_as_the_holder_is_there() {
+    let world = World::new();
+    let holder = world.hold(&["--reason", "first", "a"]);
+    let asked = format!("held by sh (asked by pid {} on ", holder.pid());
+    let busy = ["run", "--try", "--report", "r", "a", "true"];
+    assert!(world.run(&busy).stderr.contains(&asked));
+    holder.signal(rustix::process::Signal::KILL);
+    crate::world::eventually("gone", || !crate::world::is_alive(holder.pid()));
+    let kept = format!("held by sh (kept by pid {} on ", holder.job.get());
+    let lines = [
+        world.run(&busy).stderr,
+        world.run(&["acquire", "--try", "a"]).stderr,
+        world.run(&["run", "--wait", "100ms", "a", "true"]).stderr,
+        world.run(&["wait", "--wait", "100ms", "a"]).stderr,
+    ];
+    for line in lines.iter().flat_map(|told| told.lines()) {
+        assert!(line.contains(&kept), "{line}");
+    }
+    let report = std::fs::read_to_string(world.path("r")).expect("a report");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert!(report["error"]["message"].as_str().is_some_and(|told| told.contains(&kept)));
+    for told in [&report["in_the_way"], &world.who("a")["holders"][0]] {
+        assert_eq!((&told["pid"], &told["pids"][0]), (&Value::Null, &holder.job.get().into()));
+    }
+}
+
+#[test]
+fn another_use_of_a_name_is_a_matter_of_configuration() {
+    let world = World::new();
+    let _holder = world.hold(&["--permits", "1/2", "s"]);
+    for other in [&["--permits", "1/3"][..], &["--shared"], &[], &["--skip"], &["--wait", "5s"]] {
+        let told = world.run(&[&["run"], other, &["s", "--", "echo", "ran"]].concat());
+        assert_eq!((told.code, told.stdout.as_str()), (78, ""), "{told:?}");
+        assert!(told.stderr.contains("in use as a semaphore of 2"), "{told:?}");
+        assert!(told.stderr.contains("--permits"), "the fix is named: {told:?}");
+    }
+    assert_eq!(world.run(&["acquire", "s"]).code, 78);
+    assert_eq!(world.run(&["run", "--permits", "1/2", "s", "true"]).code, 0);
+}
+
+#[test]
+fn a_place_that_is_no_directory_is_a_matter_of_configuration() {
+    let world = World::new();
+    std::fs::write(world.path("file"), "kept").expect("written");
+    std::os::unix::fs::symlink("/no/such/place", world.path("dangling")).expect("a link");
+    for place in ["file", "file/below", "dangling"] {
+        let url = format!("local://{}", world.path(place).display());
+        for verb in [&["run", "a", "--", "echo", "ran"][..], &["freeze", "a", "--for", "1s"]] {
+            let more: &[&str] = if verb[0] == "freeze" { &["--reason", "x"] } else { &[] };
+            let told = world.run(&[&["--url", &url], verb, more].concat());
+            assert_eq!((told.code, told.stdout.as_str()), (78, ""), "{told:?}");
+            assert!(told.stderr.contains("name a directory of this machine"), "{told:?}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(world.path("file")).ok().as_deref(), Some("kept"));
+}
+
+#[test]
+fn too_few_descriptors_are_told_with_the_limit() {
+    let world = World::new();
+    for limit in [6, 8, 10, 14, 20, 30] {
+        let told = world.shell(&format!("ulimit -n {limit}; exec holdline run a -- echo ran"));
+        assert_eq!((told.code, told.stdout.as_str()), (125, ""), "{limit}: {told:?}");
+        let says = format!("too many open files: this process may have {limit} (ulimit -n)");
+        assert!(told.stderr.contains(&says), "{told:?}");
+        assert!(told.stderr.contains("ulimit -n 256"), "{told:?}");
+    }
+    assert_eq!(world.shell("ulimit -n 64; exec holdline run a -- echo ran").stdout, "ran\n");
+}
+
+#[test]
+fn a_report_into_a_pipe_never_blocks() {
+    let world = World::new();
+    let script = "mkfifo pipe; holdline run --report pipe a -- echo ran; echo $?";
+    let told = world.shell(script);
+    assert_eq!(told.stdout, "64\n", "{told:?}");
+    assert!(told.stderr.contains("--report pipe: cannot be written: nobody reads"), "{told:?}");
+    // A reader that reads, and one that goes away before the end.
+    let told = world.shell("holdline run --report /dev/fd/3 a -- true 3>&1 >/dev/null | cat");
+    assert!(told.stdout.contains("\"outcome\":\"finished\""), "{told:?}");
+    let script = "exec 4<>pipe; exec 3>pipe; dd if=/dev/zero bs=65536 count=1 >&3 2>/dev/null
+        holdline run --report pipe a -- sh -c 'exit 3'; echo $?";
+    let told = world.shell(script);
+    assert_eq!(told.stdout, "3\n", "the job's own code: {told:?}");
+    assert!(told.stderr.contains("--report: not written: whoever reads it is too slow"));
+}
+
+#[test]
+fn a_label_has_one_value() {
+    let world = World::new();
+    for verb in [&["run", "a", "true"][..], &["acquire", "a"]] {
+        let told = world.run(
+            &[verb[0], "--label", "k=1", "--label", "k=2"]
+                .iter()
+                .chain(&verb[1..])
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+        assert_eq!(told.code, 64, "{told:?}");
+        assert!(told.stderr.contains("--label k: is given twice"), "{told:?}");
+    }
+    assert_eq!(world.run(&["run", "--label", "k=1", "--label", "l=1", "a", "true"]).code, 0);
+}
+
+#[test]
+fn where_there_is_no_store_nothing_is_found_and_none_is_made() {
+    let world = World::new();
+    let id = "00112233445566778899aabbccddeeff";
+    for (arguments, code, says) in [
+        (&["check", "a", "--lease-id", id][..], 79, "a: not held by this lease"),
+        (&["renew", "a", "--lease-id", id], 79, "a: not held by this lease"),
+        (&["release", "a", "--lease-id", id], 79, "a: not held by this lease"),
+        (&["check", "a"], 64, "--lease-id: is missing"),
+        (
+            &["revoke", "a", "--if-fencing-token", "7", "--reason", "x"],
+            1,
+            "a: nobody holds it with token 7",
+        ),
+        (&["unfreeze", "a"], 1, "a: is not frozen"),
+    ] {
+        let told = world.run(arguments);
+        assert_eq!((told.code, told.stdout.as_str()), (code, ""), "{told:?}");
+        assert!(told.stderr.contains(says), "{told:?}");
+        assert_eq!(told.stderr.contains("there is no store yet in /"), code != 64, "{told:?}");
+        assert!(!world.path("store").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn commands_in_the_job_find_the_engine_of_its_lock() {
+    let world = World::new();
+    std::fs::write(world.path("other.toml"), format!("url = '{}2'\n", world.url()))
+        .expect("written");
+    let other = format!("{}2", world.url());
+    for flag in [format!("--url {other}"), "--config other.toml".to_owned()] {
+        let inner = "cd /; holdline check $HOLDLINE_NAME && holdline run -q a -- true; echo $?";
+        let told = world.shell(&format!("holdline {flag} run a -- sh -c '{inner}'"));
+        assert_eq!(told.stdout, "78\n", "{flag}: {told:?}");
+    }
+}
+
+#[test]
+fn the_help_that_nobody_could_read_is_told() {
+    let world = World::new();
+    for shown in ["--help", "--version", "run --help"] {
+        assert_eq!(world.shell(&format!("holdline {shown} > /dev/full")).code, 125, "{shown}");
+        assert_eq!(world.shell(&format!("holdline {shown} | true; exit 0")).stderr, "", "{shown}");
+    }
+}
+
+#[test]
+fn what_is_typed_much_too_long_is_shown_in_part() {
+    let world = World::new();
+    let long = "x".repeat(100_000);
+    for arguments in [&["who", &*long][..], &[&long], &["run", "--lease", &long, "a", "true"]] {
+        let told = world.run(arguments);
+        assert_eq!(told.code, 64);
+        assert!(told.stderr.len() < 2_000, "{}", told.stderr.len());
+        assert!(told.stderr.contains('…'), "{}", told.stderr);
+    }
+}

@@ -100,7 +100,7 @@ fn a_busy_name_ends_as_asked() {
     ] {
         let told = world.run(&[&["run"], options, &["a", "--", "echo", "ran"]].concat());
         assert_eq!((told.code, told.stdout.as_str()), (code, ""), "{options:?} {told:?}");
-        assert!(told.stderr.contains("held by sh (pid"), "{told:?}");
+        assert!(told.stderr.contains("held by sh (asked by pid"), "{told:?}");
         assert!(told.stderr.contains("month end"), "{told:?}");
     }
     holder.let_go();
@@ -117,7 +117,7 @@ fn shared_holders_and_permits_go_together() {
     let _two = world.hold(&["--permits", "2/3", "gpu"]);
     assert_eq!(world.run(&["run", "--try", "--permits", "2/3", "gpu", "true"]).code, 75);
     assert_eq!(world.run(&["run", "--try", "--permits", "3", "gpu", "true"]).code, 0);
-    assert_eq!(world.run(&["run", "--try", "--permits", "1/4", "gpu", "true"]).code, 64);
+    assert_eq!(world.run(&["run", "--try", "--permits", "1/4", "gpu", "true"]).code, 78);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn whoever_waits_says_for_whom_and_gets_the_name_next() {
     let mut holder = world.hold(&["--reason", "first", "a"]);
     let mut waiter = world.start(&["run", "a", "--", "echo", "mine"]);
     let said = waiter.said();
-    assert!(said.starts_with("holdline: waiting for a, held by sh (pid"), "{said}");
+    assert!(said.starts_with("holdline: waiting for a, held by sh (asked by pid"), "{said}");
     assert!(said.contains(": first"), "{said}");
     world.queued("a", 1);
     holder.let_go();
@@ -328,7 +328,7 @@ fn a_person_sees_one_line_that_is_redrawn_and_removed() {
     assert_eq!(told.code, 9, "{told:?}");
     let drawn: Vec<&str> = told.stdout.split("\r\u{1b}[K").collect();
     assert!(drawn.len() >= 3, "drawn and removed: {told:?}");
-    assert!(drawn[1].starts_with("holdline: waiting for a, held by sh (pid"), "{told:?}");
+    assert!(drawn[1].starts_with("holdline: waiting for a, held by sh (asked by pid"), "{told:?}");
     let last = drawn.last().expect("something");
     assert!(last.contains("error:") && last.contains("not free after"), "{told:?}");
     assert!(drawn[..drawn.len() - 1].iter().all(|line| !line.contains('\n')), "{told:?}");

@@ -16,18 +16,18 @@ fn a_password_is_in_no_message_and_in_no_job() {
         assert!(!seen.contains("CANARY"), "{seen}");
     }
     let job = "env; tr '\\0' '\\n' < /proc/$PPID/cmdline";
-    for (inherited, left) in [
-        ("redis://user:CANARY@h/0", "HOLDLINE_URL=redis://user@h/0\n"),
-        ("redis://h?password=CANARY&db=1", "HOLDLINE_URL=redis://h?db=1\n"),
-        // Empty and so refused by commands inside, never unset, which would be another store.
-        ("redis://h?auth=CANARY", "HOLDLINE_URL=\n"),
+    std::fs::write(world.path("toml"), format!("url = '{}'", world.url())).expect("written");
+    let by_url = format!("HOLDLINE_URL={}\n", world.url());
+    let by_file = format!("HOLDLINE_CONFIG={}\n", world.path("toml").display());
+    for (inherited, flag, value, left) in [
+        ("redis://user:CANARY@h/0", "--url", &*world.url(), by_url),
+        ("redis://user:CANARY@h/0", "--config", "toml", by_file),
     ] {
-        let mut command =
-            world.command(&["--url", &world.url(), "run", "a", "--", "sh", "-c", job]);
+        let mut command = world.command(&[flag, value, "run", "a", "--", "sh", "-c", job]);
         let output = command.env("HOLDLINE_URL", inherited).output().expect("it starts");
         let seen = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(0));
-        assert!(seen.contains("HOLDLINE_NAME=a\n") && seen.contains(left), "{seen}");
+        assert!(seen.contains("HOLDLINE_NAME=a\n") && seen.contains(&left), "{seen}");
         assert!(!seen.contains("CANARY"), "{seen}");
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use holdline::Guard;
 
 use crate::address;
+use crate::config::{Address, Source};
 use crate::failure::Failure;
 use crate::held::{self, Held};
 use crate::session::Session;
@@ -31,20 +32,76 @@ pub(super) fn changes(guard: &Guard, session: &Session, held: &Held) -> Result<C
     .into_iter()
     .map(|(name, value)| (OsString::from(name), value.map(OsString::from)))
     .collect();
-    if let Some(url) = std::env::var_os("HOLDLINE_URL") {
-        let kept = url.to_str().and_then(address::without_password);
-        if kept.as_deref().is_none_or(|kept| url != kept) {
-            // Never unset: commands inside would lock in another store and not notice. An empty
-            // one is refused by them.
-            let kept = kept.unwrap_or_default();
-            changes.push(("HOLDLINE_URL".into(), Some(OsString::from(kept))));
-        }
-    }
+    changes.extend(engine(session.address(), std::env::var_os("HOLDLINE_URL")));
     Ok(changes)
+}
+
+/// Has commands inside the job find the engine that its lock is in.
+fn engine(address: &Address, url: Option<OsString>) -> Changes {
+    let set = |name: &str, value: OsString| (OsString::from(name), Some(value));
+    let cleaned = url.and_then(|url| {
+        let kept = url.to_str().and_then(address::without_password);
+        if kept.as_deref().is_some_and(|kept| url == kept) {
+            return None;
+        }
+        // Never unset: commands inside would lock in another store and not notice. An empty one
+        // is refused by them.
+        Some(set("HOLDLINE_URL", kept.unwrap_or_default().into()))
+    });
+    match &address.source {
+        // A flag reaches nobody but us. It holds no password.
+        Source::Flag => vec![set("HOLDLINE_URL", address.url.clone().into())],
+        // The file may hold one, so its name is handed on and not what it says.
+        Source::Named(file) => match std::path::absolute(file) {
+            Ok(file) => vec![("HOLDLINE_URL".into(), None), set("HOLDLINE_CONFIG", file.into())],
+            Err(_) => cleaned.into_iter().collect(),
+        },
+        Source::Environment | Source::File(_) | Source::Default => cleaned.into_iter().collect(),
+    }
 }
 
 /// Returns the time of day in `left`, for people and scripts: no rule of ours looks at it.
 pub(crate) fn unix_millis(left: Duration) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     millis(now.saturating_add(left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_finds_the_engine_and_no_password() {
+        let file = || std::path::PathBuf::from("/etc/x.toml");
+        for (source, inherited, expected) in [
+            (Source::Environment, Some("local:"), vec![]),
+            (Source::Environment, Some("redis://u:pw@h/0"), vec!["HOLDLINE_URL=redis://u@h/0"]),
+            (
+                Source::Environment,
+                Some("redis://h?password=pw&db=1"),
+                vec!["HOLDLINE_URL=redis://h?db=1"],
+            ),
+            (Source::Environment, Some("redis://h?auth=pw"), vec!["HOLDLINE_URL="]),
+            (Source::Flag, Some("redis://u:pw@h/0"), vec!["HOLDLINE_URL=used:"]),
+            (Source::Flag, None, vec!["HOLDLINE_URL=used:"]),
+            (
+                Source::Named(file()),
+                Some("redis://u:pw@h/0"),
+                vec!["HOLDLINE_URL", "HOLDLINE_CONFIG=/etc/x.toml"],
+            ),
+            (Source::File(file()), None, vec![]),
+            (Source::Default, None, vec![]),
+        ] {
+            let address = Address { url: "used:".into(), source };
+            let changes = engine(&address, inherited.map(OsString::from));
+            let told: Vec<String> = changes
+                .into_iter()
+                .map(|(name, value)| match value {
+                    Some(value) => format!("{}={}", name.display(), value.display()),
+                    None => name.display().to_string(),
+                })
+                .collect();
+            assert_eq!(told, expected, "{address:?} {inherited:?}");
+        }
+    }
 }

@@ -35,6 +35,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::held::Held;
+use crate::holder::Holder;
 use crate::session::{Asker, Session};
 
 /// Holds, runs, releases; writes the report whatever happens.
@@ -64,7 +65,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
     };
     let outcome = outcome.map_err(|failure| busy_as_asked(failure, arguments));
     let named = outcome.as_ref().err().and_then(|failure| failure.holder.as_deref());
-    report.in_the_way = waiting.in_the_way().or(named.cloned());
+    report.in_the_way = named.cloned().or(waiting.in_the_way().map(Holder::told));
     match &outcome {
         Ok(exit) => report.exit = *exit,
         Err(failure) => report.failed(failure),
@@ -134,7 +135,7 @@ impl Run<'_> {
             let message = format!("--min-hold {least}: is longer than --max-hold {most}");
             return Err(Failure::usage(message).fix("swap them, or leave one out"));
         }
-        let mut options = arguments.about.options(LockOptions::default());
+        let mut options = arguments.about.options(LockOptions::default())?;
         if let Some(wait) = arguments.wait.wait {
             options = options.with_wait(wait);
         }
@@ -153,17 +154,20 @@ impl Run<'_> {
     async fn wait(&self, options: &LockOptions, signals: &mut Signals) -> Result<Granted, Failure> {
         let RunArgs { name, mode, wait, .. } = self.arguments;
         let attempt = self.session.acquire(name, mode.mode(), options, wait.only_try);
-        let attempt = waiting::talk(attempt, self.waiting, name, self.console);
+        let attempt = waiting::talk(attempt, self.waiting, name, self.session, self.console);
         let mut attempt = std::pin::pin!(attempt);
         loop {
             tokio::select! {
                 biased;
-                guard = &mut attempt => return Ok(Granted::Guard(Box::new(guard?))),
+                guard = &mut attempt => return match guard {
+                    Ok(guard) => Ok(Granted::Guard(Box::new(guard))),
+                    Err(error) => Err(self.session.failure(error).await),
+                },
                 arrived = signals.next() => match arrived {
                     Arrived::End(signal) => {
                         return Ok(Granted::Signal(child::Exit::before_start(signal)));
                     }
-                    Arrived::Suspend => self.session.while_idle(|| signals.suspend()),
+                    Arrived::Suspend => self.session.while_idle(|idle| signals.suspend(idle)),
                 },
             }
         }
@@ -191,7 +195,8 @@ impl Run<'_> {
             .with_inherited(inherited)
             .with_death_signal(anchor.is_none())
             .with_freeze_on_stop(guard.anchor().is_none());
-        let job = launch.spawn(signals).map_err(|error| launch_failure(&error))?;
+        let job = self.session.while_idle(|idle| launch.spawn(signals, idle));
+        let job = job.map_err(|error| launch_failure(&error))?;
         drop(launch);
         let supervision = Supervision {
             guard,
@@ -270,7 +275,7 @@ fn lost_of(ended: &Ended) -> Option<LostReason> {
 async fn hold_on(guard: &Guard, until: Instant, signals: &mut Signals, session: &Session) {
     let ending = async {
         while let Arrived::Suspend = signals.next().await {
-            session.while_idle(|| signals.suspend());
+            session.while_idle(|idle| signals.suspend(idle));
         }
     };
     tokio::select! {

@@ -1,17 +1,25 @@
 //! `run --report FILE`: what happened, as one JSON object. Its shape is in `docs/json.md`.
 
-use std::fs::File;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdline::Guard;
-use holdline_core::{Escaped, HolderSummary, LockName, LostReason, Mode};
+use holdline_core::{Escaped, LockName, LostReason, Mode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::holder::Holder;
 use crate::view::{self, millis};
+
+/// How long the reader of a pipe may take.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The file of a report, opened before the lock is asked for.
 #[derive(Debug)]
@@ -21,9 +29,15 @@ impl ReportFile {
     /// Opens and empties the file, so that an old report never passes for this run's.
     pub(super) fn open(path: Option<&Path>) -> Result<ReportFile, Failure> {
         let Some(path) = path else { return Ok(ReportFile(None)) };
-        let file = File::create(path).map_err(|error| {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        // The open of a pipe would wait for its reader.
+        options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = options.open(path).map_err(|error| {
+            let unread = Errno::from_io_error(&error) == Some(Errno::NXIO);
             let path = path.to_string_lossy();
-            let message = format!("--report {}: cannot be written: {error}", Escaped(&path));
+            let why = if unread { "nobody reads this pipe".into() } else { error.to_string() };
+            let message = format!("--report {}: cannot be written: {why}", Escaped(&path));
             Failure::usage(message).fix("nothing was started; name a file that can be written")
         })?;
         Ok(ReportFile(Some(file)))
@@ -33,10 +47,35 @@ impl ReportFile {
     pub(super) fn write(self, report: &Report) -> Result<(), Failure> {
         let Some(mut file) = self.0 else { return Ok(()) };
         let text = format!("{}\n", report.object());
-        file.write_all(text.as_bytes())
-            .and_then(|()| file.flush())
+        write_soon(&mut file, text.as_bytes())
             .map_err(|error| Failure::internal(format_args!("--report: not written: {error}")))
     }
+}
+
+/// Writes it all, or as much as a pipe takes whose reader is slow.
+fn write_soon(file: &mut File, mut text: &[u8]) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !text.is_empty() {
+        match file.write(text) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => text = &text[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::Error::new(error.kind(), "whoever reads it is too slow"));
+                }
+                let left = Timespec::try_from(left).map_err(io::Error::other)?;
+                let mut room = [PollFd::new(file, PollFlags::OUT)];
+                match poll(&mut room, Some(&left)) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// What happened.
@@ -50,7 +89,7 @@ pub(super) struct Report {
     pub(super) waited: Duration,
     pub(super) held: Option<Duration>,
     grant: Option<(String, u64, bool)>,
-    pub(super) in_the_way: Option<HolderSummary>,
+    pub(super) in_the_way: Option<Holder>,
     pub(super) lost: Option<LostReason>,
     pub(super) confirmed: Option<bool>,
     error: Option<Value>,
@@ -92,11 +131,6 @@ impl Report {
     }
 
     fn object(&self) -> Value {
-        let in_the_way = self.in_the_way.as_ref().map(|holder| {
-            let mut object = view::summary_object(holder);
-            view::add_fields(&mut object, &holder.metadata.fields());
-            object
-        });
         json!({
             "name": self.name.as_str(),
             "engine": self.engine,
@@ -108,7 +142,7 @@ impl Report {
             "lease_id": self.grant.as_ref().map(|(lease_id, _, _)| lease_id),
             "fencing_token": self.grant.as_ref().map(|(_, token, _)| token),
             "live": self.grant.as_ref().map(|(_, _, live)| live),
-            "in_the_way": in_the_way,
+            "in_the_way": self.in_the_way.as_ref().map(view::in_the_way),
             "lost": self.lost.as_ref().map(lost_object),
             "release_confirmed": self.confirmed,
             "error": self.error,

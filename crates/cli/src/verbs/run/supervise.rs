@@ -212,7 +212,7 @@ impl Supervision<'_> {
 
     /// The job was stopped by job control, and we with it; somebody has continued us.
     fn suspended(&self, job: &mut Job, signals: &mut Signals) {
-        self.session.while_idle(|| job.suspend(signals));
+        self.session.while_idle(|idle| job.suspend(signals, idle));
         if self.guard.is_valid() || self.on_lost == OnLost::Warn {
             job.resume();
         }

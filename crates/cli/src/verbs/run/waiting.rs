@@ -1,5 +1,6 @@
 //! What `run` and `acquire` say while they wait: for whom, since when, in which position.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -11,6 +12,7 @@ use holdline_core::{HolderSummary, LockName};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::console::Console;
+use crate::session::Session;
 
 /// How often the live line is redrawn.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -45,11 +47,12 @@ impl Waiting {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn line(&self, name: &LockName) -> Option<String> {
+    async fn line(&self, name: &LockName, session: &Session) -> Option<String> {
         let Seen { at, position, holder } = self.seen()?;
         let mut line = format!("waiting for {name}");
-        if let Some(mut holder) = holder {
-            holder.held_for = holder.held_for.map(|held| held + at.elapsed());
+        if let Some(holder) = holder {
+            let mut holder = session.look_at(name, holder).await;
+            holder.summary.held_for = holder.summary.held_for.map(|held| held + at.elapsed());
             line += &format!(", held by {holder}");
         }
         if let Some(position) = position {
@@ -68,30 +71,44 @@ pub(crate) async fn talk<T>(
     attempt: impl Future<Output = T>,
     waiting: &Waiting,
     name: &LockName,
+    session: &Session,
     console: &Console,
 ) -> T {
+    // Both go on together: the attempt may be what a look at the holder waits for.
+    tokio::select! {
+        biased;
+        outcome = attempt => outcome,
+        never = tell(waiting, name, session, console) => match never {},
+    }
+}
+
+/// Says what is known, for ever.
+async fn tell(
+    waiting: &Waiting,
+    name: &LockName,
+    session: &Session,
+    console: &Console,
+) -> Infallible {
     let live = console.has_live_line();
     let started = Instant::now();
     let mut ticks = tokio::time::interval(REDRAW / 5);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut said = 0;
     let mut live_line = LiveLine { console, drawn: None };
-    let mut attempt = std::pin::pin!(attempt);
     loop {
-        tokio::select! {
-            biased;
-            outcome = &mut attempt => return outcome,
-            _ = ticks.tick() => {}
-        }
+        ticks.tick().await;
         let waited = started.elapsed();
-        let Some(line) = waiting.line(name) else { continue };
+        if !(if live { live_line.is_due() } else { waited >= line_at(said) }) {
+            continue;
+        }
+        let Some(line) = waiting.line(name, session).await else { continue };
         if live {
             live_line.draw(&format!("holdline: {line}, {} so far", coarse(waited)));
-        } else if waited >= line_at(said) {
-            console.info(&line);
-            while waited >= line_at(said) {
-                said += 1;
-            }
+            continue;
+        }
+        console.info(&line);
+        while waited >= line_at(said) {
+            said += 1;
         }
     }
 }
@@ -103,11 +120,13 @@ struct LiveLine<'a> {
 }
 
 impl LiveLine<'_> {
+    fn is_due(&self) -> bool {
+        self.drawn.is_none_or(|at| at.elapsed() >= REDRAW)
+    }
+
     fn draw(&mut self, text: &str) {
-        if self.drawn.is_none_or(|at| at.elapsed() >= REDRAW) {
-            self.console.live_line(text);
-            self.drawn = Some(Instant::now());
-        }
+        self.console.live_line(text);
+        self.drawn = Some(Instant::now());
     }
 }
 

@@ -203,7 +203,11 @@ def parent(pid):
 
 
 def await_true(condition):
-    """The alarm is the deadline."""
+    """The alarm is the deadline.
+
+    What is awaited is told to nobody here: another process's state, or the terminal's foreground,
+    which the kernel shows only to whoever looks. So this looks, and only what was seen ends it.
+    """
     while not condition():
         time.sleep(0.002)
 
@@ -346,6 +350,29 @@ def stop_while_waiting(shell):
         shell.type(b"end\n")
         shell.expect_only("read end True")
         shell.expect_end(pids[0], "exited 0")
+
+
+def stop_at_the_start(shell):
+    """The wrapper has the name and opens the program's file when ^Z comes."""
+    with open("program", "w") as program:
+        program.write("#!/bin/sh\necho started\n")
+    os.chmod("program", 0o755)
+    file = os.open("program", os.O_RDWR)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGIO,))
+    # With a lease on the file, whoever opens it waits until we give it back.
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    pids = shell.start(run(["./program"]))
+    signal.sigwait((signal.SIGIO,))
+    shell.type(b"\x1a")
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    os.close(file)
+    shell.expect_end(pids[0], STOPPED)
+    shell.take()
+    # It was stopped in no transaction: others take names meanwhile.
+    subprocess.check_call(run(["true"], name="other", options=("--wait", "1s")))
+    shell.resume(pids)
+    shell.expect_only("started")
+    shell.expect_end(pids[0], "exited 0")
 
 
 def stop_and_foreground(shell):

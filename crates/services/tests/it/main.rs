@@ -1,3 +1,4 @@
 //! The test ground against real servers.
 
+mod proxy;
 mod server;

@@ -1,0 +1,277 @@
+//! One connection through the proxy: two sockets and four threads.
+//!
+//! In each direction one thread reads and judges frames as they arrive, and another carries them
+//! on. So a frame that is held or late does not keep the proxy from seeing those behind it.
+//!
+//! K1: nobody sits inside a read: readers wait by `poll`, so that a reset from another thread
+//! takes effect at once on every kernel.
+
+use super::frames::Seen;
+use super::{Fault, Shared, Traffic, What};
+use crate::resp::{self, Reply};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How many frames may lie between a reader and its carrier; then the sender must wait.
+const BETWEEN: usize = 65_536;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    number: u64,
+    client: TcpStream,
+    server: TcpStream,
+    talk: Mutex<Talk>,
+}
+
+/// What must be remembered to tell which request a reply answers.
+#[derive(Debug, Default)]
+struct Talk {
+    unanswered: VecDeque<Vec<u8>>,
+    /// In RESP2 messages look like replies, so they are only looked for once they may come.
+    subscribed: bool,
+    /// Directions that have ended.
+    ended: u8,
+}
+
+/// What a reader hands to its carrier.
+enum Piece {
+    Frame { bytes: Vec<u8>, fault: Option<Fault>, arrived: Instant, thaws: u64 },
+    End,
+    Broken,
+}
+
+/// Breaks a connection: the other end sees a reset.
+pub(super) fn reset(stream: &TcpStream) {
+    // Dissolving the association sends the reset now, whatever other handles are open. Where the
+    // kernel refuses, closing with linger 0 will, and the shutdown ends the threads.
+    let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+    if rustix::net::connect_unspec(stream).is_err() {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Link {
+    pub(super) fn new(number: u64, client: TcpStream, server: TcpStream) -> io::Result<Self> {
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        Ok(Self { number, client, server, talk: Mutex::default() })
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn reset(&self) {
+        reset(&self.client);
+        reset(&self.server);
+    }
+
+    fn ends(&self, towards_server: bool) -> (&TcpStream, &TcpStream) {
+        let ends = (&self.client, &self.server);
+        if towards_server { ends } else { (ends.1, ends.0) }
+    }
+
+    fn talk<T>(&self, act: impl FnOnce(&mut Talk) -> T) -> T {
+        act(&mut self.talk.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
+    for towards_server in [true, false] {
+        let (pieces, taken) = sync_channel(BETWEEN);
+        let (reader, carrier) = (Arc::clone(shared), Arc::clone(shared));
+        let (source, target) = (Arc::clone(link), Arc::clone(link));
+        std::thread::spawn(move || read(&reader, &source, towards_server, &pieces));
+        std::thread::spawn(move || carry(&carrier, &target, towards_server, &taken));
+    }
+}
+
+/// Reads until the end, and hands on whole frames with their fate.
+fn read(shared: &Shared, link: &Link, towards_server: bool, pieces: &SyncSender<Piece>) {
+    let (from, _) = link.ends(towards_server);
+    let mut unread = Vec::new();
+    let last = loop {
+        match read_some(from, &mut unread) {
+            Ok(0) => break Piece::End,
+            Ok(_) => {}
+            Err(_) => break Piece::Broken,
+        }
+        let arrived = Instant::now();
+        while let Some(bytes) = next_frame(&mut unread) {
+            let (fault, thaws) = judge(shared, link, towards_server, &bytes);
+            if pieces.send(Piece::Frame { bytes, fault, arrived, thaws }).is_err() {
+                return;
+            }
+        }
+    };
+    // A carrier that is gone has ended the connection itself.
+    let _ = pieces.send(last);
+}
+
+fn read_some(mut from: &TcpStream, unread: &mut Vec<u8>) -> io::Result<usize> {
+    let mut ready = [PollFd::new(from, PollFlags::IN)];
+    while let Err(why) = poll(&mut ready, None) {
+        if why != rustix::io::Errno::INTR {
+            return Err(why.into());
+        }
+    }
+    let mut more = [0; 16 * 1024];
+    let count = from.read(&mut more)?;
+    unread.extend_from_slice(&more[..count]);
+    Ok(count)
+}
+
+/// Takes the first whole frame; what is no protocol of Redis is taken as it came.
+fn next_frame(unread: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let first = *unread.first()?;
+    let known = first.is_ascii_alphabetic() || b"+-:$*_#,(=!~>%|".contains(&first);
+    let length = match resp::frame(unread) {
+        Ok(length) if known => length?,
+        _ => unread.len(),
+    };
+    let rest = unread.split_off(length);
+    Some(std::mem::replace(unread, rest))
+}
+
+/// Tells what kind of frame this is, and lets the rules decide.
+fn judge(shared: &Shared, link: &Link, towards_server: bool, bytes: &[u8]) -> (Option<Fault>, u64) {
+    if !towards_server {
+        let (traffic, request) = link.talk(|talk| talk.heard(bytes));
+        return shared.judge(link.number, &Seen { traffic, bytes, request: &request });
+    }
+    let (fault, thaws) =
+        shared.judge(link.number, &Seen { traffic: Traffic::Requests, bytes, request: &[] });
+    if !matches!(fault, Some(Fault::Swallow | Fault::SwallowThenReset)) {
+        link.talk(|talk| talk.asked(bytes));
+    }
+    (fault, thaws)
+}
+
+impl Talk {
+    fn asked(&mut self, request: &[u8]) {
+        let verb = verb(request).to_ascii_lowercase();
+        if verb.ends_with("subscribe") {
+            // Confirmed by pushes, one for each channel, and never by a reply.
+            self.subscribed = true;
+        } else {
+            self.unanswered.push_back(request.to_vec());
+        }
+    }
+
+    fn heard(&mut self, bytes: &[u8]) -> (Traffic, Vec<u8>) {
+        if self.is_push(bytes) {
+            return (Traffic::Pushes, Vec::new());
+        }
+        (Traffic::Replies, self.unanswered.pop_front().unwrap_or_default())
+    }
+
+    fn is_push(&self, bytes: &[u8]) -> bool {
+        let word = || verb(bytes).to_ascii_lowercase();
+        match bytes.first() {
+            Some(b'>') => true,
+            Some(b'*') if self.subscribed => {
+                let word = word();
+                word.ends_with("subscribe") || word.ends_with("message")
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The first word of a list of words, or of a line.
+fn verb(frame: &[u8]) -> String {
+    match resp::reply(frame) {
+        Ok(Some((Reply::Array(items), _))) => {
+            items.first().and_then(Reply::text).unwrap_or_default()
+        }
+        _ => String::from_utf8_lossy(frame).split_whitespace().next().unwrap_or("").to_owned(),
+    }
+}
+
+/// Carries what the reader hands on, and ends the connection with it.
+fn carry(shared: &Shared, link: &Link, towards_server: bool, pieces: &Receiver<Piece>) {
+    let (_, to) = link.ends(towards_server);
+    for piece in pieces {
+        let carried = match piece {
+            Piece::Frame { bytes, fault, arrived, thaws } => {
+                let at = (arrived, thaws);
+                deliver(shared, link, to, &bytes, fault, at)
+            }
+            Piece::Broken => Err(io::ErrorKind::ConnectionReset.into()),
+            Piece::End => break,
+        };
+        if carried.is_err() {
+            return shared.reset(link);
+        }
+    }
+    // Only this direction has ended: what is on its way in the other must still arrive.
+    let _ = to.shutdown(Shutdown::Write);
+    let both = link.talk(|talk| {
+        talk.ended += 1;
+        talk.ended == 2
+    });
+    if both {
+        shared.close(link.number, What::Closed);
+    }
+}
+
+/// Does to a frame what was decided; an error ends the connection.
+fn deliver(
+    shared: &Shared,
+    link: &Link,
+    mut to: &TcpStream,
+    bytes: &[u8],
+    fault: Option<Fault>,
+    (arrived, thaws): (Instant, u64),
+) -> io::Result<()> {
+    match fault {
+        None => {}
+        Some(Fault::Swallow) => return Ok(()),
+        Some(Fault::SwallowThenReset) => return Err(io::ErrorKind::ConnectionReset.into()),
+        Some(Fault::Hold) => shared.await_thaw(link.number, thaws),
+        Some(Fault::Delay(by)) => shared.await_instant(link.number, arrived + by),
+        Some(Fault::Dribble(pause)) => {
+            for byte in bytes {
+                to.write_all(&[*byte])?;
+                shared.await_instant(link.number, Instant::now() + pause);
+            }
+            return Ok(());
+        }
+    }
+    to.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_told_by_their_requests_and_messages_are_not_taken_for_replies() {
+        let mut talk = Talk::default();
+        let request = |words: &[&str]| resp::command(words);
+        talk.asked(&request(&["LRANGE", "a"]));
+        let list = request(&["message", "b"]);
+        assert_eq!(talk.heard(&list), (Traffic::Replies, request(&["LRANGE", "a"])));
+        talk.asked(&request(&["SUBSCRIBE", "c"]));
+        talk.asked(&request(&["PING"]));
+        assert_eq!(talk.heard(&request(&["subscribe", "c"])).0, Traffic::Pushes);
+        assert_eq!(talk.heard(&list).0, Traffic::Pushes);
+        assert_eq!(talk.heard(b">1\r\n+message\r\n").0, Traffic::Pushes);
+        assert_eq!(talk.heard(b"+PONG\r\n"), (Traffic::Replies, request(&["PING"])));
+    }
+
+    #[test]
+    fn foreign_bytes_pass_as_they_come() {
+        for bytes in [&b"\x16\x03\x01\x02"[..], b"$x\r\n", b"*99999999999999\r\n"] {
+            let mut unread = bytes.to_vec();
+            assert_eq!(next_frame(&mut unread).as_deref(), Some(bytes));
+            assert!(unread.is_empty());
+        }
+        assert_eq!(next_frame(&mut b"PIN".to_vec()), None);
+    }
+}

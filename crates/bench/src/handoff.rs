@@ -130,8 +130,8 @@ fn floor_worker(directory: &Path, side: &str) -> Result<(), Failure> {
     while Instant::now() < deadline {
         // A read that times out only means that the other side has stopped already.
         if socket.recv(&mut byte).is_ok() {
-            for _ in 0..3 {
-                floor.transaction(hops)?;
+            for part in 0..3 {
+                floor.transaction(3 * hops + part)?;
             }
             hops += 1;
             let _ = socket.send_to(&byte, path(other));

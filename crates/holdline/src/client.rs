@@ -1,5 +1,6 @@
 //! The client: where locks come from.
 
+use std::env::VarError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -75,13 +76,14 @@ impl Client {
         Client::with_options(engine, options)
     }
 
-    /// Connects to the engine that the variable `HOLDLINE_URL` names, or to `local:`.
+    /// Connects to the engine that the variable `HOLDLINE_URL` names, or to `local:` when there
+    /// is no such variable.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// As [`Client::connect`]; and `Invalid` when the variable is empty or no text: who sets it
+    /// wants some store, and to lock in another one would exclude nobody.
     pub async fn from_env() -> Result<Client, LockError> {
-        let url = std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty());
-        Client::connect(url.as_deref().unwrap_or("local:")).await
+        Client::connect(&url_of_environment()?).await
     }
 
     /// Makes a client of an engine, with default options.
@@ -346,6 +348,17 @@ impl Client {
 
     fn shared(&self) -> &Shared {
         &self.core.shared
+    }
+}
+
+/// Reads which engine the environment names.
+pub(crate) fn url_of_environment() -> Result<String, LockError> {
+    let wrong = |message| Err(LockError::invalid("holdline", URL_VARIABLE, message));
+    match std::env::var(URL_VARIABLE) {
+        Ok(url) if url.is_empty() => wrong("is empty: unset it, or name an engine"),
+        Ok(url) => Ok(url),
+        Err(VarError::NotPresent) => Ok("local:".to_owned()),
+        Err(VarError::NotUnicode(_)) => wrong("is not UTF-8"),
     }
 }
 

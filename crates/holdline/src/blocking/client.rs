@@ -10,7 +10,7 @@ use holdline_core::{
 
 use super::guard::{Guard, Guards};
 use super::locks::{Mutex, RwLock, Semaphore};
-use crate::client::{ShutdownReport, URL_VARIABLE};
+use crate::client::{ShutdownReport, url_of_environment};
 use crate::client_options::ClientOptions;
 use crate::engines;
 use crate::lease::Lease;
@@ -42,10 +42,9 @@ impl Client {
     /// As [`crate::Client::from_env`].
     ///
     /// # Errors
-    /// As [`crate::Client::connect`].
+    /// As [`crate::Client::from_env`].
     pub fn from_env() -> Result<Client, LockError> {
-        let url = std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty());
-        Client::connect(url.as_deref().unwrap_or("local:"))
+        Client::connect(&url_of_environment()?)
     }
 
     /// As [`crate::Client::with_options`].

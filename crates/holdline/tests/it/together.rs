@@ -1,5 +1,6 @@
 //! Owners, several names, shared and permit modes, bodies, leases out of the process.
 
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use holdline::{ErrorKind, Keep, LockOptions, LostReason, Mode, OnLost, Owner, ReleaseOutcome};
@@ -270,21 +271,30 @@ async fn urls_name_what_is_wrong_with_them() {
 #[tokio::test]
 async fn print_what_the_environment_names() {
     if std::env::var_os("HOLDLINE_TEST_CHILD").is_some() {
-        let client = holdline::Client::from_env().await.expect("made");
-        println!("identity {}", client.capabilities().identity);
+        match holdline::Client::from_env().await {
+            Ok(client) => println!("identity {}", client.capabilities().identity),
+            Err(error) => println!("error {error}"),
+        }
     }
 }
 
 #[test]
 fn the_environment_names_the_engine() {
-    let output = std::process::Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", "together::print_what_the_environment_names", "--nocapture"])
-        .env("HOLDLINE_TEST_CHILD", "1")
-        .env(holdline::URL_VARIABLE, "memory:from-env")
-        .output()
-        .expect("runs");
-    let printed = String::from_utf8_lossy(&output.stdout);
-    assert!(printed.contains("identity memory:from-env"), "{printed}");
+    let no_text = std::ffi::OsStr::from_bytes(b"memory:\xff");
+    for (url, told) in [
+        ("memory:from-env".as_ref(), "identity memory:from-env"),
+        ("".as_ref(), "HOLDLINE_URL: is empty"),
+        (no_text, "HOLDLINE_URL: is not UTF-8"),
+    ] {
+        let output = std::process::Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", "together::print_what_the_environment_names", "--nocapture"])
+            .env("HOLDLINE_TEST_CHILD", "1")
+            .env(holdline::URL_VARIABLE, url)
+            .output()
+            .expect("runs");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains(told), "{printed}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! gives up what is left and ends.
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -105,10 +106,13 @@ impl Shared {
         }
     }
 
-    /// Tells the observer, if there is one.
+    /// Tells the observer, if there is one. Its panic is its own affair: it must not end the
+    /// keeper, nor an attempt half-way.
     pub(crate) fn observe(&self, tell: impl FnOnce(&dyn Observer)) {
-        if let Some(observer) = &self.observer {
-            tell(&**observer);
+        if let Some(observer) = &self.observer
+            && catch_unwind(AssertUnwindSafe(|| tell(&**observer))).is_err()
+        {
+            tracing::error!("an observer panicked");
         }
     }
 

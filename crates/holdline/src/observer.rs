@@ -21,8 +21,9 @@ pub struct Subject<'a> {
 /// Is told what happens to a client's locks: for metrics, logs, progress lines.
 ///
 /// Every method does nothing unless implemented. They are called from tasks that want their
-/// locks: return quickly, and hand long work to somebody else. They are called outside the
-/// client's own mutexes, so they may use the client.
+/// locks, and from the one that renews leases: return quickly, and hand long work to somebody
+/// else. They are called outside the client's own mutexes, so they may use the client. A panic
+/// is caught and logged, and costs the event only.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -77,7 +78,8 @@ pub trait Observer: Send + Sync + 'static {
     /// slack is a near miss.
     fn renewed(&self, subject: Subject<'_>, slack: Duration) {}
 
-    /// At most one renewal interval is left, and no renewal has come through.
+    /// At most one renewal interval is left and no renewal has come through, or an operator has
+    /// revoked the lease.
     fn at_risk(&self, subject: Subject<'_>, remaining: Duration) {}
 
     /// The lease may no longer be believed.

@@ -34,7 +34,7 @@ const LISTENED: u8 = 32;
 pub enum RiskReason {
     /// The last renewals have failed; this is the last failure, if one was answered.
     NotRenewed(Option<LockError>),
-    /// The lease is not renewed by its own terms and runs out.
+    /// By its own terms it is not renewed, or not beyond its longest hold, and runs out.
     RunsOut,
     /// An operator revoked it with these words; it is still valid for the time that is left.
     Revoked(String),
@@ -164,8 +164,12 @@ impl Grant {
         let extended = self.valid_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
             (now.as_nanos() < old).then_some(old.max(until))
         });
-        let old = Moment::from_nanos(extended.ok()?);
-        self.state.fetch_and(!AT_RISK, Ordering::AcqRel);
+        let old = extended.ok()?;
+        // What is near its longest hold stays at risk.
+        if until > old || old == Moment::NEVER.as_nanos() {
+            self.state.fetch_and(!AT_RISK, Ordering::AcqRel);
+        }
+        let old = Moment::from_nanos(old);
         self.words.lock().failure = None;
         Some(now.until(old))
     }
@@ -246,7 +250,8 @@ impl Grant {
         self.has(ENDED).then_some(LostReason::Released)
     }
 
-    fn risk_reason(&self) -> Option<RiskReason> {
+    /// Says why the lease is at risk, if it is.
+    pub(crate) fn risk_reason(&self) -> Option<RiskReason> {
         if !self.has(AT_RISK | REVOKED | LOST | ENDED) {
             return None;
         }
@@ -260,7 +265,9 @@ impl Grant {
         let words = self.words.lock();
         Some(match &words.revoked {
             Some(told) => RiskReason::Revoked(told.clone()),
-            None if self.plan.renews() => RiskReason::NotRenewed(words.failure.clone()),
+            None if self.plan.renews() && self.valid_until() < self.max_hold_at => {
+                RiskReason::NotRenewed(words.failure.clone())
+            }
             None => RiskReason::RunsOut,
         })
     }

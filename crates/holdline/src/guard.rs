@@ -145,7 +145,8 @@ impl Guard {
     /// to be sure before a long step.
     ///
     /// # Errors
-    /// - `Lost`: the lease is over. Nothing is held.
+    /// - `Lost`: the lease is over, or an operator has revoked it and it runs out: nobody extends
+    ///   it any more. [`Guard::remaining`] tells the two apart.
     /// - `Unavailable` and others: the store did not confirm. The lease is what it was.
     ///
     /// # Cancel safety
@@ -176,13 +177,10 @@ impl Guard {
             _ if !self.is_valid() => Err(lost(LostReason::Expired)),
             (Outcome::Kept, ..) => Ok(self.remaining()),
             (_, Some(error), _) => Err(error.with_name(self.name())),
-            (_, None, None) => {
-                let reason = match grant.at_risk().await {
-                    RiskReason::Revoked(told) => LostReason::Revoked(told),
-                    _ => LostReason::Missing,
-                };
-                Err(lost(reason))
-            }
+            (_, None, None) => Err(match grant.risk_reason() {
+                Some(RiskReason::Revoked(told)) => lost(LostReason::Revoked(told)),
+                _ => keeper::nonsense(shared).with_name(self.name()),
+            }),
         }
     }
 
@@ -208,7 +206,7 @@ impl Guard {
         drop(entry);
         let outcome = match grant.end() {
             Some(reason) => {
-                if reason == LostReason::Expired {
+                if janitor::may_linger(&reason) {
                     // The store may keep it for a moment yet.
                     let undo = janitor::undo_of(shared, &grant.plan, grant.lease_id, true);
                     janitor::hand_over(shared, None, undo);
@@ -307,7 +305,7 @@ impl Drop for Guard {
             parent: &grant.span, name = %grant.plan.name, lease_id = %grant.lease_id,
             "a guard was dropped: its release goes to the janitor"
         );
-        if matches!(lost, Some(LostReason::Missing | LostReason::Revoked(_))) {
+        if lost.is_some_and(|reason| !janitor::may_linger(&reason)) {
             shared.registry.lock().remove(self.key);
             return;
         }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{
-    Ending, ErrorKind, Expiry, LeaseId, LockError, Moment, ReleaseReply, ReleaseRequest, lease,
+    Ending, ErrorKind, Expiry, LeaseId, LockError, LostReason, Moment, ReleaseReply,
+    ReleaseRequest, lease,
 };
 
 use crate::core::{Core, Shared};
@@ -149,6 +150,12 @@ pub(crate) fn undo_of(shared: &Shared, plan: &Plan, lease_id: LeaseId, for_good:
     }
 }
 
+/// Tells whether the store may still keep a lease that was lost for this reason: it ran out by
+/// our clock, which is the earlier one, revoked before or not.
+pub(crate) fn may_linger(lost: &LostReason) -> bool {
+    matches!(lost, LostReason::Expired | LostReason::Revoked(_))
+}
+
 /// Hands an id over to the worker, which gives it up.
 pub(crate) fn hand_over(shared: &Shared, key: Option<Key>, undo: Undo) {
     let now = shared.clock.now();
@@ -193,6 +200,8 @@ pub(crate) async fn give_up(shared: Arc<Shared>, lane: Vec<(Key, ReleaseRequest)
                 );
                 Some(true)
             }
+            // The store says itself that nothing is left there.
+            Some(Err(error)) if matches!(error.kind(), ErrorKind::Lost { .. }) => Some(true),
             Some(Err(error)) if is_final(&error) => {
                 tracing::warn!(lease_id = %request.lease_id, %error, "cannot be given up");
                 Some(false)

@@ -4,12 +4,14 @@
 //! after that finds nothing.
 //! Invariant K2: a renewal never resurrects: what is over stays over ([`Grant`]).
 //! Invariant K3: a renewal that fails is tried again until the lease may no longer be believed.
+//! Invariant K4: every hint is followed by a question that left after it, and a watch begins with
+//! one: so what happened before it, or while an answer was on its way, is told as well.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use holdline_core::{
     ErrorKind, GrantState, HolderView, LockError, LostReason, Moment, Purpose, RenewReply,
     RenewRequest, renewal,
@@ -30,6 +32,8 @@ pub(crate) fn begin(grant: Arc<Grant>) -> Keeping {
         renew_at: Moment::NEVER,
         risk_at: Moment::NEVER,
         watch_at: grant.since.after(WATCH_AFTER),
+        planned_for: Moment::ORIGIN,
+        hinted: false,
         failures: 0,
         grant,
     };
@@ -49,10 +53,14 @@ fn plan_next(keeping: &mut Keeping, sent: Moment) {
     let (plan, until) = (&grant.plan, grant.valid_until());
     let terms = &plan.terms;
     let believed = sent.until(until);
-    keeping.risk_at = match until {
-        Moment::NEVER => Moment::NEVER,
-        until => until.before(terms.renew_interval().min(believed / 2)),
-    };
+    // A renewal that brought no time, near the longest hold, moves no warning either.
+    if until != keeping.planned_for {
+        keeping.planned_for = until;
+        keeping.risk_at = match until {
+            Moment::NEVER => Moment::NEVER,
+            until => until.before(terms.renew_interval().min(believed / 2)),
+        };
+    }
     keeping.renew_at = if !plan.renews() {
         Moment::NEVER
     } else {
@@ -144,13 +152,22 @@ pub(crate) async fn renew(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<Rene
     let limit = sent.after(patience.clamp(renewal::MIN_RETRY, shared.answer_within));
     let replies = shared.answered(shared.engine.renew(&batch), limit).await;
     let mut replies = replies.unwrap_or_default().into_iter();
+    let mut asked_further = Vec::new();
     for (key, grant) in lines {
-        let outcome = heed(&shared, &grant, sent, replies.next());
-        if outcome == Outcome::There {
-            ask_whether_revoked(&shared, &grant).await;
+        match heed(&shared, &grant, sent, replies.next()) {
+            Outcome::There => asked_further.push((key, grant)),
+            outcome => note(&shared, key, sent, outcome),
         }
-        note(&shared, key, sent, outcome);
     }
+    // Only now: a store that is slow to tell more delays what it has told already for nobody.
+    let asked_further = asked_further.into_iter().map(|(key, grant)| {
+        let shared = &shared;
+        async move {
+            ask_whether_revoked(shared, &grant).await;
+            note(shared, key, sent, Outcome::There);
+        }
+    });
+    join_all(asked_further).await;
 }
 
 /// Looks whether an operator wants a lease back that is not renewed: its renewals cannot say so.
@@ -217,9 +234,7 @@ pub(crate) fn heed(
             Outcome::NoMore
         }
         Some(Ok(RenewReply::Handed { .. } | RenewReply::Queued { .. })) => {
-            let message = "a held lease was answered as one that waits".to_owned();
-            let kind = ErrorKind::Protocol { message };
-            grant.note_failure(&shared.error(kind, holdline_core::Certainty::Unknown));
+            grant.note_failure(&nonsense(shared));
             Outcome::Failed
         }
         Some(Err(error)) => match error.kind() {
@@ -244,6 +259,12 @@ pub(crate) fn heed(
     }
 }
 
+/// Makes the error for a reply that no held lease can have.
+pub(crate) fn nonsense(shared: &Shared) -> LockError {
+    let message = "a held lease was answered as one that waits".to_owned();
+    shared.error(ErrorKind::Protocol { message }, holdline_core::Certainty::Unknown)
+}
+
 /// Takes note of one answer in the schedule.
 pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, outcome: Outcome) {
     let now = shared.clock.now();
@@ -260,6 +281,8 @@ pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, outcome: Outcome) {
             let soonest = now.after(renewal::MIN_RETRY);
             keeping.renew_at = keeping.renew_at.max(soonest);
         }
+        // It may have been given back meanwhile by one that could not detach it.
+        Outcome::There if keeping.grant.wants_renewal() => keeping.renew_at = now,
         Outcome::There => keeping.renew_at = Moment::NEVER,
         Outcome::NoMore => {
             keeping.renew_at = Moment::NEVER;
@@ -270,6 +293,9 @@ pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, outcome: Outcome) {
             keeping.failures = keeping.failures.saturating_add(1);
             keeping.renew_at = now.after(pause);
         }
+    }
+    if std::mem::take(&mut keeping.hinted) {
+        keeping.renew_at = keeping.renew_at.min(now.after(renewal::MIN_RETRY));
     }
     let grant = keeping.grant.clone();
     let due = if grant.is_over() { Moment::NEVER } else { next(keeping, false) };
@@ -285,31 +311,53 @@ pub(crate) async fn landed(shared: &Shared, key: Key, grant: &Grant) {
     grant.until(|grant| (grant.is_over() || !under_way()).then_some(())).await;
 }
 
+/// Asks how a lease stands as soon as may be. Returns whether it is still kept.
+pub(crate) fn ask_soon(shared: &Shared, key: Key) -> bool {
+    let now = shared.clock.now();
+    let mut registry = shared.registry.lock();
+    let Some(Entry { stage: Stage::Held(keeping), in_flight, .. }) = registry.get(key) else {
+        return false;
+    };
+    // What is under way may have been answered before the reason to ask.
+    keeping.hinted = *in_flight;
+    keeping.renew_at = now;
+    let due = next(keeping, *in_flight);
+    let ring = registry.schedule(key, due);
+    drop(registry);
+    shared.ring(ring);
+    true
+}
+
 /// Watches one lease until it is over: a hint makes the keeper ask how it stands.
 pub(crate) async fn watch(shared: Arc<Shared>, key: Key, grant: Arc<Grant>) {
     let mut hints = shared.engine.watch(&grant.plan.name, grant.lease_id);
+    if !ask_soon(&shared, key) {
+        return;
+    }
     loop {
         let over = std::pin::pin!(grant.over());
         let hint = match select(over, hints.next()).await {
             Either::Left(_) => return,
             Either::Right((hint, _)) => hint,
         };
-        let now = shared.clock.now();
-        let mut registry = shared.registry.lock();
-        let Some(keeping) = registry.held(key) else { return };
-        let ended = hint.is_none();
-        if ended {
-            // The watch is opened again; what was missed comes with the next renewal.
-            keeping.watch_at = now.after(keeping.grant.plan.terms.renew_interval());
-        } else {
-            keeping.renew_at = now;
-        }
-        let due = next(keeping, false);
-        let ring = registry.schedule(key, due);
-        drop(registry);
-        shared.ring(ring);
-        if ended {
-            return;
+        match hint {
+            Some(_) if ask_soon(&shared, key) => {}
+            Some(_) => return,
+            None => return watch_later(&shared, key),
         }
     }
+}
+
+/// The watch has ended, and is opened again an interval later.
+fn watch_later(shared: &Shared, key: Key) {
+    let now = shared.clock.now();
+    let mut registry = shared.registry.lock();
+    let Some(Entry { stage: Stage::Held(keeping), in_flight, .. }) = registry.get(key) else {
+        return;
+    };
+    keeping.watch_at = now.after(keeping.grant.plan.terms.renew_interval());
+    let due = next(keeping, *in_flight);
+    let ring = registry.schedule(key, due);
+    drop(registry);
+    shared.ring(ring);
 }

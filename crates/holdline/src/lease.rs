@@ -175,6 +175,7 @@ async fn detached(guard: &Guard) -> Result<Lease, LockError> {
     let outcome = renewed(core, line).await;
     if let Err(error) = outcome {
         grant.resume_renewals();
+        keeper::ask_soon(shared, guard.key());
         return Err(error);
     }
     Ok(Lease {
@@ -206,12 +207,7 @@ async fn renewed(core: &Core, line: RenewRequest) -> Result<(Moment, Option<Dura
 /// Takes a lease up again: it is renewed now, and from then on as the client's leases are.
 pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
     core.open()?;
-    let capabilities = core.shared.engine.capabilities();
-    if lease.engine != capabilities.identity {
-        let message = "it was granted by another store";
-        let error = LockError::invalid(capabilities.engine, "lease", message);
-        return Err(error.with_name(&lease.name));
-    }
+    check_store(core, lease)?;
     let options = LockOptions::default().with_lease_duration(lease.lease_duration);
     let plan = Arc::new(Plan::new(core, &lease.name, lease.mode, &options)?);
     let line = line_of(core, lease, plan.hold);
@@ -228,13 +224,26 @@ pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, Loc
     Ok(ticket.granted(core, &plan, granted))
 }
 
+/// Checks that this client's store has granted the lease: another one would say, truly and
+/// misleadingly, that it knows nothing of it.
+fn check_store(core: &Core, lease: &Lease) -> Result<(), LockError> {
+    let capabilities = core.shared.engine.capabilities();
+    if lease.engine == capabilities.identity {
+        return Ok(());
+    }
+    let message = "it was granted by another store";
+    Err(LockError::invalid(capabilities.engine, "lease", message).with_name(&lease.name))
+}
+
 /// Renews a detached lease, whole; returns for how long it may be believed.
 pub(crate) async fn renew(core: &Arc<Core>, lease: &Lease) -> Result<Duration, LockError> {
+    check_store(core, lease)?;
     by_id::renew(core, &lease.name, lease.lease_id, lease.lease_duration).await
 }
 
 /// Releases a lease.
 pub(crate) async fn release(core: &Arc<Core>, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
+    check_store(core, lease)?;
     by_id::release(core, &lease.name, lease.lease_id, lease.lease_duration).await
 }
 

@@ -53,6 +53,10 @@ pub(crate) struct Keeping {
     pub(crate) renew_at: Moment,
     pub(crate) risk_at: Moment,
     pub(crate) watch_at: Moment,
+    /// The end that `risk_at` was planned for.
+    pub(crate) planned_for: Moment,
+    /// A hint came while a request was under way: the answer to that is not enough.
+    pub(crate) hinted: bool,
     pub(crate) failures: u32,
 }
 
@@ -135,14 +139,6 @@ impl Registry {
     pub(crate) fn get(&mut self, key: Key) -> Option<&mut Entry> {
         let place = self.slots.get_mut(key.slot as usize)?;
         if place.generation == key.generation { place.entry.as_mut() } else { None }
-    }
-
-    /// Returns what the keeper knows of a lease, if the entry is one.
-    pub(crate) fn held(&mut self, key: Key) -> Option<&mut Keeping> {
-        match &mut self.get(key)?.stage {
-            Stage::Held(keeping) => Some(keeping),
-            _ => None,
-        }
     }
 
     /// Sets when the worker looks at an entry next. Returns whether the bell must ring.

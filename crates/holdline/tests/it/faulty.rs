@@ -68,6 +68,10 @@ pub(crate) struct Line {
     pub(crate) deaf: AtomicBool,
     /// Each watch says once, for nothing, that a lease should be looked at.
     pub(crate) nagging: AtomicBool,
+    /// Nobody is told how a name stands.
+    pub(crate) mute: AtomicBool,
+    /// What every renewal is answered with, if anything.
+    pub(crate) nonsense: Mutex<Option<RenewReply>>,
     late: Mutex<Vec<AcquireRequest>>,
     /// How long a message is on its way, each way.
     delay: Mutex<Option<(ManualClock, Duration)>>,
@@ -115,6 +119,8 @@ impl Faulty {
             acquired: Mutex::default(),
             deaf: AtomicBool::new(false),
             nagging: AtomicBool::new(false),
+            mute: AtomicBool::new(false),
+            nonsense: Mutex::new(None),
             late: Mutex::default(),
             delay: Mutex::new(None),
         };
@@ -209,7 +215,10 @@ impl Engine for Faulty {
         let count = batch.len();
         Answer::later(async move {
             match reply.await {
-                Ok(replies) => replies,
+                Ok(replies) => match &*self.line.nonsense.lock() {
+                    Some(nonsense) => vec![Ok(nonsense.clone()); count],
+                    None => replies,
+                },
                 Err(error) => vec![Err(error); count],
             }
         })
@@ -224,6 +233,9 @@ impl Engine for Faulty {
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        if self.line.mute.load(Ordering::Relaxed) {
+            return Answer::later(std::future::pending());
+        }
         Answer::ready(now(self.inner().inspect(name)))
     }
 

@@ -169,10 +169,10 @@ async fn revoke_politely(keep: Keep) {
     let client = client(engine, &clock, 6);
     let options = LockOptions::default().with_keep(keep);
     let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
-    let until = guard.valid_until();
     let cancelled = guard.cancellation_token();
     // Long enough that the keeper watches it.
     pass(&clock, 2 * S).await;
+    let until = guard.valid_until();
     let revoke = Operation::Revoke {
         name: name("a"),
         token: guard.fencing_token(),
@@ -250,8 +250,10 @@ async fn long_leases_are_reached_by_the_first_renewal() {
     assert!(kept.remaining() <= 30 * S, "no grant starts longer than 30 s");
     settle().await;
     assert!(kept.remaining() > 590 * S, "{:?}", kept.remaining());
+    // The watch begins with a question, too.
+    pass(&clock, 2 * S).await;
     let before = faulty.line.count(Call::Renew);
-    pass(&clock, 100 * S).await;
+    pass(&clock, 98 * S).await;
     assert_eq!(faulty.line.count(Call::Renew), before, "the next one comes after a third");
     let fixed = long.with_keep(Keep::Fixed);
     let fixed = client.mutex_with("fixed", &fixed).expect("fits").lock().await.expect("free");

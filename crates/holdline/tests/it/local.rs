@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdline::{Client, Keep, LockOptions, LostReason, Moment, ReleaseOutcome, blocking};
+use holdline::{
+    Client, Keep, LockOptions, LostReason, Moment, Operation, ReleaseOutcome, RiskReason, blocking,
+};
 use rustix::fd::AsFd;
 
 use crate::support::{eventually, name, soon};
@@ -44,6 +46,37 @@ async fn a_release_into_a_store_that_was_removed_is_told_as_lost() {
     let ReleaseOutcome::Lost { reason: LostReason::StoreGone(_) } = outcome else {
         panic!("{outcome:?}");
     };
+}
+
+#[tokio::test]
+async fn a_guard_of_a_store_that_was_removed_does_not_hold_up_the_shutdown() {
+    let scratch = Scratch::new();
+    let client = Client::connect(&scratch.url()).await.expect("opens");
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    std::fs::remove_dir_all(&scratch.0).expect("removed");
+    drop(guard);
+    let limit = Duration::from_secs(3_600);
+    assert!(soon(client.shutdown(limit)).await.is_clean(), "nothing is there to be given up");
+}
+
+#[tokio::test]
+async fn a_fixed_lease_is_told_of_a_revoke_right_after_its_grant() {
+    let scratch = Scratch::new();
+    let client = Client::connect(&scratch.url()).await.expect("opens");
+    // Others wait here already, so hints are read and given to those who watch, and nobody else.
+    let _others = client.engine().watch(&name("b"), client.draw_lease_id());
+    let fixed = LockOptions::default().with_keep(Keep::Fixed);
+    let guard = client.mutex_with("a", &fixed).expect("fits").lock().await.expect("free");
+    let revoke = Operation::Revoke {
+        name: name("a"),
+        token: guard.fencing_token(),
+        reason: "maintenance".into(),
+        now: false,
+    };
+    client.operate(&revoke).await.expect("told");
+    let told = tokio::time::timeout(Duration::from_secs(15), guard.at_risk()).await;
+    let risk = told.expect("long before it runs out");
+    assert!(matches!(&risk, RiskReason::Revoked(told) if told == "maintenance"), "{risk:?}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod keeping;
 mod lines;
 #[cfg(feature = "local")]
 mod local;
+mod races;
 mod spans;
 mod support;
 mod together;

@@ -9,6 +9,13 @@ use std::path::Path;
 /// that a test can look behind whatever passwords and rules it sets for others.
 pub(crate) const OBSERVER: [&str; 2] = ["observer", "observer-of-the-test-ground"];
 
+/// Whether a server asks clients for a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientCertificates {
+    Ignored,
+    Required,
+}
+
 /// Describes a server; by default one without persistence, password or limits.
 #[derive(Debug, Clone, Default)]
 pub struct RedisConfig {
@@ -18,6 +25,8 @@ pub struct RedisConfig {
     pub(crate) users_in_file: bool,
     pub(crate) appendonly: bool,
     pub(crate) while_loading: bool,
+    pub(crate) tls: Option<ClientCertificates>,
+    pub(crate) clock: bool,
     lines: Vec<String>,
 }
 
@@ -80,6 +89,30 @@ impl RedisConfig {
     #[must_use]
     pub fn with_replica_of(self, master: SocketAddr) -> Self {
         self.with_line(format!("replicaof {} {}", master.ip(), master.port()))
+    }
+
+    /// Listens with TLS too, on a port of its own, with certificates made for this server.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = Some(ClientCertificates::Ignored);
+        self
+    }
+
+    /// As [`with_tls`](Self::with_tls), and refuses clients without a certificate of its own
+    /// authority.
+    #[must_use]
+    pub fn with_client_certificates(mut self) -> Self {
+        self.tls = Some(ClientCertificates::Required);
+        self
+    }
+
+    /// Gives the server a wall clock that the test can move: [`RedisServer::clock`].
+    ///
+    /// [`RedisServer::clock`]: crate::RedisServer::clock
+    #[must_use]
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
     }
 
     /// Does not wait until the server has read its data: it may still answer `LOADING`.

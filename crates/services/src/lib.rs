@@ -13,6 +13,8 @@
 //!
 //! Read next: [`RedisServer`], and [`Raw`] to look behind an engine's back.
 
+mod certificates;
+mod clock;
 mod config;
 mod failure;
 mod flavour;
@@ -25,6 +27,8 @@ mod scratch;
 mod spawner;
 mod wait;
 
+pub use certificates::Certificates;
+pub use clock::ServerClock;
 pub use config::RedisConfig;
 pub use failure::Failure;
 pub use flavour::Flavour;

@@ -1,10 +1,10 @@
 //! A real Redis server of a test's own.
 
-use crate::config::OBSERVER;
+use crate::config::{ClientCertificates, OBSERVER};
 use crate::ports::Port;
 use crate::scratch::Scratch;
 use crate::wait::{LIMIT, until};
-use crate::{Failure, Raw, RedisConfig, Reply, spawner};
+use crate::{Certificates, Failure, Raw, RedisConfig, Reply, ServerClock, spawner};
 use rustix::process::Signal;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,8 +28,40 @@ pub struct RedisServer {
     config: RedisConfig,
     program: PathBuf,
     port: Port,
+    tls: Option<Tls>,
+    clock: Option<ServerClock>,
     child: Mutex<Option<Child>>,
     directory: Scratch,
+}
+
+#[derive(Debug)]
+struct Tls {
+    port: Port,
+    certificates: Certificates,
+    clients: ClientCertificates,
+}
+
+impl Tls {
+    fn new(clients: ClientCertificates, directory: &Path) -> Result<Self, Failure> {
+        let certificates = Certificates::write(directory)?;
+        Ok(Self { port: Port::reserve()?, certificates, clients })
+    }
+
+    fn text(&self) -> String {
+        let (certificate, key) = self.certificates.server();
+        let clients = match self.clients {
+            ClientCertificates::Ignored => "no",
+            ClientCertificates::Required => "yes",
+        };
+        format!(
+            "tls-port {}\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\n\
+             tls-auth-clients {clients}\n",
+            self.port.number(),
+            certificate.display(),
+            key.display(),
+            self.certificates.ca().display()
+        )
+    }
 }
 
 /// Why a start came to nothing.
@@ -62,16 +94,20 @@ impl RedisServer {
     /// The program is missing or the server does not start. Nothing is left behind.
     pub fn try_start(config: RedisConfig) -> Result<Self, Failure> {
         let program = config.flavour.program()?;
+        let directory = Scratch::new("redis")?;
+        let path = directory.path();
         let mut server = Self {
-            directory: Scratch::new("redis")?,
             port: Port::reserve()?,
+            tls: config.tls.map(|clients| Tls::new(clients, path)).transpose()?,
+            clock: config.clock.then(|| ServerClock::build(path)).transpose()?,
             child: Mutex::new(None),
+            directory,
             program,
             config,
         };
         for _ in 1..PORTS {
             match server.start_here() {
-                Err(Refusal::PortTaken(_)) => server.port = Port::reserve()?,
+                Err(Refusal::PortTaken(_)) => server.take_other_ports()?,
                 done => return done.map(|()| server).map_err(Refusal::into_failure),
             }
         }
@@ -87,8 +123,51 @@ impl RedisServer {
     /// The address as a URL, with the default user's password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
-        let secret = self.config.password.as_ref().map(|p| format!(":{p}@")).unwrap_or_default();
-        format!("redis://{secret}{}", self.address())
+        format!("redis://{}{}", self.secret(), self.address())
+    }
+
+    fn secret(&self) -> String {
+        self.config.password.as_ref().map(|p| format!(":{p}@")).unwrap_or_default()
+    }
+
+    /// Where the server listens with TLS.
+    ///
+    /// # Panics
+    /// It was started without.
+    #[must_use]
+    pub fn tls_address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.tls().port.number()))
+    }
+
+    /// The address with TLS as a URL; its host is a name that the certificate is good for.
+    ///
+    /// # Panics
+    /// The server was started without TLS.
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        format!("rediss://{}localhost:{}", self.secret(), self.tls().port.number())
+    }
+
+    /// The certificates that the server and its clients use.
+    ///
+    /// # Panics
+    /// The server was started without TLS.
+    #[must_use]
+    pub fn certificates(&self) -> &Certificates {
+        &self.tls().certificates
+    }
+
+    fn tls(&self) -> &Tls {
+        self.tls.as_ref().expect("the server was started with TLS")
+    }
+
+    /// The server's wall clock.
+    ///
+    /// # Panics
+    /// It was started without [`RedisConfig::with_clock`].
+    #[must_use]
+    pub fn clock(&self) -> &ServerClock {
+        self.clock.as_ref().expect("the server was started with a clock to be moved")
     }
 
     /// The server's unix socket.
@@ -221,6 +300,14 @@ impl RedisServer {
         self.directory.path().join("server.log")
     }
 
+    fn take_other_ports(&mut self) -> Result<(), Failure> {
+        self.port = Port::reserve()?;
+        if let Some(tls) = &mut self.tls {
+            tls.port = Port::reserve()?;
+        }
+        Ok(())
+    }
+
     fn start_here(&self) -> Result<(), Refusal> {
         let child = self.launch()?;
         *self.child() = Some(child);
@@ -245,8 +332,9 @@ impl RedisServer {
     }
 
     fn spawn(&self) -> Result<Child, Failure> {
+        let tls = self.tls.as_ref().map(Tls::text).unwrap_or_default();
         let text = self.config.text(self.directory.path(), self.port.number());
-        let file = self.directory.write("redis.conf", text)?;
+        let file = self.directory.write("redis.conf", tls + &text)?;
         let users = self.directory.path().join("users.acl");
         // The file of users is the server's own once it exists.
         if self.config.users_in_file && !users.exists() {
@@ -256,6 +344,7 @@ impl RedisServer {
         let log = open.and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
         let mut command = spawner::mortal(&self.program);
+        command.envs(self.clock.iter().flat_map(ServerClock::environment));
         command.arg(file).stdin(Stdio::null()).stdout(out).stderr(err);
         spawner::spawn(command)
     }

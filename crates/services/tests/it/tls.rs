@@ -1,0 +1,41 @@
+//! Servers with TLS, asked by Redis's own client.
+
+use holdline_services::{RedisConfig, RedisServer};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What `redis-cli` gets for a PING, on either stream.
+fn ping(server: &RedisServer, ca: &Path, pair: Option<(PathBuf, PathBuf)>) -> String {
+    let mut command = Command::new("redis-cli");
+    let port = server.tls_address().port().to_string();
+    command.args(["-h", "localhost", "-p", &port, "--tls", "--cacert"]).arg(ca);
+    if let Some((certificate, key)) = pair {
+        command.arg("--cert").arg(certificate).arg("--key").arg(key);
+    }
+    let done = command.arg("PING").output().expect("redis-cli comes with redis-server");
+    String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).trim().to_owned()
+}
+
+#[test]
+fn a_server_with_tls_is_known_by_its_authority_alone() {
+    let server = RedisServer::start(RedisConfig::default().with_tls());
+    assert_eq!(ping(&server, &server.certificates().ca(), None), "PONG");
+    let told = ping(&server, &server.certificates().other_ca(), None);
+    assert!(told.contains("certificate verify failed"), "{told}");
+    assert_eq!(server.tls_url(), format!("rediss://localhost:{}", server.tls_address().port()));
+    server.kill();
+    server.restart();
+    assert_eq!(ping(&server, &server.certificates().ca(), None), "PONG");
+}
+
+#[test]
+fn a_server_asks_its_clients_for_a_certificate_of_its_authority() {
+    let server = RedisServer::start(RedisConfig::default().with_client_certificates());
+    let certificates = server.certificates();
+    let ca = certificates.ca();
+    assert_eq!(ping(&server, &ca, Some(certificates.client())), "PONG");
+    for pair in [None, Some(certificates.stranger())] {
+        let told = ping(&server, &ca, pair);
+        assert!(told.contains("Connection reset") || told.contains("alert"), "{told}");
+    }
+}

@@ -38,7 +38,7 @@ impl Port {
     fn try_reserve(number: u16) -> Option<Self> {
         let name = SocketAddr::from_abstract_name(format!("holdline-port-{number}")).ok()?;
         let reservation = UnixListener::bind_addr(&name).ok()?;
-        TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+        stop_listening(&TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?);
         Some(Self { number, _reservation: reservation })
     }
 
@@ -47,9 +47,19 @@ impl Port {
     }
 }
 
+/// Makes a port deaf at once.
+///
+/// Closing is not enough: a child of another thread that was forked and has not yet become its
+/// program holds a copy of the socket, and would keep the port listening.
+pub(crate) fn stop_listening(listener: &TcpListener) {
+    // Fails only if it does not listen.
+    let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wait::{LIMIT, until};
 
     #[test]
     fn a_reserved_port_is_given_to_nobody_else() {
@@ -57,7 +67,21 @@ mod tests {
         assert!(Port::try_reserve(port.number()).is_none());
         let number = port.number();
         drop(port);
-        assert!(Port::try_reserve(number).is_some());
+        // A child that was forked in between holds a copy until it becomes its program.
+        assert!(until(LIMIT, || Port::try_reserve(number)).is_some());
+    }
+
+    #[test]
+    fn a_port_is_deaf_though_a_copy_of_its_socket_is_open() {
+        let port = Port::reserve().unwrap();
+        let address = (Ipv4Addr::LOCALHOST, port.number());
+        let listener = TcpListener::bind(address).unwrap();
+        let copy = listener.try_clone().unwrap();
+        stop_listening(&listener);
+        drop(listener);
+        assert!(std::net::TcpStream::connect(address).is_err());
+        assert!(TcpListener::bind(address).is_ok());
+        drop(copy);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use frames::{Fault, Frames, Traffic};
 pub use log::{Event, What};
 
 use crate::Failure;
-use crate::ports::Port;
+use crate::ports::{self, Port};
 use crate::wait::LIMIT;
 use frames::{Rule, Seen};
 use link::Link;
@@ -33,6 +33,9 @@ use std::time::{Duration, Instant};
 
 /// How long connecting to the server may take. Past it the client is cut off.
 const CONNECTING: Duration = Duration::from_secs(5);
+
+/// How long after it the port of a door that does not open is tried again.
+const NEXT_TRY: Duration = Duration::from_millis(100);
 
 /// Stands between clients and one server and does to their traffic what a test asks for.
 ///
@@ -255,12 +258,15 @@ fn keep_door(shared: &Arc<Shared>, address: SocketAddr) {
     loop {
         let wanted = shared.lock().wanted;
         if wanted != Door::Open {
-            listener = None;
+            listener.take().iter().for_each(ports::stop_listening);
         } else if listener.is_none() {
             // The port is reserved; a stranger on it shows as a door that does not open.
             listener = TcpListener::bind(address).ok();
         }
-        let door = if listener.is_some() { Door::Open } else { wanted };
+        let door = match wanted {
+            Door::Open if listener.is_none() => Door::Shut,
+            _ => wanted,
+        };
         shared.lock().door = door;
         shared.changed.notify_all();
         match &listener {
@@ -273,9 +279,8 @@ fn keep_door(shared: &Arc<Shared>, address: SocketAddr) {
             }
             None if door == Door::Gone => return,
             None => {
-                let state = shared.lock();
                 let same = |state: &mut State| state.wanted == wanted;
-                let _woken = shared.changed.wait_timeout_while(state, CONNECTING, same);
+                let _woken = shared.changed.wait_timeout_while(shared.lock(), NEXT_TRY, same);
             }
         }
     }

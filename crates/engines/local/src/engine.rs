@@ -204,6 +204,7 @@ impl Engine for LocalEngine {
     fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
         let asked = name.clone();
         let work = move |step: &mut Step<'_>| {
+            step.check_store_for_others()?;
             step.on(&asked, Look::ForTheDead, |table| table.inspect(&asked)).map(Ok)
         };
         let answer = self.shared.command(name, work, |reply| reply);
@@ -270,6 +271,7 @@ impl Engine for LocalEngine {
                 let to = *to;
                 return self.shared.enter(
                     move |_, inside| {
+                        inside.check_store()?;
                         inside.change_counter(|counter, _| counter.raise(to))?;
                         Ok((OperationReply::Done, Default::default()))
                     },
@@ -279,6 +281,7 @@ impl Engine for LocalEngine {
         };
         let asked = name.clone();
         let work = move |step: &mut Step<'_>| {
+            step.check_store_for_others()?;
             step.on(&asked, Look::ForTheDead, |table| match &operation {
                 Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now),
                 Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason),
@@ -294,10 +297,7 @@ fn acquire(
     step: &mut Step<'_>,
     request: &AcquireRequest,
 ) -> Result<Result<AcquireReply, LockError>, Fault> {
-    step.check_store_now_and_then().map_err(|gone| match gone {
-        Fault::StoreGone(what) => Fault::unavailable(format!("{what}: open it again")),
-        other => other,
-    })?;
+    step.check_store_now_and_then().map_err(Fault::gone_for_others)?;
     if request.queue || !matches!(request.hold, Hold::Detached(_)) {
         step.clients.register(request.client)?;
     }
@@ -424,6 +424,7 @@ impl LocalEngine {
     ) -> Result<Part, LockError> {
         let prefix = prefix.to_owned();
         let mut work = move |step: &mut Step<'_>| {
+            step.check_store_for_others()?;
             let (mut found, mut from) = (Vec::new(), from.clone());
             for _ in 0..PAGE_PART {
                 let next = names::first_from(step.rows(), from)?;

@@ -69,6 +69,16 @@ impl Fault {
         Fault::Refusal(Box::new(LockError::invalid(ENGINE, field, message)))
     }
 
+    /// That the store is gone has another meaning for whoever holds nothing there.
+    pub(crate) fn gone_for_others(self) -> Fault {
+        match self {
+            Fault::StoreGone(what) => {
+                Fault::unavailable(format!("{what}: close this client and connect anew"))
+            }
+            other => other,
+        }
+    }
+
     fn certainty(&self) -> Certainty {
         match self {
             // A frame that found no room is not there, and a commit counts with its last frame

@@ -60,7 +60,8 @@ fn still_locked(file: &Path, is_new: bool) -> Fault {
     Fault::refused(if is_new {
         format!(
             "the database is new, yet {file} is still locked: a process holds locks of a database \
-             that was removed here; it is told at its next renewal, so try again, or end it"
+             that was removed here; it is told at its next renewal, and keeps you out until it \
+             has closed its client or ended"
         )
     } else {
         format!(

@@ -140,6 +140,12 @@ impl Inside {
         done
     }
 
+    /// Checks that the database that we have open is still the one that others would open.
+    pub(crate) fn check_store(&self) -> Result<(), Fault> {
+        let path = &self.clients.liveness.files.database;
+        check_store(path, self.database.identity).map_err(Fault::gone_for_others)
+    }
+
     /// Changes the counter's row in a transaction that is flushed to the disk.
     pub(crate) fn change_counter(
         &mut self,
@@ -179,12 +185,15 @@ impl<'a> Step<'a> {
     pub(crate) fn check_store(&mut self) -> Result<(), Fault> {
         let (path, identity) = self.store;
         *self.seen = None;
-        if identity_of(path)? == Some(identity) {
-            *self.seen = Some(self.now);
-            return Ok(());
-        }
-        let what = format!("{} was removed or replaced since it was opened", path.display());
-        Err(Fault::StoreGone(what))
+        check_store(path, identity)?;
+        *self.seen = Some(self.now);
+        Ok(())
+    }
+
+    /// The same for a command that is about nobody's grant: what it asked or did in a database
+    /// that nobody else opens any more would mean nothing.
+    pub(crate) fn check_store_for_others(&mut self) -> Result<(), Fault> {
+        self.check_store().map_err(Fault::gone_for_others)
     }
 
     /// The same, unless it was just seen: a grant in a database that was removed a moment ago is
@@ -274,6 +283,14 @@ impl<'a> Step<'a> {
         }
         Ok(dead)
     }
+}
+
+fn check_store(path: &Path, identity: Identity) -> Result<(), Fault> {
+    if identity_of(path)? == Some(identity) {
+        return Ok(());
+    }
+    let what = format!("{} was removed or replaced since it was opened", path.display());
+    Err(Fault::StoreGone(what))
 }
 
 /// Who is gone.

@@ -114,6 +114,32 @@ fn operators_revoke_and_freeze_across_engines() {
     assert_eq!(hint(&mut hints), Hint::LookAgain);
 }
 
+#[test]
+fn a_store_that_was_removed_shows_nothing_and_obeys_nobody() {
+    let scratch = Scratch::new();
+    let engine = scratch.open();
+    let (token, _) = engine.granted(&ask("a", 1));
+    std::fs::remove_file(scratch.database()).expect("removed");
+    let name = name("a");
+    let revoke = Operation::Revoke { name: name.clone(), token, reason: "x".into(), now: true };
+    let duration = Duration::from_secs(60);
+    let freeze = Operation::Freeze { name: name.clone(), duration, reason: "x".into() };
+    let unfreeze = Operation::Unfreeze { name: name.clone() };
+    let raise = Operation::RaiseFence { to: token };
+    let mut told = Vec::new();
+    for operation in [revoke, freeze, unfreeze, raise] {
+        told.push(wait(engine.operate(&operation)).expect_err("it would mean nothing"));
+    }
+    told.push(wait(engine.inspect(&name)).expect_err("nobody else sees that"));
+    told.push(wait(engine.list(&ListRequest::default())).expect_err("nobody else sees that"));
+    told.push(engine.acquire(&ask("b", 2)).expect_err("it would exclude nobody"));
+    for error in told {
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("connect anew"), "{error}");
+        assert_eq!(error.certainty(), holdline_core::Certainty::NotApplied);
+    }
+}
+
 /// Writes a row that we never wrote.
 fn plant(scratch: &Scratch, key: &str, value: &[u8]) {
     let database = Connection::open(scratch.database()).expect("opened");

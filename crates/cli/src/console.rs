@@ -5,14 +5,19 @@
 //! Read next: `docs/json.md`, which describes what `--json` prints.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use holdline_core::Escaped;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::table::cut;
+
+/// How long a hurried line may wait: much less than the margin before a lease ends.
+const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -33,6 +38,7 @@ pub(crate) struct Console {
     quiet: bool,
     verbose: bool,
     color: Color,
+    hurried: bool,
 }
 
 /// How loud a line of talk is.
@@ -58,7 +64,14 @@ impl Level {
 impl Console {
     /// Makes a console.
     pub(crate) fn new(json: bool, quiet: bool, verbose: bool, color: Color) -> Console {
-        Console { json, quiet, verbose, color }
+        Console { json, quiet, verbose, color, hurried: false }
+    }
+
+    /// Returns a console that rather leaves a line out than waits for long until it can be
+    /// written: whoever holds or queues has leases to renew and perhaps a job to stop, and a
+    /// terminal after `^S`, or a pipe whose reader is stuck, takes nothing.
+    pub(crate) fn hurried(self) -> Console {
+        Console { hurried: true, ..self }
     }
 
     /// Tells whether data and talk are JSON.
@@ -143,11 +156,11 @@ impl Console {
     /// Tells a failure.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.json {
-            return say(&failure_object(failure).to_string());
+            return self.say(&failure_object(failure).to_string());
         }
         self.talk(Level::Error, &failure.message);
         if let Some(fix) = &failure.fix {
-            say(&format!("  {}", clean(fix)));
+            self.say(&format!("  {}", clean(fix)));
         }
     }
 
@@ -155,7 +168,7 @@ impl Console {
     pub(crate) fn live_line(&self, text: &str) {
         let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
         let width = if columns == 0 { 80 } else { usize::from(columns.max(20)) };
-        let _ = write!(io::stderr().lock(), "\r\x1b[K{}", cut(&clean(text), width - 1));
+        self.write(&format!("\r\x1b[K{}", cut(&clean(text), width - 1)));
     }
 
     fn talk(&self, level: Level, text: &str) {
@@ -164,14 +177,27 @@ impl Console {
         }
         let text = clean(text);
         if self.json {
-            return say(&json!({ "level": level.word(), "message": text }).to_string());
+            return self.say(&json!({ "level": level.word(), "message": text }).to_string());
         }
         let (on, off) = if self.colors(&io::stderr()) { paint(level) } else { ("", "") };
         match level {
             Level::Error | Level::Warning => {
-                say(&format!("holdline: {on}{}:{off} {text}", level.word()));
+                self.say(&format!("holdline: {on}{}:{off} {text}", level.word()));
             }
-            Level::Detail | Level::Info => say(&format!("holdline: {text}")),
+            Level::Detail | Level::Info => self.say(&format!("holdline: {text}")),
+        }
+    }
+
+    /// Writes one line to stderr.
+    fn say(&self, line: &str) {
+        self.write(&format!("{line}\n"));
+    }
+
+    /// Writes to stderr, in one piece. When nobody can hear it there is nobody to tell.
+    fn write(&self, text: &str) {
+        let mut stderr = io::stderr().lock();
+        if !self.hurried || has_room(&stderr) {
+            let _ = stderr.write_all(text.as_bytes());
         }
     }
 
@@ -211,10 +237,11 @@ pub(crate) fn failure_object(failure: &Failure) -> serde_json::Value {
     })
 }
 
-/// Writes one line to stderr. When nobody can hear it there is nobody to tell.
-fn say(line: &str) {
-    let mut stderr = io::stderr().lock();
-    let _ = writeln!(stderr, "{line}");
+/// Tells whether a line can be written, or will be in a moment.
+fn has_room(stream: impl AsFd) -> bool {
+    let mut stream = [PollFd::new(&stream, PollFlags::OUT)];
+    // A stream that cannot be asked is not one that would keep us waiting.
+    poll(&mut stream, Some(&A_MOMENT)) != Ok(0)
 }
 
 /// Escapes control characters that no message of ours holds, all but the end of a line.

@@ -72,6 +72,8 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             verbs::fence::at_resource(arguments, console)
         }
         verb => {
+            let holds = matches!(verb, Verb::Run(_) | Verb::Acquire(_));
+            let console = &if holds { console.hurried() } else { *console };
             let address = address(&cli.global, verb)?;
             let url = holdline::redact_url(&address.url);
             console.detail(&format!("engine {url}, {}", address.source));

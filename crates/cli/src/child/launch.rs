@@ -23,7 +23,6 @@ use crate::session::Idle;
 const SHELL: &str = "/bin/sh";
 
 /// A command to start.
-#[derive(Debug)]
 pub(crate) struct Launch<'a> {
     program: OsString,
     arguments: Vec<OsString>,
@@ -31,6 +30,7 @@ pub(crate) struct Launch<'a> {
     inherit: Vec<BorrowedFd<'a>>,
     death_signal: bool,
     freeze_on_stop: bool,
+    condition: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Launch<'a> {
@@ -43,6 +43,7 @@ impl<'a> Launch<'a> {
             inherit: Vec::new(),
             death_signal: false,
             freeze_on_stop: false,
+            condition: &|| true,
         }
     }
 
@@ -75,6 +76,12 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// Starts the command only if this holds when a `^Z` before the start is over.
+    pub(crate) fn with_condition(mut self, condition: &'a dyn Fn() -> bool) -> Self {
+        self.condition = condition;
+        self
+    }
+
     /// Starts the command in a process group of its own.
     ///
     /// `signals` must have been listening before. With a death signal this must be the main
@@ -85,6 +92,7 @@ impl<'a> Launch<'a> {
     ///   the terminal, what only the kernel can tell is said by the shim on standard error, and
     ///   the job ends with the same exit code.
     /// - `Failed`: no process could be made.
+    /// - `TooLate`: the condition does not hold.
     ///
     /// Nothing is running after an error. A `^Z` that was not yet told by [`Signals::next`] may
     /// stop us here.
@@ -100,7 +108,7 @@ impl<'a> Launch<'a> {
             let errand = shim::Errand { death_signal: self.death_signal, terminal: hand_over };
             let mut command = shim::command(errand, &program);
             let started = self.start(command.args(&self.arguments), signals, idle);
-            started.map_err(|source| LaunchError::Failed { source })?
+            started.map_err(LaunchError::before_exec)?
         } else {
             self.start_directly(&program, signals, idle)?
         };
@@ -125,11 +133,10 @@ impl<'a> Launch<'a> {
         };
         if is_unknown_format(&error) && format::is_shell_text(&program.path) {
             let mut command = by_shell(program);
-            return self
-                .start(command.args(&self.arguments), signals, idle)
-                .map_err(|source| LaunchError::Failed { source });
+            let started = self.start(command.args(&self.arguments), signals, idle);
+            return started.map_err(LaunchError::before_exec);
         }
-        Err(program.explain(error))
+        Err(LaunchError::too_late(&error).unwrap_or_else(|| program.explain(error)))
     }
 
     fn start(&self, command: &mut Command, signals: &Signals, idle: &Idle) -> io::Result<Child> {
@@ -141,7 +148,12 @@ impl<'a> Launch<'a> {
         }
         let _open = OpenAcrossExec::new(&self.inherit)?;
         // The command inherits this thread's mask.
-        signals.let_stops_through(idle, || command.process_group(0).spawn())
+        signals.let_stops_through(idle, || {
+            if !(self.condition)() {
+                return Err(io::Error::other(TooLate));
+            }
+            command.process_group(0).spawn()
+        })
     }
 
     /// The `PATH` that the command will have.
@@ -189,6 +201,18 @@ impl Drop for OpenAcrossExec<'_> {
     }
 }
 
+/// The condition of a start does not hold.
+#[derive(Debug)]
+struct TooLate;
+
+impl fmt::Display for TooLate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it was too late to start the command")
+    }
+}
+
+impl std::error::Error for TooLate {}
+
 /// Why there is no command.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -205,6 +229,8 @@ pub(crate) enum LaunchError {
         /// What is wrong with it.
         why: String,
     },
+    /// What it needs has gone meanwhile.
+    TooLate,
     /// It could not be tried.
     Failed {
         /// What the system said.
@@ -217,12 +243,21 @@ impl LaunchError {
         Self::Refused { program: program.to_owned(), why: why.into() }
     }
 
+    /// What went wrong before the command could be executed.
+    fn before_exec(source: io::Error) -> Self {
+        Self::too_late(&source).unwrap_or(Self::Failed { source })
+    }
+
+    fn too_late(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.is::<TooLate>().then_some(Self::TooLate)
+    }
+
     /// 127, 126 or 125, as `env`, `nice` and `timeout` have it.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound { .. } => 127,
             Self::Refused { .. } => 126,
-            Self::Failed { .. } => 125,
+            Self::Failed { .. } | Self::TooLate => 125,
         }
     }
 }
@@ -238,6 +273,7 @@ impl fmt::Display for LaunchError {
             Self::Refused { program, why } => {
                 write!(f, "cannot run \"{}\": {why}", Escaped(&program.to_string_lossy()))
             }
+            Self::TooLate => TooLate.fmt(f),
             Self::Failed { source } => write!(f, "cannot start a process: {source}"),
         }
     }
@@ -247,7 +283,7 @@ impl std::error::Error for LaunchError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Failed { source } => Some(source),
-            Self::NotFound { .. } | Self::Refused { .. } => None,
+            Self::NotFound { .. } | Self::Refused { .. } | Self::TooLate => None,
         }
     }
 }

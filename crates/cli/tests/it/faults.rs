@@ -1,10 +1,12 @@
 //! What the store can do to a command line: refuse, be somebody else's, fall silent, go away.
 
 use std::fs::File;
+use std::io::Write as _;
 
 use rusqlite::Connection;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::world::{Told, World, is_alive};
+use crate::world::{Running, Told, World, is_alive};
 
 /// A world whose store gives up waiting soon.
 fn impatient() -> World {
@@ -100,4 +102,27 @@ fn a_store_that_is_deleted_ends_live_holders_too() {
     assert!(!is_alive(holder.job.get()));
     let talk = holder.rest();
     assert!(talk.contains("lost"), "{talk}");
+}
+
+#[test]
+fn a_stderr_that_takes_nothing_holds_up_neither_the_wait_nor_the_kill() {
+    let world = impatient();
+    let (_reader, mut writer) = std::io::pipe().expect("a pipe");
+    let status = fcntl_getfl(&writer).expect("flags");
+    fcntl_setfl(&writer, status | OFlags::NONBLOCK).expect("set");
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    fcntl_setfl(&writer, status).expect("set");
+    let job = "trap 'echo term' TERM; echo up $$; while :; do read line; done";
+    let line = ["run", "-v", "--lease", "4s", "--grace", "500ms", "a", "--", "sh", "-c", job];
+    let mut first = world.hold(&["a"]);
+    let mut command = world.command(&line);
+    let mut holder = Running::start_with_stderr(&mut command, writer.into());
+    world.queued("a", 1);
+    first.let_go();
+    assert!(holder.line().starts_with("up "), "it keeps its place and gets the name");
+    let directory = File::open(world.path("store")).expect("a directory");
+    directory.lock().expect("the lock is short");
+    assert_eq!(holder.line(), "term", "TERM comes first");
+    assert_eq!(holder.code(), 79);
+    assert!(!is_alive(holder.job.get()));
 }

@@ -171,10 +171,15 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Running {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::start_with_stderr(command, Stdio::piped())
+    }
+
+    /// The same with another standard error than one that is read here.
+    pub(crate) fn start_with_stderr(command: &mut Command, stderr: Stdio) -> Running {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("it starts");
         let lines = lines_of(child.stdout.take().expect("a pipe"));
-        let talk = lines_of(child.stderr.take().expect("a pipe"));
+        let talk = child.stderr.take().map_or_else(|| mpsc::channel().1, lines_of);
         let stdin = child.stdin.take();
         Running { child, stdin, lines, talk, job: std::cell::Cell::new(0) }
     }

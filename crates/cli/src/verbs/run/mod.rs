@@ -190,13 +190,21 @@ impl Run<'_> {
         let inherited = anchor.map(|anchor| anchor.descriptor().as_fd()).into_iter().collect();
         let mut words = self.arguments.command.iter().cloned();
         let program: OsString = words.next().unwrap_or_default();
+        let in_time = || guard.is_valid() || self.arguments.on_lost == OnLost::Warn;
         let launch = Launch::new(program, words.collect())
             .with_environment(environment::changes(guard, self.session, held)?)
             .with_inherited(inherited)
             .with_death_signal(anchor.is_none())
-            .with_freeze_on_stop(guard.anchor().is_none());
+            .with_freeze_on_stop(guard.anchor().is_none())
+            .with_condition(&in_time);
         let job = self.session.while_idle(|idle| launch.spawn(signals, idle));
-        let job = job.map_err(|error| launch_failure(&error))?;
+        let job = job.map_err(|error| match error {
+            LaunchError::TooLate => {
+                let name = guard.name();
+                Failure::lost(format_args!("{name}: the lease was lost before the job started"))
+            }
+            error => launch_failure(&error),
+        })?;
         drop(launch);
         let supervision = Supervision {
             guard,
@@ -238,6 +246,7 @@ impl Run<'_> {
                 None
             }
         };
+        report.lost.clone_from(&lost);
         let ended = ended?;
         let (outcome, exit) = self.verdict(&ended, lost.as_ref());
         (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));

@@ -125,6 +125,7 @@ impl Report {
         self.exit = failure.exit;
         self.outcome = match failure.kind {
             "busy" | "timed_out" | "too_many_waiters" => "busy",
+            "lost" => "lost",
             _ => "failed",
         };
         self.error = Some(json!({ "kind": failure.kind, "message": failure.message }));

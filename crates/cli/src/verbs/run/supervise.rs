@@ -5,6 +5,7 @@
 //! Invariant S2: when the store says that the lease is gone, or an operator takes it back, TERM
 //! comes at once and KILL after the grace, or at the window's end if that is sooner.
 //! Invariant S3: a job that was told to stop ends with its whole group.
+//! Invariant S4: nothing waits here but for the job and the clock; what is said may be left out.
 
 use std::io;
 use std::time::Duration;
@@ -199,8 +200,6 @@ impl Supervision<'_> {
             }
             _ => Moment::NEVER,
         };
-        self.console.failure(&told(self.guard.name(), &why));
-        progress.stop = Some(why);
         progress.kill_at = by_grace.min(by_window);
         if progress.kill_at <= now {
             job.kill();
@@ -208,6 +207,8 @@ impl Supervision<'_> {
         } else {
             job.terminate();
         }
+        self.console.failure(&told(self.guard.name(), &why));
+        progress.stop = Some(why);
     }
 
     /// The job was stopped by job control, and we with it; somebody has continued us.

@@ -352,8 +352,8 @@ def stop_while_waiting(shell):
         shell.expect_end(pids[0], "exited 0")
 
 
-def stop_at_the_start(shell):
-    """The wrapper has the name and opens the program's file when ^Z comes."""
+def stopped_at_the_start(shell, options=()):
+    """Starts a wrapper that is stopped by ^Z when it has the name and opens the program's file."""
     with open("program", "w") as program:
         program.write("#!/bin/sh\necho started\n")
     os.chmod("program", 0o755)
@@ -361,13 +361,30 @@ def stop_at_the_start(shell):
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGIO,))
     # With a lease on the file, whoever opens it waits until we give it back.
     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    pids = shell.start(run(["./program"]))
+    pids = shell.start(run(["./program"], options=options))
     signal.sigwait((signal.SIGIO,))
     shell.type(b"\x1a")
     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     os.close(file)
     shell.expect_end(pids[0], STOPPED)
     shell.take()
+    return pids
+
+
+def stop_at_the_start_outlasts_the_lease(shell):
+    pids = stopped_at_the_start(shell, options=("--lease", "2s", "--grace", "50ms"))
+    # The lease of the one that is stopped ends, and another gets the name.
+    subprocess.check_call(run(["true"]))
+    shell.resume(pids)
+    shell.expect_end(pids[0], "exited 79")
+    fcntl.fcntl(shell.master, fcntl.F_SETFL, os.O_NONBLOCK)
+    said = shell.seen + os.read(shell.master, 10_000)
+    check(b"lost before the job started" in said and b"started\n" not in said.replace(
+        b"the job started\n", b""), f"the job did not start: {said!r}")
+
+
+def stop_at_the_start(shell):
+    pids = stopped_at_the_start(shell)
     # It was stopped in no transaction: others take names meanwhile.
     subprocess.check_call(run(["true"], name="other", options=("--wait", "1s")))
     shell.resume(pids)

@@ -42,6 +42,7 @@ scenarios! {
     stop_of_a_script_holds_for_a_command_that_ignores_it
     stop_while_waiting
     stop_at_the_start
+    stop_at_the_start_outlasts_the_lease
     continue_arrives_once
     stop_freezes_those_who_ignore_it
     stop_without_a_shell_above

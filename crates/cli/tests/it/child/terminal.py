@@ -386,7 +386,7 @@ def stop_at_the_start_outlasts_the_lease(shell):
 def stop_at_the_start(shell):
     pids = stopped_at_the_start(shell)
     # It was stopped in no transaction: others take names meanwhile.
-    subprocess.check_call(run(["true"], name="other", options=("--wait", "1s")))
+    subprocess.check_call(run(["true"], name="other", options=("--wait", "30s")))
     shell.resume(pids)
     shell.expect_only("started")
     shell.expect_end(pids[0], "exited 0")

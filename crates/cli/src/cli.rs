@@ -95,6 +95,8 @@ pub(crate) enum Verb {
     Unfreeze(verbs::freeze::UnfreezeArgs),
     /// Tell what an engine guarantees, in plain words
     Explain(verbs::explain::ExplainArgs),
+    /// Check how an engine stands: exit 0 if well, 1 with warnings, 2 with errors
+    Doctor(verbs::doctor::DoctorArgs),
     /// Check fencing tokens at a resource, or raise them after a restore
     Fence(verbs::fence::FenceArgs),
     /// Print a completion script for a shell

@@ -14,8 +14,11 @@ use crate::child;
 pub(crate) enum Exit {
     /// It is done. For `who`: the name is held; for `check`: the lease is valid.
     Success,
-    /// `who` found the name free; `revoke` and `unfreeze` found nothing to act on.
+    /// `who` found the name free; `revoke` and `unfreeze` found nothing to act on; `doctor` has a
+    /// warning.
     Negative,
+    /// `doctor` has found an error.
+    Unhealthy,
     /// The command line is wrong.
     Usage,
     /// Something that is not ours stands under the name.
@@ -52,6 +55,7 @@ impl Exit {
         match self {
             Exit::Success => 0,
             Exit::Negative => 1,
+            Exit::Unhealthy => 2,
             Exit::Usage => 64,
             Exit::Foreign => 65,
             Exit::Unavailable => 69,
@@ -150,6 +154,7 @@ mod tests {
         for (exit, code) in [
             (Exit::Success, 0),
             (Exit::Negative, 1),
+            (Exit::Unhealthy, 2),
             (Exit::Usage, 64),
             (Exit::Foreign, 65),
             (Exit::Unavailable, 69),

@@ -91,6 +91,7 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
 fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
     let url_flag = match verb {
         Verb::Explain(arguments) if arguments.url.is_some() => arguments.url.clone(),
+        Verb::Doctor(arguments) if arguments.url.is_some() => arguments.url.clone(),
         _ => global.url.clone(),
     };
     let asked = Asked {
@@ -103,12 +104,14 @@ fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
 }
 
 async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome {
-    if address.url.starts_with("memory:") && !matches!(verb, Verb::Explain(_)) {
+    let only_tells = matches!(verb, Verb::Explain(_) | Verb::Doctor(_));
+    if address.url.starts_with("memory:") && !only_tells {
         console.warn("memory: is the memory of this one process: it keeps nobody else out");
     }
     match verb {
         Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
+        Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
         _ => {}
     }
     if let Some(outcome) = without_store(verb, &address, console)? {
@@ -128,7 +131,7 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
         Verb::Unfreeze(arguments) => verbs::freeze::unfreeze(arguments, session, console).await,
         Verb::Explain(_) => verbs::explain::run(session, console),
         Verb::Fence(arguments) => verbs::fence::bump(arguments, session, console).await,
-        Verb::Run(_) | Verb::Acquire(_) | Verb::Completions(_) | Verb::Man(_) => {
+        Verb::Run(_) | Verb::Acquire(_) | Verb::Doctor(_) | Verb::Completions(_) | Verb::Man(_) => {
             Err(Failure::internal("a verb went the wrong way"))
         }
     }

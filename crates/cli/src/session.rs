@@ -248,7 +248,7 @@ fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
 }
 
 /// A URL that cannot be used is a matter of configuration, not of the command line.
-fn url_failure(error: LockError) -> Failure {
+pub(crate) fn url_failure(error: LockError) -> Failure {
     let is_url = matches!(error.kind(), ErrorKind::Invalid { .. });
     let failure = Failure::from(error);
     if is_url {

@@ -11,6 +11,7 @@
 
 pub mod backoff;
 pub mod capabilities;
+pub mod checkup;
 pub mod contract;
 pub mod engine;
 pub mod error;
@@ -30,6 +31,7 @@ pub mod validity;
 
 pub use backoff::Backoff;
 pub use capabilities::{Capabilities, ClockKind, Expiry, HandOff, LeaseRange};
+pub use checkup::{Checkup, Finding, Health};
 pub use contract::{
     AcquireReply, AcquireRequest, Anchor, Ending, Hint, Operation, OperationReply, Purpose,
     ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdline_core::{Certainty, Engine, ErrorKind, LockError, nearest};
+use holdline_core::{Certainty, Checkup, Engine, ErrorKind, Finding, LockError, nearest};
 use holdline_memory::{MemoryEngine, MemoryOptions};
 use parking_lot::Mutex;
 
@@ -30,6 +30,28 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         #[cfg(feature = "local")]
         "local" => local(url).await,
         scheme => Err(unknown_scheme(scheme)),
+    }
+}
+
+/// Looks how the engine that a URL names stands: its server or files, its settings, its clock.
+///
+/// Makes nothing and locks nothing. An engine that cannot be reached is a finding, not an error.
+/// It may block on files or wait for a server for a few seconds.
+///
+/// # Errors
+/// `Invalid`: the URL names no engine of this build, or has a wrong parameter.
+pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
+    match EngineUrl::split(url).map(|split| split.scheme) {
+        #[cfg(feature = "local")]
+        Some("local") => Ok(holdline_local::checkup(&holdline_local::LocalOptions::from_url(url)?)),
+        // All others are looked at by being opened.
+        _ => {
+            let engine = connect(url).await?;
+            let mut checkup = Checkup::new(engine.capabilities().engine);
+            let matters = "its names die with this process, which nobody else can reach";
+            checkup.add(Finding::ok("scope", matters, "this process"));
+            Ok(checkup)
+        }
     }
 }
 

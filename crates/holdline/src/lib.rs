@@ -60,6 +60,7 @@ pub use all::Guards;
 pub use client::{Client, ShutdownReport, URL_VARIABLE};
 pub use client_options::ClientOptions;
 pub use clock::{ManualClock, SystemClock};
+pub use engines::checkup;
 pub use grant::RiskReason;
 pub use guard::Guard;
 pub use held::Held;

@@ -1,4 +1,4 @@
-//! `who`, `ls`, `wait`, `revoke`, `freeze`, `unfreeze`, `explain`.
+//! `who`, `ls`, `wait`, `revoke`, `freeze`, `unfreeze`, `explain`, `doctor`.
 
 use serde_json::{Value, json};
 
@@ -197,4 +197,27 @@ fn explain_says_what_is_promised_and_where() {
     let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
     assert_eq!(told["capabilities"]["engine"], "memory");
     assert!(told["guarantees"].as_array().is_some_and(|told| told.len() > 5));
+}
+
+#[test]
+fn doctor_says_what_is_ill_and_what_to_do() {
+    let world = World::new();
+    let told = world.run(&["doctor"]);
+    assert!(told.stdout.contains("database     not made yet"), "{told:?}");
+    assert_eq!(world.run(&["run", "a", "--", "true"]).code, 0);
+    let told = world.run(&["--json", "doctor"]);
+    let found: Value = serde_json::from_str(&told.stdout).expect("an object");
+    assert_eq!(found["engine"], "local");
+    // How much room the machine has is not ours to say, but nothing is broken.
+    assert!(told.code < 2 && found["health"] != "error", "{told:?}");
+
+    let database = world.path("store/locks.db");
+    std::fs::write(&database, "not a database, but long enough to be looked at".repeat(99))
+        .expect("ours to break");
+    let told = world.run(&["doctor"]);
+    assert_eq!(told.code, 2, "{told:?}");
+    for words in ["error    database", "it matters: ", "to do: ", "1 errors"] {
+        assert!(told.stdout.contains(words), "{}", told.stdout);
+    }
+    assert_eq!(world.run(&["doctor", "locla:"]).code, 78);
 }

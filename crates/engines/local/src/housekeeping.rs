@@ -25,7 +25,7 @@ const LOOK_EVERY: u32 = 64;
 /// From how many pages on the log is moved while commands go on: 4 MiB.
 const MANY: i64 = 1_024;
 /// From how many pages on a command itself moves the log: 16 MiB.
-const TOO_MANY: i64 = 4 * MANY;
+pub(crate) const TOO_MANY: i64 = 4 * MANY;
 /// From how many pages on the log is moved when an engine is opened: whoever opens the database
 /// alone reads the whole log first.
 const MANY_AT_OPENING: i64 = 64;

@@ -19,6 +19,7 @@
 //! `keys` for what is stored, `step` for how a command runs, `liveness` for who lives, `token`
 //! and `reboot` for what survives what.
 
+mod checkup;
 mod clients;
 mod database;
 mod directory;
@@ -49,6 +50,7 @@ mod token;
 mod user;
 mod waiting;
 
+pub use checkup::checkup;
 pub use engine::LocalEngine;
 pub use options::LocalOptions;
 pub use report::LocalReport;

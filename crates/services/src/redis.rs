@@ -170,6 +170,25 @@ impl RedisServer {
         self.clock.as_ref().expect("the server was started with a clock to be moved")
     }
 
+    /// Waits until the server has seen how its clock was last set, to about 50 ms.
+    ///
+    /// # Panics
+    /// The server was started without [`RedisConfig::with_clock`], does not answer, or does not
+    /// see it.
+    pub fn await_clock(&self) {
+        let mut raw = self.raw();
+        let mut sees = || {
+            let reply = raw.say("TIME").ok()?;
+            let parts = reply.items()?.iter().filter_map(|part| part.text()?.parse().ok());
+            let parts: Vec<i64> = parts.collect();
+            let [seconds, micros] = parts[..] else { return None };
+            let (wanted, tolerance) = self.clock().now();
+            let found = seconds.saturating_mul(1_000_000_000).saturating_add(micros * 1000);
+            (wanted.saturating_sub(found).saturating_abs() <= tolerance).then_some(())
+        };
+        until(LIMIT, &mut sees).expect("the server sees its clock");
+    }
+
     /// The server's unix socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -214,6 +233,16 @@ impl RedisServer {
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the server's log holds `text`.
+    ///
+    /// # Panics
+    /// It does not within 30 s; the message shows the log.
+    pub fn await_log(&self, text: &str) {
+        if until(LIMIT, || self.log().contains(text).then_some(())).is_none() {
+            panic!("the server's log does not hold `{text}`:\n{}", self.log());
+        }
     }
 
     /// Makes the server stand still (`SIGSTOP`): connections stay, connecting works, nothing is

@@ -1,6 +1,7 @@
 //! The test ground against real servers.
 
 mod clock;
+mod flavours;
 mod proxy;
 mod server;
 mod tls;

@@ -42,6 +42,6 @@ fn a_server_asks_its_clients_for_a_certificate_of_its_authority() {
     ];
     for (pair, says) in refused {
         assert_ne!(ping(&server, &ca, pair), "PONG");
-        assert!(server.log().contains(says), "{}", server.log());
+        server.await_log(says);
     }
 }

@@ -1,1 +1,178 @@
-//! What is stored under which key.
+//! Which keys a lock has. `docs/keys.md` says what stands in them.
+//!
+//! A lock name becomes its *lock key* by the template: `{name}` is replaced by the name in braces,
+//! so that all keys of a name share a slot. All other keys of the name are the lock key and a
+//! suffix that begins with a colon and the number of the format.
+//! Invariant K1: two names never share a key: what stands between the braces holds none.
+
+use holdline_core::{LeaseId, LockName};
+
+/// The number of the format, and what each key is for.
+const LINE: &str = ":1q";
+const DATA: &str = ":1d";
+const TOMBSTONE: &str = ":1t:";
+/// Stands for the name in a template.
+const PLACE: &str = "{name}";
+
+/// How keys are made.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    before: String,
+    after: String,
+    prefix: String,
+}
+
+/// The keys of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NameKeys {
+    pub(crate) lock: Vec<u8>,
+    pub(crate) line: Vec<u8>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Layout {
+    /// Takes a template that holds `{name}` once, and the prefix of what belongs to no name.
+    pub(crate) fn new(template: &str, prefix: &str) -> Layout {
+        let (before, after) = template.split_once(PLACE).unwrap_or((template, ""));
+        Layout { before: before.to_owned(), after: after.to_owned(), prefix: prefix.to_owned() }
+    }
+
+    /// Returns the counter's key. The scripts make the channels of it: keep its ending.
+    pub(crate) fn counter(&self) -> Vec<u8> {
+        format!("{}fence", self.prefix).into_bytes()
+    }
+
+    /// Returns the channel of a process's inbox.
+    pub(crate) fn inbox(&self, inbox: &str) -> Vec<u8> {
+        format!("{}inbox:{inbox}", self.prefix).into_bytes()
+    }
+
+    pub(crate) fn of(&self, name: &LockName) -> NameKeys {
+        let lock = self.lock_key(name.as_str());
+        let with = |suffix: &str| [lock.as_bytes(), suffix.as_bytes()].concat();
+        NameKeys { line: with(LINE), data: with(DATA), lock: lock.into_bytes() }
+    }
+
+    /// Returns the key that remembers that a lease id was given up.
+    pub(crate) fn tombstone(keys: &NameKeys, lease_id: LeaseId) -> Vec<u8> {
+        [&keys.lock, TOMBSTONE.as_bytes(), lease_id.to_hex().as_bytes()].concat()
+    }
+
+    fn lock_key(&self, name: &str) -> String {
+        format!("{}{{{}}}{}", self.before, escape(name), self.after)
+    }
+
+    /// Returns the name whose lock key or data key this is.
+    pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
+        let key = std::str::from_utf8(key).ok()?;
+        let key = key.strip_suffix(DATA).unwrap_or(key);
+        let escaped = key.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
+        let escaped = escaped.strip_prefix('{')?.strip_suffix('}')?;
+        let name = unescape(escaped)?;
+        // Only what we would write ourselves is ours.
+        let name = LockName::new(name).ok()?;
+        (escape(name.as_str()) == escaped).then_some(name)
+    }
+
+    /// Returns the pattern of `SCAN` that all keys of the names with this prefix match.
+    pub(crate) fn pattern(&self, prefix: &str) -> Vec<u8> {
+        let text = format!("{}{{{}", self.before, escape(prefix));
+        let mut pattern = String::with_capacity(text.len() + 1);
+        for character in text.chars() {
+            if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        pattern.push('*');
+        pattern.into_bytes()
+    }
+}
+
+/// Writes braces, which would end the slot's tag, and the mark of the escape itself otherwise.
+fn escape(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for character in name.chars() {
+        match character {
+            '{' => escaped.push_str("%7B"),
+            '}' => escaped.push_str("%7D"),
+            '%' => escaped.push_str("%25"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+fn unescape(escaped: &str) -> Option<String> {
+    let mut name = String::with_capacity(escaped.len());
+    let mut rest = escaped;
+    while let Some((plain, behind)) = rest.split_once('%') {
+        name.push_str(plain);
+        name.push(match behind.get(..2)? {
+            "7B" => '{',
+            "7D" => '}',
+            "25" => '%',
+            _ => return None,
+        });
+        rest = &behind[2..];
+    }
+    name.push_str(rest);
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout::new("holdline:{name}", "holdline:")
+    }
+
+    #[test]
+    fn names_become_keys_and_come_back() {
+        for (text, key) in [
+            ("demo", "holdline:{demo}"),
+            ("a:1q", "holdline:{a:1q}"),
+            ("{a}:1d", "holdline:{%7Ba%7D:1d}"),
+            ("%7B", "holdline:{%257B}"),
+            ("ключ 🔒", "holdline:{ключ 🔒}"),
+        ] {
+            let name = LockName::new(text).expect("a good name");
+            let keys = layout().of(&name);
+            assert_eq!(String::from_utf8_lossy(&keys.lock), key);
+            assert_eq!(layout().name_of(&keys.lock), Some(name.clone()));
+            assert_eq!(layout().name_of(&keys.data), Some(name));
+            assert_eq!(layout().name_of(&keys.line), None);
+        }
+    }
+
+    #[test]
+    fn what_we_would_not_write_is_no_name() {
+        for key in [
+            "holdline:fence",
+            "holdline:{}",
+            "holdline:{a",
+            "holdline:{a}b",
+            "holdline:{a%}",
+            "holdline:{a%41}",
+            "holdline:{%7b}",
+            "other:{a}",
+            "holdline:{a}:1t:00",
+            "holdline:{a\u{1b}}",
+        ] {
+            assert_eq!(layout().name_of(key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(layout().name_of(b"holdline:{\xff}"), None);
+    }
+
+    #[test]
+    fn a_template_may_have_both_ends() {
+        let layout = Layout::new("app:{name}:lock", "app:");
+        let name = LockName::new("a*b").expect("a good name");
+        let keys = layout.of(&name);
+        assert_eq!(String::from_utf8_lossy(&keys.data), "app:{a*b}:lock:1d");
+        assert_eq!(layout.name_of(&keys.data), Some(name));
+        assert_eq!(layout.pattern("a*"), b"app:{a\\**");
+        assert_eq!(layout.counter(), b"app:fence");
+    }
+}

@@ -1,0 +1,65 @@
+local id, mode, count, of = ARGV[1], ARGV[5], tonumber(ARGV[9]), tonumber(ARGV[10])
+local s = load(2)
+if s.foreign then return { 'foreign', s.foreign } end
+asking[id] = true
+settle(s)
+
+local terms = sub(ARGV[3], 14, (find(ARGV[3], ';', 14, true)))
+local record = find_record(s, id)
+
+local function queued(position)
+  local holder, left = blocker(s)
+  return { 'queued', position, next_look(s, position), format('%.0f', us), holder, left }
+end
+
+if record then
+  if terms_of(record) ~= terms then return { 'terms' } end
+  local state = state_of(record)
+  if state == 'q' then return queued(hear(s, id)) end
+  if state == 'h' then
+    record = id .. 'g' .. sub(record, 34, 99) .. ARGV[3]
+    if s.set then s.used = s.used - select(2, mode_of(record)) end
+    hold(s, record, tonumber(ARGV[4]))
+    return { 'granted', sub(record, 68, 83), ARGV[4] }
+  end
+  return { 'granted', sub(record, 68, 83), left_of(s, record) }
+end
+if call('EXISTS', KEYS[5]) == 1 then return { 'cancelled' } end
+local reason = revoked(s, id)
+if reason then return { 'revoked', reason } end
+if sub(ARGV[6], 2) == 'k' then return { 'unknown' } end
+
+local held = s.set or (s.value and state_of(s.value) ~= 'f')
+if (held or s.waiting > 0) and s.of ~= of then return { 'mode', s.of or 0 } end
+if not s.freeze and s.waiting == 0 and admits(s, mode, count, of) then
+  local token, since = draw(us)
+  hold(s, id .. ARGV[2] .. token .. since .. ARGV[3], tonumber(ARGV[4]))
+  return { 'granted', token, ARGV[4] }
+end
+if sub(ARGV[6], 1, 1) == '-' then
+  local holder, left = blocker(s)
+  local _, last = ends(s)
+  return { 'busy', last, next_look(s, 0), format('%.0f', us), holder, left }
+end
+if s.waiting >= tonumber(ARGV[8]) then return { 'full' } end
+
+-- The line: a place for the order, a time for the last hearing.
+local position, place = s.waiting, 1
+if position > 0 then
+  local tail = call('ZRANGE', s.line, position - 1, position - 1, 'WITHSCORES')
+  place = tail[2] + 1
+end
+call('ZADD', s.line, place, 'p' .. id, now, 't' .. id)
+call('HSET', s.data, id, id .. 'q-' .. sub(ARGV[2], 3) .. NONE .. format('%016.0f', us)
+  .. format('%013.0f', ARGV[7]) .. sub(ARGV[3], 14))
+if of then call('HSET', s.data, 'n', of) end
+s.waiting, s.of = position + 1, of
+local left = call('PTTL', s.data)
+if left < SILENCE + MARGIN then
+  keep(s, SILENCE + MARGIN)
+elseif position == 0 then
+  call('PEXPIRE', s.line, left)
+end
+-- Whoever holds it alone must know at its release that somebody waits.
+if s.value and sub(s.value, 34, 34) == '-' then call('SETRANGE', s.lock, 33, 'w') end
+return queued(position)

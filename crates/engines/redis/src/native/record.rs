@@ -1,0 +1,163 @@
+//! A record as the scripts show it: what they keep of a holder or a waiter, with the lease id cut.
+
+use std::time::Duration;
+
+use holdline_core::{
+    FencingToken, GrantState, HolderFields, HolderSummary, HolderView, LeaseId, Metadata, Mode,
+    ShortLeaseId, WaiterView,
+};
+
+/// How long what stands before the terms is, in a record that is shown.
+const HEAD: usize = 88;
+
+/// What a record tells.
+#[derive(Debug)]
+pub(super) struct Record {
+    short: ShortLeaseId,
+    state: u8,
+    detached: bool,
+    token: Option<FencingToken>,
+    since_us: u64,
+    mode: Mode,
+    words: String,
+}
+
+impl Record {
+    /// Reads a record; `None` when it is not one.
+    pub(super) fn parse(shown: &[u8]) -> Option<Record> {
+        let text = std::str::from_utf8(shown).ok()?;
+        let (head, tail) = (text.get(..HEAD)?, text.get(HEAD..)?);
+        let (terms, words) = tail.split_once(';')?;
+        Some(Record {
+            short: short(head.get(..8)?)?,
+            state: *head.as_bytes().get(8)?,
+            detached: head.as_bytes().get(10) == Some(&b'd'),
+            token: head.get(43..59)?.parse().ok(),
+            since_us: head.get(59..75)?.parse().ok()?,
+            mode: mode(terms.split(' ').next()?)?,
+            words: words.to_owned(),
+        })
+    }
+
+    /// Tells who holds, at `now_us` by the server's clock and with this much left.
+    pub(super) fn summary(&self, now_us: u64, left: Duration) -> HolderSummary {
+        if self.state == b'f' {
+            return freeze_summary(self.token, &self.words, left);
+        }
+        HolderSummary {
+            lease_id: self.short,
+            token: self.token,
+            mode: self.mode,
+            held_for: Some(self.age(now_us)),
+            left: Some(left),
+            metadata: self.metadata(),
+        }
+    }
+
+    /// Tells all of a holder; `revoked` is what the operator said, where it was revoked.
+    pub(super) fn holder(&self, now_us: u64, left: Duration, revoked: String) -> HolderView {
+        let state = match self.state {
+            b'h' => GrantState::Handed,
+            b'r' => GrantState::Revoked(revoked),
+            _ => GrantState::Held,
+        };
+        HolderView {
+            summary: self.summary(now_us, left),
+            state,
+            detached: self.detached,
+            live: false,
+            pids: Vec::new(),
+        }
+    }
+
+    pub(super) fn waiter(&self, now_us: u64) -> WaiterView {
+        WaiterView {
+            lease_id: self.short,
+            mode: self.mode,
+            waited: Some(self.age(now_us)),
+            metadata: self.metadata(),
+        }
+    }
+
+    fn age(&self, now_us: u64) -> Duration {
+        Duration::from_micros(now_us.saturating_sub(self.since_us))
+    }
+
+    fn metadata(&self) -> Metadata {
+        // Whatever is too long was not written by us, and says nothing.
+        Metadata::from_encoded(&self.words).unwrap_or_default()
+    }
+}
+
+fn freeze_summary(token: Option<FencingToken>, reason: &str, left: Duration) -> HolderSummary {
+    let fields = HolderFields {
+        program: "an operator's freeze".into(),
+        reason: reason.to_owned(),
+        ..HolderFields::default()
+    };
+    HolderSummary {
+        lease_id: LeaseId::from_bytes([0; 16]).short(),
+        token,
+        mode: Mode::Exclusive,
+        held_for: None,
+        left: Some(left),
+        // A reason of many escapes may not fit; then the freeze is shown without it.
+        metadata: Metadata::new(&fields).unwrap_or_default(),
+    }
+}
+
+fn short(hex: &str) -> Option<ShortLeaseId> {
+    let whole: LeaseId = format!("{hex:0<32}").parse().ok()?;
+    Some(whole.short())
+}
+
+/// Writes a mode as it stands in the terms.
+pub(super) fn mode_text(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "x".to_owned(),
+        Mode::Shared => "s".to_owned(),
+        Mode::Permits { count, of } => format!("p{count}/{of}"),
+    }
+}
+
+fn mode(text: &str) -> Option<Mode> {
+    match text {
+        "x" => Some(Mode::Exclusive),
+        "s" => Some(Mode::Shared),
+        // The terms of a freeze are empty but for the mode.
+        permits => {
+            let (count, of) = permits.strip_prefix('p')?.split_once('/')?;
+            Mode::permits(count.parse().ok()?, of.parse().ok()?).ok()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOWN: &str = "0123abcdgwd00000000000000070000000000000009\
+                         00000000000000420000000000000100\
+                         0000000000000p2/3 d750;{\"pid\":7}";
+
+    #[test]
+    fn a_record_is_read_field_by_field() {
+        let record = Record::parse(SHOWN.as_bytes()).expect("a record");
+        let view = record.holder(1_100, Duration::from_millis(5), String::new());
+        assert_eq!(view.summary.lease_id.to_string(), "0123abcd");
+        assert_eq!(view.summary.token, FencingToken::new(42).ok());
+        assert_eq!(view.summary.mode, Mode::Permits { count: 2, of: 3 });
+        assert_eq!(view.summary.held_for, Some(Duration::from_millis(1)));
+        assert_eq!(view.summary.metadata.fields().pid, Some(7));
+        assert!(view.detached && view.state == GrantState::Held);
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        for bad in ["", "lock", &SHOWN[..87], &SHOWN.replace(';', ":"), &SHOWN.replace("p2/3", "q")]
+        {
+            assert!(Record::parse(bad.as_bytes()).is_none(), "{bad}");
+        }
+        assert!(Record::parse(&[0xff; 200]).is_none());
+    }
+}

@@ -1,0 +1,305 @@
+//! What comes back: each reply of a script becomes a typed value, and what has another shape is a
+//! `Protocol` error.
+
+use std::time::Duration;
+
+use holdline_core::{
+    AcquireReply, Certainty, ErrorKind, FreezeView, HolderSummary, HolderView, LockError, LockName,
+    LostReason, OperationReply, ReleaseReply, RenewReply, Snapshot,
+};
+
+use super::record::Record;
+use crate::error::{ENGINE, protocol};
+use crate::node::Value;
+
+/// A reply: its first word, and the parts behind it.
+struct Reply<'a> {
+    word: &'a str,
+    parts: &'a [Value],
+}
+
+impl<'a> Reply<'a> {
+    fn of(value: &'a Value) -> Result<Reply<'a>, LockError> {
+        let (first, parts) = match value.as_array() {
+            Some([first, parts @ ..]) => (first, parts),
+            Some([]) => return Err(protocol("a script answered an empty list")),
+            None => (value, &[][..]),
+        };
+        let word = first.as_text().ok_or_else(|| protocol("a script answered without a word"))?;
+        let reply = Reply { word, parts };
+        match word {
+            "foreign" => Err(foreign(reply.text(0)?)),
+            _ => Ok(reply),
+        }
+    }
+
+    fn part(&self, at: usize) -> Result<&'a Value, LockError> {
+        self.parts.get(at).ok_or_else(|| protocol(format!("'{}' has no part {at}", self.word)))
+    }
+
+    fn text(&self, at: usize) -> Result<&'a str, LockError> {
+        self.part(at)?.as_text().ok_or_else(|| self.odd(at))
+    }
+
+    fn number(&self, at: usize) -> Result<u64, LockError> {
+        let number = self.part(at)?.as_integer().and_then(|number| u64::try_from(number).ok());
+        number.ok_or_else(|| self.odd(at))
+    }
+
+    fn count(&self, at: usize) -> Result<usize, LockError> {
+        usize::try_from(self.number(at)?).map_err(|_| self.odd(at))
+    }
+
+    fn millis(&self, at: usize) -> Result<Duration, LockError> {
+        self.number(at).map(Duration::from_millis)
+    }
+
+    fn list(&self, at: usize) -> Result<&'a [Value], LockError> {
+        self.part(at)?.as_array().ok_or_else(|| self.odd(at))
+    }
+
+    fn record(&self, value: &Value) -> Result<Record, LockError> {
+        let record = value.as_bytes().and_then(Record::parse);
+        record.ok_or_else(|| protocol(format!("'{}' came with what is no record", self.word)))
+    }
+
+    /// Reads who is in the way: the server's time, the record, and how much it has left.
+    fn blocker(&self, at: usize) -> Result<Option<HolderSummary>, LockError> {
+        if *self.part(at + 1)? == Value::Nil {
+            return Ok(None);
+        }
+        let record = self.record(self.part(at + 1)?)?;
+        Ok(Some(record.summary(self.number(at)?, self.millis(at + 2)?)))
+    }
+
+    fn odd(&self, at: usize) -> LockError {
+        protocol(format!("part {at} of '{}' is not what it must be", self.word))
+    }
+
+    fn unknown(&self) -> LockError {
+        protocol(format!("a script answered '{}'", self.word.escape_debug()))
+    }
+}
+
+fn foreign(found: &str) -> LockError {
+    LockError::new(ENGINE, ErrorKind::Foreign { found: found.to_owned() }, Certainty::NotApplied)
+}
+
+fn refused(kind: ErrorKind) -> LockError {
+    LockError::new(ENGINE, kind, Certainty::NotApplied)
+}
+
+/// Reads the reply to an acquire; `asked` is the mode in words, `limit` how many may wait.
+pub(crate) fn acquired(
+    value: &Value,
+    asked: &str,
+    limit: usize,
+) -> Result<AcquireReply, LockError> {
+    let reply = Reply::of(value)?;
+    match reply.word {
+        "granted" => Ok(AcquireReply::Granted {
+            token: reply.text(0)?.parse().map_err(|_| reply.odd(0))?,
+            left: Some(reply.millis(1)?),
+            anchor: None,
+        }),
+        "queued" => Ok(AcquireReply::Queued {
+            position: Some(reply.count(0)?),
+            next_look: reply.millis(1)?,
+            holder: reply.blocker(2)?,
+        }),
+        "busy" => Ok(AcquireReply::Busy {
+            at_most: Some(reply.millis(0)?),
+            next_look: reply.millis(1)?,
+            holder: reply.blocker(2)?,
+        }),
+        "unknown" => Ok(AcquireReply::Unknown),
+        "cancelled" => Err(refused(ErrorKind::Cancelled)),
+        "revoked" => {
+            let reason = LostReason::Revoked(reply.text(0)?.to_owned());
+            Err(refused(ErrorKind::Lost { reason }))
+        }
+        "full" => Err(refused(ErrorKind::TooManyWaiters { limit })),
+        "terms" => {
+            let message =
+                "was asked before with another mode or lease; draw a new lease id for that";
+            Err(LockError::invalid(ENGINE, "lease_id", message))
+        }
+        "mode" => {
+            let used = match reply.number(0)? {
+                0 => "a mutex or read/write lock".to_owned(),
+                of => format!("a semaphore of {of}"),
+            };
+            let message = format!("the name is in use as {used}, not as {asked}");
+            Err(LockError::invalid(ENGINE, "mode", message))
+        }
+        _ => Err(reply.unknown()),
+    }
+}
+
+/// Reads the reply to one line of a batch.
+fn line(value: &Value) -> Result<RenewReply, LockError> {
+    let reply = Reply::of(value)?;
+    match reply.word {
+        "renewed" => Ok(RenewReply::Renewed { left: Some(reply.millis(0)?) }),
+        "queued" => {
+            Ok(RenewReply::Queued { position: Some(reply.count(0)?), next_look: reply.millis(1)? })
+        }
+        "handed" => Ok(RenewReply::Handed { claim_within: Some(reply.millis(0)?) }),
+        "revoked" => Ok(RenewReply::Revoked {
+            reason: reply.text(0)?.to_owned(),
+            left: Some(reply.millis(1)?),
+        }),
+        "unknown" => Ok(RenewReply::Unknown),
+        _ => Err(reply.unknown()),
+    }
+}
+
+/// Reads the replies to a batch of so many lines.
+pub(crate) fn renewed(
+    value: &Value,
+    lines: usize,
+) -> Result<Vec<Result<RenewReply, LockError>>, LockError> {
+    match value.as_array() {
+        Some(replies) if replies.len() == lines => Ok(replies.iter().map(line).collect()),
+        _ => {
+            Err(protocol(format!("{lines} lines were sent, and the answer is no list of so many")))
+        }
+    }
+}
+
+pub(crate) fn released(value: &Value) -> Result<ReleaseReply, LockError> {
+    let reply = Reply::of(value)?;
+    match reply.word {
+        "released" => {
+            let held_for = match reply.parts {
+                [] => None,
+                _ => Some(Duration::from_micros(reply.number(0)?)),
+            };
+            Ok(ReleaseReply::Released { held_for })
+        }
+        "withdrawn" => Ok(ReleaseReply::Withdrawn),
+        "nothing" => {
+            let revoked = match reply.part(0)? {
+                Value::Nil => None,
+                _ => Some(reply.text(0)?.to_owned()),
+            };
+            Ok(ReleaseReply::NotHeld { revoked })
+        }
+        _ => Err(reply.unknown()),
+    }
+}
+
+pub(crate) fn operated(value: &Value) -> Result<OperationReply, LockError> {
+    let reply = Reply::of(value)?;
+    match reply.word {
+        "done" => Ok(OperationReply::Done),
+        "told" => Ok(OperationReply::Told { left: Some(reply.millis(0)?) }),
+        "nothing" => Ok(OperationReply::NothingThere),
+        _ => Err(reply.unknown()),
+    }
+}
+
+pub(crate) fn inspected(value: &Value, name: &LockName) -> Result<Snapshot, LockError> {
+    let reply = Reply::of(value)?;
+    if reply.word != "shown" {
+        return Err(reply.unknown());
+    }
+    let now_us = reply.number(0)?;
+    let mut holders = Vec::new();
+    for parts in reply.list(2)?.chunks(3) {
+        holders.push(holder(&reply, parts, now_us)?);
+    }
+    // Tokens tell the order in which grants began.
+    holders.sort_by_key(|holder| holder.summary.token);
+    let mut queue = Vec::new();
+    for waiter in reply.list(4)? {
+        queue.push(reply.record(waiter)?.waiter(now_us));
+    }
+    Ok(Snapshot {
+        name: name.clone(),
+        holders,
+        holder_count: reply.count(1)?,
+        queue,
+        queue_length: reply.count(3)?,
+        permits_of: match reply.number(5)? {
+            0 => None,
+            of => Some(u32::try_from(of).map_err(|_| reply.odd(5))?),
+        },
+        freeze: freeze(&reply)?,
+    })
+}
+
+fn holder(reply: &Reply<'_>, parts: &[Value], now_us: u64) -> Result<HolderView, LockError> {
+    let [record, left, revoked] = parts else {
+        return Err(reply.odd(2));
+    };
+    let left = left.as_integer().and_then(|left| u64::try_from(left).ok());
+    let left = Duration::from_millis(left.ok_or_else(|| reply.odd(2))?);
+    let revoked = revoked.as_text().unwrap_or_default().to_owned();
+    Ok(reply.record(record)?.holder(now_us, left, revoked))
+}
+
+/// Reads the freeze: its token in sixteen digits and the operator's words.
+fn freeze(reply: &Reply<'_>) -> Result<Option<FreezeView>, LockError> {
+    if *reply.part(6)? == Value::Nil {
+        return Ok(None);
+    }
+    let text = reply.text(6)?;
+    let (token, reason) = text.split_at_checked(16).ok_or_else(|| reply.odd(6))?;
+    Ok(Some(FreezeView {
+        reason: reason.to_owned(),
+        left: reply.millis(7)?,
+        active: reply.number(8)? == 1,
+        token: token.parse().ok(),
+    }))
+}
+
+/// Reads one answer of `SCAN`: where to go on, and the keys.
+pub(crate) fn listed(value: &Value) -> Result<(Vec<u8>, &[Value]), LockError> {
+    match value.as_array() {
+        Some([cursor, keys]) => match (cursor.as_bytes(), keys.as_array()) {
+            (Some(cursor), Some(keys)) => Ok((cursor.to_vec(), keys)),
+            _ => Err(protocol("SCAN answered without a cursor or without keys")),
+        },
+        _ => Err(protocol("SCAN answered what is no pair")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(text: &str) -> Value {
+        Value::Bytes(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn what_has_another_shape_is_a_protocol_error_and_never_a_grant() {
+        for odd in [
+            Value::Nil,
+            Value::Integer(1),
+            Value::Array(Vec::new()),
+            Value::Array(vec![Value::Nil]),
+            word("granted"),
+            word("hello"),
+            Value::Array(vec![word("granted"), word("0"), word("30000")]),
+            Value::Array(vec![word("granted"), word("1"), word("-2")]),
+            Value::Array(vec![word("queued"), Value::Integer(-1), Value::Integer(1)]),
+            Value::Bytes(vec![0xff]),
+        ] {
+            let told = acquired(&odd, "exclusive", 1).expect_err("no grant");
+            assert!(matches!(told.kind(), ErrorKind::Protocol { .. }), "{odd:?}: {told}");
+            assert_eq!(told.certainty(), Certainty::Unknown);
+            assert!(released(&odd).is_err() && operated(&odd).is_err() && line(&odd).is_err());
+            assert!(renewed(&odd, 1).is_err() && listed(&odd).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_foreign_and_nothing_was_applied() {
+        let reply = Value::Array(vec![word("foreign"), word("a hash")]);
+        let told = released(&reply).expect_err("foreign");
+        assert_eq!(*told.kind(), ErrorKind::Foreign { found: "a hash".into() });
+        assert_eq!(told.certainty(), Certainty::NotApplied);
+    }
+}

@@ -1,1 +1,377 @@
-//! The engine: each verb is one script.
+//! The engine: each command is one script, which is one step of the lock table.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
+    ErrorKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation,
+    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+};
+
+use crate::ears::Ears;
+use crate::error::{ENGINE, protocol};
+use crate::keys::Layout;
+use crate::native::{self, Asker};
+use crate::node::Node;
+use crate::options::RedisOptions;
+use crate::watches::Watches;
+
+/// How many lines one call renews.
+const BATCH: usize = 128;
+/// The longest page of a listing.
+const MAX_PAGE: usize = 1_000;
+/// How many names beyond a page are kept while the keys are scanned: some may be free by then.
+const SPARE: usize = 64;
+/// How many keys one step of a scan looks at.
+const SCAN_COUNT: &str = "1000";
+/// How many holders and waiters of a name are shown.
+const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
+/// How much later than its lease a dead holder's name may become free: the server keeps whole
+/// milliseconds, and a key lives through its last one.
+const LAG: Duration = Duration::from_millis(5);
+
+/// The engine of one Redis server. Clones share its connection.
+#[derive(Clone)]
+pub struct RedisEngine(Arc<Inner>);
+
+struct Inner {
+    capabilities: Capabilities,
+    node: Node,
+    asker: Asker,
+    watches: Arc<Watches>,
+    ears: Ears,
+}
+
+impl RedisEngine {
+    /// Makes an engine. It connects with its first command; [`RedisEngine::connect`] does it now.
+    /// `clock` must count the time that the machine is suspended, as the server's does.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong.
+    pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisEngine, LockError> {
+        options.validate()?;
+        let node = Node::new(options, clock.clone())?;
+        let layout = Layout::new(options.key_template(), options.prefix());
+        let surroundings = options.surroundings();
+        let random = || surroundings.as_ref().map_or_else(rand::random, |world| world.random());
+        // Never all zeros, which is the inbox of those who hear nothing.
+        let inbox = format!("{:08x}{:08x}", random(), random() | 1);
+        let watches = Arc::new(Watches::default());
+        let channel = layout.inbox(&inbox);
+        let ears = Ears::new(node.clone(), clock, surroundings, channel, watches.clone());
+        let asker = Asker { layout, inbox, deadline: options.command_timeout() };
+        let capabilities = capabilities(options);
+        Ok(RedisEngine(Arc::new(Inner { capabilities, node, asker, watches, ears })))
+    }
+
+    /// Makes an engine and waits until it has a connection.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it
+    /// does not let us in. Nothing is held after any of them.
+    pub async fn connect(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<RedisEngine, LockError> {
+        let engine = RedisEngine::new(options, clock)?;
+        engine.0.node.ready().await?;
+        Ok(engine)
+    }
+}
+
+fn capabilities(options: &RedisOptions) -> Capabilities {
+    let mut identity = format!("{}/{}", options.address(), options.db());
+    if options.key_template() != RedisOptions::default().key_template() {
+        identity.push(' ');
+        identity.push_str(options.key_template());
+    }
+    let mut capabilities = Capabilities::reference(ENGINE, identity);
+    capabilities.lag = LAG;
+    capabilities.clock = ClockKind::Boottime;
+    capabilities.max_waiters = options.max_waiters();
+    capabilities.max_batch = BATCH;
+    capabilities
+}
+
+impl Engine for RedisEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        if let Err(error) = check_request(&self.0.capabilities, request) {
+            return Answer::ready(Err(error.with_name(&request.name)));
+        }
+        Answer::later(async move { about(self.0.acquire(request).await, &request.name) })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        if batch.is_empty() {
+            return Answer::ready(Vec::new());
+        }
+        Answer::later(async move {
+            let mut replies = Vec::with_capacity(batch.len());
+            for part in batch.chunks(BATCH) {
+                replies.extend(self.0.renew(part).await);
+            }
+            replies
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        self.0.watches.forget(request.lease_id);
+        Answer::later(async move {
+            let reply = self.0.node.call(native::release(&self.0.asker, request)).await;
+            about(reply.and_then(|reply| native::released(&reply)), &request.name)
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        Answer::later(self.0.inspect(name))
+    }
+
+    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        Answer::later(self.0.list(request))
+    }
+
+    fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
+        // Hints that came since the reply are waiting in the watch, which was expected (rule G4).
+        let stream = Watches::open(&self.0.watches, lease_id);
+        self.0.ears.open();
+        Box::pin(stream)
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        if let Err(error) = check_operation(operation) {
+            return Answer::ready(Err(error));
+        }
+        Answer::later(async move {
+            let reply = self.0.node.call(native::operate(&self.0.asker, operation)).await;
+            let reply = reply.and_then(|reply| native::operated(&reply));
+            match operation {
+                Operation::Revoke { name, .. }
+                | Operation::Freeze { name, .. }
+                | Operation::Unfreeze { name } => about(reply, name),
+                Operation::RaiseFence { .. } => reply,
+            }
+        })
+    }
+}
+
+impl Inner {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let id = request.lease_id;
+        let hears = if request.queue {
+            // From the script on a hint may come, before the reply is seen and watched for.
+            self.watches.expect(id);
+            self.ears.hears_within(self.asker.deadline).await
+        } else {
+            self.ears.hears()
+        };
+        let limit = self.capabilities.max_waiters;
+        let reply = self.node.call(native::acquire(&self.asker, request, hears, limit)).await;
+        let asked = || request.mode.to_string();
+        let reply = reply.and_then(|reply| native::acquired(&reply, &asked(), limit));
+        let may_come_yet = match &reply {
+            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
+            Err(error) => error.certainty() == Certainty::Unknown,
+        };
+        if !may_come_yet {
+            self.watches.forget(id);
+        }
+        reply
+    }
+
+    /// Renews at most [`BATCH`] lines. What is wrong with a line is answered here.
+    async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
+        let check = |line: &RenewRequest| match line.purpose {
+            Purpose::Keep(hold) => self.capabilities.check(Mode::Exclusive, hold),
+            Purpose::Wait => Ok(()),
+        };
+        let checked: Vec<Result<(), LockError>> = batch.iter().map(check).collect();
+        let lines: Vec<&RenewRequest> = batch
+            .iter()
+            .zip(&checked)
+            .filter(|(_, good)| good.is_ok())
+            .map(|(line, _)| line)
+            .collect();
+        let replies = match lines.is_empty() {
+            true => Ok(Vec::new()),
+            false => {
+                let call = native::renew(&self.asker, &lines, self.ears.hears());
+                let reply = self.node.call(call).await;
+                reply.and_then(|reply| native::renewed(&reply, lines.len()))
+            }
+        };
+        let mut replies = match replies {
+            Ok(replies) => replies.into_iter(),
+            Err(error) => vec![Err(error); lines.len()].into_iter(),
+        };
+        let mut answer = |(line, good): (&RenewRequest, Result<(), LockError>)| {
+            let missing = || Err(protocol("a line of the batch was not answered"));
+            let reply = good.and_then(|()| replies.next().unwrap_or_else(missing));
+            if reply.as_ref().is_ok_and(is_over) {
+                self.watches.forget(line.lease_id);
+            }
+            about(reply, &line.name)
+        };
+        batch.iter().zip(checked).map(&mut answer).collect()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        let reply = self.node.call(native::inspect(&self.asker, name, MAX_SHOWN)).await;
+        about(reply.and_then(|reply| native::inspected(&reply, name)), name)
+    }
+
+    /// Lists a page. Keys have no order, so each page looks at all of them, a thousand at a time,
+    /// and keeps the names that come next.
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        let limit = request.limit.clamp(1, MAX_PAGE);
+        let mut page = ListPage::default();
+        let mut after = request.after.clone();
+        loop {
+            let next = self.names_after(&request.prefix, after.as_ref(), limit + SPARE).await?;
+            let last_of_all = next.len() < limit + SPARE;
+            for name in next {
+                after = Some(name.clone());
+                // A name that holds what is not ours is stepped over: whoever asks for it by
+                // name is told.
+                let snapshot = match self.inspect(&name).await {
+                    Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => continue,
+                    other => other?,
+                };
+                if snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some() {
+                    if page.names.len() == limit {
+                        page.after = page.names.last().map(|last: &Snapshot| last.name.clone());
+                        return Ok(page);
+                    }
+                    page.names.push(snapshot);
+                }
+            }
+            if last_of_all {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Returns the first names behind `after` that have keys, in order.
+    async fn names_after(
+        &self,
+        prefix: &str,
+        after: Option<&LockName>,
+        most: usize,
+    ) -> Result<BTreeSet<LockName>, LockError> {
+        let pattern = self.asker.layout.pattern(prefix);
+        let mut names = BTreeSet::new();
+        let mut cursor = b"0".to_vec();
+        loop {
+            let words = [
+                b"SCAN".to_vec(),
+                cursor,
+                b"MATCH".to_vec(),
+                pattern.clone(),
+                b"COUNT".to_vec(),
+                SCAN_COUNT.into(),
+            ];
+            let reply = self.node.command(words.to_vec(), None, self.asker.deadline).await?;
+            let (next, keys) = native::listed(&reply)?;
+            for key in keys {
+                let name = key.as_bytes().and_then(|key| self.asker.layout.name_of(key));
+                let Some(name) = name else { continue };
+                let wanted =
+                    name.as_str().starts_with(prefix) && after.is_none_or(|after| name > *after);
+                if wanted && names.insert(name) && names.len() > most {
+                    names.pop_last();
+                }
+            }
+            if next == b"0" {
+                return Ok(names);
+            }
+            cursor = next;
+        }
+    }
+}
+
+/// Tells whether nothing stands under the lease id any more.
+fn is_over(reply: &RenewReply) -> bool {
+    match reply {
+        RenewReply::Unknown => true,
+        RenewReply::Revoked { left, .. } => *left == Some(Duration::ZERO),
+        RenewReply::Renewed { .. } | RenewReply::Queued { .. } | RenewReply::Handed { .. } => false,
+    }
+}
+
+/// Adds the name, and reads what a script says when it finds what is not ours half-way.
+fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
+    reply.map_err(|error| match error.kind() {
+        ErrorKind::Refused { message } | ErrorKind::Protocol { message }
+            if message.contains("HOLDLINE-FOREIGN") =>
+        {
+            let found = "the counter of fencing tokens is no number".to_owned();
+            LockError::new(ENGINE, ErrorKind::Foreign { found }, Certainty::Unknown).with_name(name)
+        }
+        _ => error.with_name(name),
+    })
+}
+
+/// Checks what no server need be asked for.
+fn check_request(profile: &Capabilities, request: &AcquireRequest) -> Result<(), LockError> {
+    profile.check(request.mode, request.hold)?;
+    if request.hold != request.hold.first() {
+        let message = "a grant starts with at most 30s; renew it to a longer lease";
+        return Err(LockError::invalid(ENGINE, "lease_duration", message));
+    }
+    if let Mode::Permits { count, of } = request.mode {
+        Mode::permits(count, of).map_err(|error| LockError::invalid(ENGINE, "permits", error))?;
+    }
+    if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&request.claim_window) {
+        let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
+        return Err(LockError::invalid(ENGINE, "claim_window", message));
+    }
+    Ok(())
+}
+
+fn check_operation(operation: &Operation) -> Result<(), LockError> {
+    operation.check(ENGINE)?;
+    let (name, reason) = match operation {
+        Operation::Revoke { name, reason, .. } => (name, reason),
+        Operation::Freeze { name, duration, reason } => {
+            if duration.is_zero() || *duration > MAX_FREEZE {
+                let message = format!("must be above 0 and at most 365 days, not {duration:?}");
+                return Err(LockError::invalid(ENGINE, "duration", message).with_name(name));
+            }
+            (name, reason)
+        }
+        Operation::Unfreeze { .. } | Operation::RaiseFence { .. } => return Ok(()),
+    };
+    if reason.len() <= MAX_REASON_BYTES {
+        return Ok(());
+    }
+    let message = format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
+    Err(LockError::invalid(ENGINE, "reason", message).with_name(name))
+}
+
+impl fmt::Debug for RedisEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisEngine")
+            .field("identity", &self.0.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}

@@ -10,15 +10,21 @@
 //! replica may lose the newest grants.
 //!
 //! # Read next
-//! `options` for what can be set, `node` for how a command travels.
+//! `engine` for the verbs, `keys` for what is stored, `native` and `scripts/common.lua` for the
+//! rules, `ears` and `watches` for wake-ups, `node` for how a command travels, `options` for what
+//! can be set.
 
+mod ears;
 mod engine;
 mod error;
 mod keys;
+mod native;
 #[allow(dead_code, reason = "the engine is written on it next")]
 mod node;
 mod options;
 mod surroundings;
+mod watches;
 
+pub use engine::RedisEngine;
 pub use options::{Dialect, RedisOptions};
 pub use surroundings::{Stream, Surroundings, Task};

@@ -291,7 +291,7 @@ mod tests {
             assert!(matches!(told.kind(), ErrorKind::Protocol { .. }), "{odd:?}: {told}");
             assert_eq!(told.certainty(), Certainty::Unknown);
             assert!(released(&odd).is_err() && operated(&odd).is_err() && line(&odd).is_err());
-            assert!(renewed(&odd, 1).is_err() && listed(&odd).is_err());
+            assert!(renewed(&odd, 2).is_err() && listed(&odd).is_err());
         }
     }
 

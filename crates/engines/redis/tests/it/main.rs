@@ -1,1 +1,4 @@
 //! The Redis engine on real servers.
+
+mod scripts;
+mod support;

@@ -1,0 +1,279 @@
+//! The scripts, looked at from behind: what they leave, what they count on, what they refuse.
+
+use std::time::Duration;
+
+use holdline_core::{
+    AcquireReply, Certainty, Engine, ErrorKind, FencingToken, Mode, Operation, OperationReply,
+    Purpose, ReleaseReply, RenewReply,
+};
+use holdline_services::{RedisConfig, RedisServer, Reply};
+
+use crate::support::{HOLD, ending, engine, keys, let_go, name, queue, raw, renew, request, take};
+
+const COUNTER: &str = "holdline:fence";
+
+#[tokio::test]
+async fn tokens_grow_whatever_the_server_forgets() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let mut last = take(&engine, &request("a")).await;
+    let mut grown = |token: FencingToken, what: &str| {
+        assert!(token > last, "{what}: {last}, then {token}");
+        last = token;
+    };
+    raw(&server, &["FLUSHALL"]);
+    grown(take(&engine, &request("a")).await, "flushed");
+    raw(&server, &["DEL", "holdline:{a}", COUNTER]);
+    grown(take(&engine, &request("a")).await, "deleted");
+    server.kill();
+    server.restart();
+    let again = crate::support::engine(&server).await;
+    grown(take(&again, &request("a")).await, "restarted without persistence");
+}
+
+#[tokio::test]
+async fn a_counter_ahead_of_the_clock_is_counted_on_from() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let ahead = FencingToken::new(9_000_000_000_000_000 - (1 << 41)).expect("in range");
+    engine.operate(&Operation::RaiseFence { to: ahead }).await.expect("raised");
+    for (text, more) in [("a", 1), ("b", 2), ("c", 3)] {
+        assert_eq!(take(&engine, &request(text)).await.get(), ahead.get() + more);
+    }
+    // All digits travel, and a lower fence changes nothing.
+    let lower = FencingToken::new(5).expect("in range");
+    engine.operate(&Operation::RaiseFence { to: lower }).await.expect("left as it is");
+    assert_eq!(take(&engine, &request("d")).await.get(), ahead.get() + 4);
+}
+
+#[tokio::test]
+async fn a_counter_that_is_not_ours_is_told_and_kept() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    for (plant, look) in [(&["SET", COUNTER, "hello"][..], &["GET", COUNTER][..])] {
+        raw(&server, &["DEL", COUNTER]);
+        raw(&server, plant);
+        let told = engine.try_acquire(&request("a")).await.expect_err("foreign");
+        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told:?}");
+        assert_eq!(raw(&server, look).text().as_deref(), Some("hello"));
+        assert_eq!(keys(&server), [COUNTER]);
+    }
+}
+
+#[tokio::test]
+async fn nothing_but_the_counter_outlives_its_use() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    for part in 0..100 {
+        let requests: Vec<_> = (0..100).map(|n| request(&format!("{part}/{n}"))).collect();
+        for request in &requests {
+            take(&engine, request).await;
+        }
+        for request in &requests {
+            let_go(&engine, request).await;
+        }
+    }
+    assert_eq!(keys(&server), [COUNTER]);
+    // The same after waiting, sharing, permits, a freeze: but for what is remembered on purpose.
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, of: 2 }] {
+        let mut held: Vec<_> = (0..4).map(|_| request("n")).collect();
+        held.iter_mut().for_each(|request| request.mode = mode);
+        for request in &held {
+            engine.try_acquire(request).await.expect("granted or queued");
+        }
+        let freeze = Operation::Freeze {
+            name: name("n"),
+            duration: Duration::from_secs(60),
+            reason: "x".into(),
+        };
+        assert_eq!(engine.operate(&freeze).await.expect("frozen"), OperationReply::Done);
+        for request in &held {
+            engine.release(&ending(request, false)).await.expect("ended");
+        }
+        assert_eq!(keys(&server), [COUNTER, "holdline:{n}", "holdline:{n}:1d"]);
+        let unfreeze = Operation::Unfreeze { name: name("n") };
+        assert_eq!(engine.operate(&unfreeze).await.expect("over"), OperationReply::Done);
+        assert_eq!(keys(&server), [COUNTER], "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn every_key_but_the_counter_has_an_end() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let holder = request("n");
+    let token = take(&engine, &holder).await;
+    queue(&engine, &request("n")).await;
+    engine.release(&ending(&request("n"), true)).await.expect("given up");
+    let mut shared = request("s");
+    shared.mode = Mode::Shared;
+    take(&engine, &shared).await;
+    let (duration, reason) = (Duration::from_secs(60), String::new());
+    for operation in [
+        Operation::Freeze { name: name("f"), duration, reason: reason.clone() },
+        Operation::Freeze { name: name("s"), duration, reason: reason.clone() },
+        Operation::Revoke { name: name("n"), token, reason, now: true },
+    ] {
+        engine.operate(&operation).await.expect("done");
+    }
+    let keys = keys(&server);
+    assert!(keys.len() > 7, "{keys:?}");
+    for key in keys.iter().filter(|key| *key != COUNTER) {
+        let left = raw(&server, &["PTTL", key]).integer().expect("a number");
+        assert!((1..=80_000).contains(&left), "{key}: {left}");
+    }
+}
+
+#[tokio::test]
+async fn a_plain_client_on_the_key_is_kept_out_and_told() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let ours = request("a");
+    take(&engine, &ours).await;
+    let plain = ["SET", "holdline:{a}", "mine", "NX", "PX", "60000"];
+    assert_eq!(raw(&server, &plain), Reply::Nil);
+    let_go(&engine, &ours).await;
+    assert_ne!(raw(&server, &plain), Reply::Nil);
+    let told = engine.try_acquire(&request("a")).await.expect_err("foreign");
+    assert_eq!(told.certainty(), Certainty::NotApplied);
+    assert!(told.to_string().contains("a string of 4 bytes"), "{told}");
+    // A frozen name keeps them out as well.
+    raw(&server, &["DEL", "holdline:{a}"]);
+    let (duration, reason) = (Duration::from_secs(60), String::new());
+    let freeze = Operation::Freeze { name: name("a"), duration, reason };
+    engine.operate(&freeze).await.expect("frozen");
+    assert_eq!(raw(&server, &plain), Reply::Nil);
+}
+
+#[tokio::test]
+async fn whatever_stands_under_the_key_is_reported_and_left() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    for plant in [
+        &["SET", "holdline:{a}", ""][..],
+        &["SET", "holdline:{a}", "0123456789abcdef0123456789abcdefg-"],
+        &["HSET", "holdline:{a}", "f", "v"],
+        &["SADD", "holdline:{a}", "v"],
+        &["RPUSH", "holdline:{a}", "v"],
+        &["ZADD", "holdline:{a}", "1", "v"],
+        &["XADD", "holdline:{a}", "*", "f", "v"],
+    ] {
+        raw(&server, &["DEL", "holdline:{a}"]);
+        raw(&server, plant);
+        let before = raw(&server, &["DUMP", "holdline:{a}"]);
+        let asked = request("a");
+        let foreign = |told: &Result<(), holdline_core::LockError>| {
+            told.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
+        };
+        let unfreeze = Operation::Unfreeze { name: name("a") };
+        for told in [
+            engine.try_acquire(&asked).await.map(drop),
+            renew(&engine, &asked, Purpose::Keep(HOLD)).await.map(drop),
+            renew(&engine, &asked, Purpose::Wait).await.map(drop),
+            engine.release(&ending(&asked, true)).await.map(drop),
+            engine.inspect(&asked.name).await.map(drop),
+            engine.operate(&unfreeze).await.map(drop),
+        ] {
+            assert!(foreign(&told), "{plant:?}: {told:?}");
+        }
+        assert_eq!(raw(&server, &["DUMP", "holdline:{a}"]), before);
+        assert_eq!(keys(&server), ["holdline:{a}"]);
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_asks_is_handed_the_name_though_its_inbox_is_deaf() {
+    let server = RedisServer::start(RedisConfig::default());
+    // Who may not publish, and whose inbox nobody hears: heartbeats alone must do.
+    raw(&server, &["ACL", "SETUSER", "default", "resetchannels"]);
+    let engine = engine(&server).await;
+    let (holder, next) = (request("a"), request("a"));
+    take(&engine, &holder).await;
+    queue(&engine, &next).await;
+    let_go(&engine, &holder).await;
+    let reply = renew(&engine, &next, Purpose::Wait).await.expect("heard");
+    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_hand_off_publishes_once_however_many_wait() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let mut holder = request("a");
+    take(&engine, &holder).await;
+    let mut waiting: Vec<_> = (0..50).map(|_| request("a")).collect();
+    for request in &waiting {
+        queue(&engine, request).await;
+    }
+    let published = |server: &RedisServer| -> u64 {
+        let info = raw(server, &["INFO", "commandstats"]).text().expect("text");
+        let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
+        line.map_or(0, |rest| rest.split(',').next().expect("a number").parse().expect("a number"))
+    };
+    for (turn, next) in waiting.iter_mut().take(5).enumerate() {
+        let_go(&engine, &holder).await;
+        next.known = true;
+        take(&engine, next).await;
+        assert_eq!(published(&server), turn as u64 + 1);
+        holder = next.clone();
+    }
+    // Nothing is published when nobody waits.
+    let alone = request("b");
+    take(&engine, &alone).await;
+    let_go(&engine, &alone).await;
+    assert_eq!(published(&server), 5);
+}
+
+#[tokio::test]
+async fn many_dead_entries_are_removed_a_few_at_a_time() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    take(&engine, &request("a")).await;
+    for _ in 0..200 {
+        queue(&engine, &request("a")).await;
+    }
+    // As if all had been silent for long.
+    let members = raw(&server, &["ZRANGE", "holdline:{a}:1q", "0", "-1"]);
+    let members: Vec<String> =
+        members.items().expect("a list").iter().filter_map(Reply::text).collect();
+    for member in members.iter().filter(|member| member.starts_with('t')) {
+        raw(&server, &["ZADD", "holdline:{a}:1q", "1000000000001", member]);
+    }
+    for left in [136, 72, 8, 0] {
+        assert_eq!(engine.inspect(&name("a")).await.expect("shown").queue_length, left);
+    }
+    assert_eq!(keys(&server), [COUNTER, "holdline:{a}"]);
+}
+
+#[tokio::test]
+async fn readers_whose_set_was_deleted_are_forgotten() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let mut reader = request("a");
+    reader.mode = Mode::Shared;
+    take(&engine, &reader).await;
+    raw(&server, &["DEL", "holdline:{a}"]);
+    let reply = renew(&engine, &reader, Purpose::Keep(HOLD)).await.expect("answered");
+    assert_eq!(reply, RenewReply::Unknown);
+    let writer = request("a");
+    take(&engine, &writer).await;
+    let_go(&engine, &writer).await;
+    assert_eq!(keys(&server), [COUNTER]);
+}
+
+#[tokio::test]
+async fn a_grant_that_was_deleted_is_unknown_and_not_resurrected() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let mut holder = request("a");
+    take(&engine, &holder).await;
+    raw(&server, &["FLUSHALL"]);
+    let reply = renew(&engine, &holder, Purpose::Keep(HOLD)).await.expect("answered");
+    assert_eq!(reply, RenewReply::Unknown);
+    holder.known = true;
+    let reply = engine.try_acquire(&holder).await;
+    assert!(matches!(reply, Ok(AcquireReply::Unknown)), "{reply:?}");
+    let reply = engine.release(&ending(&holder, false)).await.expect("answered");
+    assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
+    assert_eq!(keys(&server), [""; 0]);
+}

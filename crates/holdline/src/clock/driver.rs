@@ -3,7 +3,6 @@
 //! Invariant C1: the kernel timer is always set to the soonest sleeper, under the same mutex
 //! that guards the sleepers; so no wake-up is lost and none needs a message.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -20,6 +19,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use super::sleepers::{Sleep, Sleepers};
 use super::system::read;
 
 /// The drivers of this process, by kind of clock. They live as long as the process.
@@ -31,12 +31,6 @@ pub(super) struct Driver {
     pid: u32,
     timer: OwnedFd,
     sleepers: Mutex<Sleepers>,
-}
-
-#[derive(Default)]
-struct Sleepers {
-    next: u64,
-    wakers: BTreeMap<(Moment, u64), Waker>,
 }
 
 impl Driver {
@@ -72,12 +66,12 @@ impl Driver {
     }
 
     pub(super) fn sleep_until(self: Arc<Self>, at: Moment) -> SystemSleep {
-        SystemSleep { driver: self, at, number: None }
+        SystemSleep { driver: self, sleep: Sleep::until(at) }
     }
 
     /// Sets the kernel timer to the soonest sleeper; the caller holds the mutex.
     fn arm(&self, sleepers: &Sleepers) {
-        let soonest = sleepers.wakers.keys().next().map_or(Moment::NEVER, |(at, _)| *at);
+        let soonest = sleepers.soonest().unwrap_or(Moment::NEVER);
         // Zero would disarm the timer; a moment that is past fires at once.
         let nanos = if soonest == Moment::NEVER { 0 } else { soonest.as_nanos().max(1) };
         let spec = Itimerspec {
@@ -105,12 +99,11 @@ impl Driver {
             }
             let due = {
                 let mut sleepers = self.sleepers.lock();
-                let later = sleepers.wakers.split_off(&(read(self.kind), u64::MAX));
-                let due = std::mem::replace(&mut sleepers.wakers, later);
+                let due = sleepers.take_due(read(self.kind));
                 self.arm(&sleepers);
                 due
             };
-            due.into_values().for_each(Waker::wake);
+            due.for_each(Waker::wake);
         }
     }
 }
@@ -124,8 +117,7 @@ impl fmt::Debug for Driver {
 /// Sleeps until a moment of the machine's clock.
 pub(super) struct SystemSleep {
     driver: Arc<Driver>,
-    at: Moment,
-    number: Option<u64>,
+    sleep: Sleep,
 }
 
 impl Future for SystemSleep {
@@ -133,21 +125,11 @@ impl Future for SystemSleep {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let driver = self.driver.clone();
-        if read(driver.kind) >= self.at {
+        if read(driver.kind) >= self.sleep.at {
             return Poll::Ready(());
         }
         let mut sleepers = driver.sleepers.lock();
-        let number = match self.number {
-            Some(number) => number,
-            None => {
-                sleepers.next += 1;
-                sleepers.next
-            }
-        };
-        self.number = Some(number);
-        let key = (self.at, number);
-        let fresh = sleepers.wakers.insert(key, context.waker().clone()).is_none();
-        if fresh && sleepers.wakers.keys().next() == Some(&key) {
+        if sleepers.enter(&mut self.sleep, context.waker()) {
             driver.arm(&sleepers);
         }
         Poll::Pending
@@ -157,9 +139,7 @@ impl Future for SystemSleep {
 impl Drop for SystemSleep {
     fn drop(&mut self) {
         // The timer stays set: one early wake-up of the thread costs less than setting it anew.
-        if let Some(number) = self.number {
-            self.driver.sleepers.lock().wakers.remove(&(self.at, number));
-        }
+        self.driver.sleepers.lock().leave(&self.sleep);
     }
 }
 

@@ -1,6 +1,5 @@
 //! A clock that moves when a test says so.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +9,8 @@ use std::time::Duration;
 
 use holdline_core::{Clock, Moment};
 use parking_lot::Mutex;
+
+use super::sleepers::{Sleep, Sleepers};
 
 /// A clock that moves when a test says so. Clones show the same time.
 ///
@@ -42,12 +43,6 @@ struct Hand {
     sleepers: Mutex<Sleepers>,
 }
 
-#[derive(Debug, Default)]
-struct Sleepers {
-    next: u64,
-    wakers: BTreeMap<(Moment, u64), Waker>,
-}
-
 impl ManualClock {
     /// Makes a clock that shows its origin.
     pub fn new() -> ManualClock {
@@ -59,15 +54,14 @@ impl ManualClock {
         let mut sleepers = self.0.sleepers.lock();
         let now = Moment::from_nanos(self.0.now.load(Ordering::SeqCst)).after(by);
         self.0.now.store(now.as_nanos(), Ordering::SeqCst);
-        let later = sleepers.wakers.split_off(&(now, u64::MAX));
-        let due = std::mem::replace(&mut sleepers.wakers, later);
+        let due = sleepers.take_due(now);
         drop(sleepers);
-        due.into_values().for_each(Waker::wake);
+        due.for_each(Waker::wake);
     }
 
     /// Returns the soonest moment that anything sleeps until, if anything does.
     pub fn next_wake(&self) -> Option<Moment> {
-        self.0.sleepers.lock().wakers.keys().next().map(|(at, _)| *at)
+        self.0.sleepers.lock().soonest()
     }
 }
 
@@ -77,14 +71,13 @@ impl Clock for ManualClock {
     }
 
     fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        Box::pin(ManualSleep { hand: self.0.clone(), at, number: None })
+        Box::pin(ManualSleep { hand: self.0.clone(), sleep: Sleep::until(at) })
     }
 }
 
 struct ManualSleep {
     hand: Arc<Hand>,
-    at: Moment,
-    number: Option<u64>,
+    sleep: Sleep,
 }
 
 impl Future for ManualSleep {
@@ -93,27 +86,17 @@ impl Future for ManualSleep {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let hand = self.hand.clone();
         let mut sleepers = hand.sleepers.lock();
-        if self.at.as_nanos() <= hand.now.load(Ordering::SeqCst) {
+        if self.sleep.at.as_nanos() <= hand.now.load(Ordering::SeqCst) {
             return Poll::Ready(());
         }
-        let number = match self.number {
-            Some(number) => number,
-            None => {
-                sleepers.next += 1;
-                sleepers.next
-            }
-        };
-        self.number = Some(number);
-        sleepers.wakers.insert((self.at, number), context.waker().clone());
+        sleepers.enter(&mut self.sleep, context.waker());
         Poll::Pending
     }
 }
 
 impl Drop for ManualSleep {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
-            self.hand.sleepers.lock().wakers.remove(&(self.at, number));
-        }
+        self.hand.sleepers.lock().leave(&self.sleep);
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod driver;
 mod manual;
+mod sleepers;
 mod system;
 
 pub use manual::ManualClock;

@@ -1,0 +1,78 @@
+//! Who sleeps until when: what the timers of every clock have in common.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use holdline_core::Moment;
+
+/// Who sleeps on one clock, the soonest first.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers {
+    next: u64,
+    wakers: BTreeMap<(Moment, u64), Waker>,
+}
+
+/// One sleep, and its place among the others once it was polled.
+#[derive(Debug)]
+pub(super) struct Sleep {
+    pub(super) at: Moment,
+    number: Option<u64>,
+}
+
+impl Sleep {
+    pub(super) fn until(at: Moment) -> Sleep {
+        Sleep { at, number: None }
+    }
+}
+
+impl Sleepers {
+    /// Notes whom to wake for a sleep. Returns whether it is new here and the soonest of all.
+    pub(super) fn enter(&mut self, sleep: &mut Sleep, waker: &Waker) -> bool {
+        let number = *sleep.number.get_or_insert_with(|| {
+            self.next += 1;
+            self.next
+        });
+        let key = (sleep.at, number);
+        let fresh = self.wakers.insert(key, waker.clone()).is_none();
+        fresh && self.wakers.keys().next() == Some(&key)
+    }
+
+    /// Forgets a sleep that is over or was given up.
+    pub(super) fn leave(&mut self, sleep: &Sleep) {
+        if let Some(number) = sleep.number {
+            self.wakers.remove(&(sleep.at, number));
+        }
+    }
+
+    /// Takes out whoever is due, for the caller to wake outside the mutex.
+    pub(super) fn take_due(&mut self, now: Moment) -> impl Iterator<Item = Waker> + use<> {
+        let later = self.wakers.split_off(&(now, u64::MAX));
+        std::mem::replace(&mut self.wakers, later).into_values()
+    }
+
+    /// Returns the soonest moment that anything sleeps until.
+    pub(super) fn soonest(&self) -> Option<Moment> {
+        self.wakers.keys().next().map(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_due_are_taken_in_order_and_the_rest_stays() {
+        let mut sleepers = Sleepers::default();
+        let at = Moment::from_nanos;
+        let mut sleeps = [5, 3, 3, 9].map(|nanos| Sleep::until(at(nanos)));
+        let soonest = sleeps.each_mut().map(|sleep| sleepers.enter(sleep, Waker::noop()));
+        assert_eq!(soonest, [true, true, false, false]);
+        assert!(!sleepers.enter(&mut sleeps[1], Waker::noop()), "it is here already");
+        assert_eq!(sleepers.take_due(at(2)).count(), 0);
+        sleepers.leave(&sleeps[2]);
+        assert_eq!(sleepers.take_due(at(5)).count(), 2);
+        assert_eq!(sleepers.soonest(), Some(at(9)));
+        sleepers.leave(&sleeps[3]);
+        assert_eq!(sleepers.soonest(), None);
+    }
+}

@@ -24,6 +24,7 @@ pub mod moment;
 pub mod name;
 mod nearest;
 pub mod renewal;
+mod shared_disk;
 pub mod snapshot;
 pub mod table;
 pub mod token;
@@ -46,6 +47,7 @@ pub use mode::{Mode, PermitsError};
 pub use moment::{Clock, Moment};
 pub use name::{LockName, NameError};
 pub use nearest::nearest;
+pub use shared_disk::shared_file_system;
 pub use snapshot::{
     FreezeView, GrantState, HolderSummary, HolderView, ListPage, ListRequest, Snapshot, WaiterView,
 };

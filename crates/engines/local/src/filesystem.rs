@@ -6,33 +6,12 @@
 
 use std::os::fd::AsFd;
 
+use holdline_core::shared_file_system;
+
 use crate::error::Fault;
 
-/// The kinds that are refused: what they are called and their magic number.
-const REFUSED: [(u32, &str); 19] = [
-    (0x0000_6969, "nfs"),
-    (0x0000_517b, "smb"),
-    (0xff53_4d42, "cifs"),
-    (0xfe53_4d42, "smb2"),
-    (0x6573_5546, "fuse or virtiofs"),
-    (0x0102_1997, "9p"),
-    (0x5346_414f, "openafs"),
-    (0x6b41_4653, "afs"),
-    (0x00c3_6400, "ceph"),
-    (0x7375_7245, "coda"),
-    (0x0000_564c, "ncp"),
-    (0x7461_636f, "ocfs2"),
-    (0x0116_1970, "gfs2"),
-    (0x0bd0_0bd0, "lustre"),
-    (0x4750_4653, "gpfs"),
-    (0x1983_0326, "beegfs"),
-    (0x2003_0528, "orangefs"),
-    (0x786f_4256, "vboxsf"),
-    (0xbacb_acbc, "vmhgfs"),
-];
-
 /// The kinds that people ask about; every other one is shown by its number.
-const KNOWN: [(u32, &str); 8] = [
+const KNOWN: [(u64, &str); 8] = [
     (0x0000_ef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
@@ -42,7 +21,7 @@ const KNOWN: [(u32, &str); 8] = [
     (TMPFS, "tmpfs"),
     (0x8584_58f6, "ramfs"),
 ];
-const TMPFS: u32 = 0x0102_1994;
+const TMPFS: u64 = 0x0102_1994;
 
 /// What kind of file system something is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,21 +37,19 @@ pub(crate) fn check(directory: impl AsFd) -> Result<FileSystem, Fault> {
     let status = rustix::fs::fstatfs(directory)
         .map_err(|error| Fault::file("asking which file system this is", error.into()))?;
     // The field's width and sign differ from machine to machine; the numbers have 32 bits.
-    judge((status.f_type as u64 & 0xffff_ffff) as u32)
+    judge(status.f_type as u64 & 0xffff_ffff)
 }
 
-fn judge(magic: u32) -> Result<FileSystem, Fault> {
-    let named = |list: &[(u32, &'static str)]| {
-        list.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
-    };
-    if let Some(name) = named(&REFUSED) {
+fn judge(magic: u64) -> Result<FileSystem, Fault> {
+    if let Some(name) = shared_file_system(magic) {
         return Err(Fault::refused(format!(
             "the directory is on {name}, where locks and shared memory do not mean the same to \
              all machines: choose a directory on a local disk with `local:///DIRECTORY`, or a \
              server engine"
         )));
     }
-    let name = named(&KNOWN).map_or_else(|| format!("{magic:#010x}"), str::to_owned);
+    let known = KNOWN.iter().find(|(number, _)| *number == magic);
+    let name = known.map_or_else(|| format!("{magic:#010x}"), |(_, name)| (*name).to_owned());
     Ok(FileSystem { forgets: name == "tmpfs" || name == "ramfs", name })
 }
 
@@ -82,7 +59,7 @@ mod tests {
 
     #[test]
     fn shared_file_systems_are_refused_by_name() {
-        for (magic, name) in REFUSED {
+        for (magic, name) in [(0x6969, "nfs"), (0x6573_5546, "fuse"), (0x0102_1997, "9p")] {
             let told = judge(magic).expect_err("refused").into_error().to_string();
             assert!(told.contains(name), "{told}");
         }

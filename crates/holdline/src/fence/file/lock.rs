@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use holdline_core::shared_file_system;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 use super::place::{Place, not_plain, shown};
@@ -20,22 +21,6 @@ use crate::fence::FenceError;
 /// waits for a lock with a limit; the wait doubles from the shortest to the longest.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(25);
-
-/// File systems on which several machines may meet, where a lock can be lost without a word
-/// while its holder is paused: the very thing that fencing is for.
-const REFUSED: [(u32, &str); 11] = [
-    (0x0000_6969, "nfs"),
-    (0x0000_517b, "smb"),
-    (0xff53_4d42, "cifs"),
-    (0xfe53_4d42, "smb2"),
-    (0x6573_5546, "fuse or virtiofs"),
-    (0x0102_1997, "9p"),
-    (0x5346_414f, "openafs"),
-    (0x6b41_4653, "afs"),
-    (0x00c3_6400, "ceph"),
-    (0x0bd0_0bd0, "lustre"),
-    (0x4750_4653, "gpfs"),
-];
 
 /// The right to replace the file, until it is dropped.
 #[derive(Debug)]
@@ -122,8 +107,8 @@ fn open(place: &Place) -> Result<File, FenceError> {
     // To lock needs no more than to read, so users that share the file need not own the lock.
     let file = File::open(path).map_err(failed)?;
     let status = rustix::fs::fstatfs(&file).map_err(|error| failed(error.into()))?;
-    // The field's width and sign differ from machine to machine; the numbers have 32 bits.
-    if let Some(name) = refused((status.f_type as u64 & 0xffff_ffff) as u32) {
+    // The field's width and sign differ from machine to machine.
+    if let Some(name) = shared_file_system(status.f_type as u64) {
         let why = format!(
             "this is {name}, where a paused machine can lose its lock without a word; put the \
              file on a local disk, or the data behind a server that checks tokens itself"
@@ -131,22 +116,4 @@ fn open(place: &Place) -> Result<File, FenceError> {
         return Err(FenceError::failed(format!("opening {}", shown(path)), why));
     }
     Ok(file)
-}
-
-fn refused(magic: u32) -> Option<&'static str> {
-    REFUSED.iter().find(|(number, _)| *number == magic).map(|(_, name)| *name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shared_file_systems_are_refused_and_local_ones_taken() {
-        assert_eq!(refused(0x6969), Some("nfs"));
-        assert_eq!(refused(0x6573_5546), Some("fuse or virtiofs"));
-        for local in [0x0000_ef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630] {
-            assert_eq!(refused(local), None, "{local:#x}");
-        }
-    }
 }

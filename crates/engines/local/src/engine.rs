@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Engine, Hints, Hold, LeaseId,
-    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, Purpose, ReleaseReply,
+    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Engine, Hints, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
     ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use crate::clients::Clients;
+use crate::commands::{self, is_over};
 use crate::database;
 use crate::directory::{self, Directory};
 use crate::error::{ENGINE, Fault};
@@ -19,10 +20,10 @@ use crate::hints::Watches;
 use crate::housekeeping::Housekeeping;
 use crate::inbox::Inbox;
 use crate::keepers;
-use crate::keys::{self, Files};
+use crate::keys::Files;
+use crate::listing;
 use crate::liveness::Liveness;
 use crate::machine;
-use crate::names;
 use crate::options::LocalOptions;
 use crate::reboot;
 use crate::report::{self, LocalReport, Place};
@@ -30,11 +31,6 @@ use crate::room::Room;
 use crate::shared::Shared;
 use crate::short_lock::ShortLock;
 use crate::step::{Inside, Look, Step};
-
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
-/// How many names of a listing are looked at in one transaction.
-const PAGE_PART: usize = 32;
 
 /// The one-machine engine. Clones share their connection; engines of all processes that are
 /// opened on the same directory share their names.
@@ -143,7 +139,7 @@ impl Engine for LocalEngine {
         let (asked, watches) = (request.clone(), self.shared.watches.clone());
         self.shared.command(
             &request.name,
-            move |step| acquire(step, &asked),
+            move |step| commands::acquire(step, &asked),
             move |reply| {
                 let may_come_yet = match &reply {
                     Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
@@ -166,7 +162,7 @@ impl Engine for LocalEngine {
         let (watches, mut foreign) = (self.shared.watches.clone(), HashMap::new());
         self.shared.command(
             &first.name,
-            move |step| renew_all(step, &asked, &mut foreign).map(Ok),
+            move |step| commands::renew_all(step, &asked, &mut foreign).map(Ok),
             move |done| {
                 let replies = done.unwrap_or_else(|error| {
                     let all = lines.iter().map(|line| Err(error.clone().with_name(&line.name)));
@@ -210,39 +206,18 @@ impl Engine for LocalEngine {
         let answer = self.shared.command(name, work, |reply| reply);
         match answer {
             Answer::Ready(Some(Ok(snapshot))) if keepers::is_wanted(&snapshot) => {
-                Answer::later(with_keepers(Ok(snapshot), self.files.clone()))
+                Answer::later(keepers::with_keepers(Ok(snapshot), self.files.clone()))
             }
             Answer::Later(later) => {
                 let files = self.files.clone();
-                Answer::later(async move { with_keepers(later.await, files).await })
+                Answer::later(async move { keepers::with_keepers(later.await, files).await })
             }
             ready => ready,
         }
     }
 
     fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
-        let limit = request.limit.clamp(1, MAX_PAGE);
-        Answer::later(async move {
-            let mut page = ListPage::default();
-            let mut from = match &request.after {
-                Some(after) => keys::behind(after),
-                None => keys::FIRST_NAME.to_vec(),
-            };
-            from = from.max(request.prefix.as_bytes().to_vec());
-            loop {
-                let part = self.list_part(from, &request.prefix, limit - page.names.len());
-                let (names, next) = part.await?;
-                page.names.extend(names);
-                match next {
-                    None => return Ok(page),
-                    Some(_) if page.names.len() == limit => {
-                        page.after = page.names.last().map(|last: &Snapshot| last.name.clone());
-                        return Ok(page);
-                    }
-                    Some(next) => from = next,
-                }
-            }
-        })
+        Answer::later(listing::page(&self.shared, request))
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
@@ -293,165 +268,6 @@ impl Engine for LocalEngine {
     }
 }
 
-fn acquire(
-    step: &mut Step<'_>,
-    request: &AcquireRequest,
-) -> Result<Result<AcquireReply, LockError>, Fault> {
-    step.check_store_now_and_then().map_err(Fault::gone_for_others)?;
-    if request.queue || !matches!(request.hold, Hold::Detached(_)) {
-        step.clients.register(request.client)?;
-    }
-    let look = Look::ForTheDead;
-    let mut reply = step.on(&request.name, look, |table| table.acquire(request))?;
-    if let Ok(AcquireReply::Granted { token, anchor, .. }) = &mut reply
-        && request.hold == Hold::Live
-    {
-        *anchor = Some(step.clients.anchor(request.lease_id, *token)?);
-    }
-    Ok(reply)
-}
-
-/// Renews a batch. A line whose name holds what is not ours is answered so: the whole is then
-/// undone and done again without touching that name.
-fn renew_all(
-    step: &mut Step<'_>,
-    lines: &[RenewRequest],
-    foreign: &mut HashMap<LockName, String>,
-) -> Result<Vec<Result<RenewReply, LockError>>, Fault> {
-    let gone = match step.check_store() {
-        Ok(()) => None,
-        Err(Fault::StoreGone(what)) => Some(what),
-        Err(fault) => return Err(fault),
-    };
-    let mut replies = Vec::with_capacity(lines.len());
-    for line in lines {
-        let reply = match (&gone, foreign.get(&line.name)) {
-            (Some(what), _) => lost(line, what),
-            (None, Some(found)) => Err(Fault::Foreign(found.clone()).about(&line.name)),
-            (None, None) => match renew_line(step, line) {
-                Err(Fault::Foreign(found)) => {
-                    foreign.insert(line.name.clone(), found);
-                    return Err(Fault::Again);
-                }
-                reply => reply?,
-            },
-        };
-        replies.push(reply);
-    }
-    Ok(replies)
-}
-
-fn renew_line(
-    step: &mut Step<'_>,
-    line: &RenewRequest,
-) -> Result<Result<RenewReply, LockError>, Fault> {
-    let own_files_stand = match line.purpose {
-        Purpose::Keep(Hold::Live) => step.clients.anchor_stands(line.lease_id),
-        Purpose::Keep(Hold::Leased(_)) => {
-            step.clients.register(line.client)?;
-            step.clients.client_stands(line.client)
-        }
-        Purpose::Keep(Hold::Detached(_)) | Purpose::Wait => true,
-    };
-    if !own_files_stand {
-        // Others take us for dead, and the name may be theirs already.
-        return Ok(lost(line, "our liveness file was removed"));
-    }
-    let look = match line.purpose {
-        Purpose::Keep(_) => Look::Not,
-        Purpose::Wait => Look::ForTheDead,
-    };
-    let reply = step.on(&line.name, look, |table| table.renew(line))?;
-    if let Ok(reply) = &reply
-        && is_over(reply)
-    {
-        step.is_over(line.lease_id);
-    }
-    Ok(reply)
-}
-
-/// Tells whether nothing stands under the lease id any more.
-fn is_over(reply: &RenewReply) -> bool {
-    match reply {
-        RenewReply::Unknown => true,
-        RenewReply::Revoked { left, .. } => left.is_some_and(|left| left.is_zero()),
-        _ => false,
-    }
-}
-
-/// A holder has lost; a contender is in no queue and asks anew.
-fn lost(line: &RenewRequest, what: &str) -> Result<RenewReply, LockError> {
-    match line.purpose {
-        Purpose::Keep(_) => Err(Fault::StoreGone(what.to_owned()).about(&line.name)),
-        Purpose::Wait => Ok(RenewReply::Unknown),
-    }
-}
-
-/// Looks on a thread of its own which processes keep the live grants: it reads all of `/proc`.
-async fn with_keepers(
-    snapshot: Result<Snapshot, LockError>,
-    files: Files,
-) -> Result<Snapshot, LockError> {
-    let mut snapshot = snapshot?;
-    if !keepers::is_wanted(&snapshot) {
-        return Ok(snapshot);
-    }
-    let plain = snapshot.clone();
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let thread = std::thread::Builder::new().name("holdline-who".into());
-    let look = move || {
-        keepers::add(&mut snapshot, &files);
-        // Whoever asked may have gone away.
-        let _ = sender.send(snapshot);
-    };
-    match thread.spawn(look) {
-        Ok(_) => Ok(receiver.await.unwrap_or(plain)),
-        Err(_) => Ok(plain),
-    }
-}
-
-/// Some names of a listing, and where to go on.
-type Part = (Vec<Snapshot>, Option<Vec<u8>>);
-
-impl LocalEngine {
-    /// Looks at the next few names from a key on. A name that holds what is not ours is stepped
-    /// over: it has no state to show, and whoever asks for it by name is told.
-    async fn list_part(
-        &self,
-        from: Vec<u8>,
-        prefix: &str,
-        wanted: usize,
-    ) -> Result<Part, LockError> {
-        let prefix = prefix.to_owned();
-        let mut work = move |step: &mut Step<'_>| {
-            step.check_store_for_others()?;
-            let (mut found, mut from) = (Vec::new(), from.clone());
-            for _ in 0..PAGE_PART {
-                let next = names::first_from(step.rows(), from)?;
-                let next = next.filter(|(name, _)| name.as_str().starts_with(&prefix));
-                let Some((name, row)) = next else { return Ok((found, None)) };
-                from = keys::behind(&name);
-                if names::decode(Some(&row)).is_err() {
-                    continue;
-                }
-                let snapshot = step.on(&name, Look::ForTheDead, |table| table.inspect(&name))?;
-                if snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some() {
-                    found.push(snapshot);
-                }
-                if found.len() == wanted {
-                    break;
-                }
-            }
-            Ok((found, Some(from)))
-        };
-        let answer = self.shared.enter(
-            move |shared, inside| inside.carry_out(&shared.capabilities, shared.now(), &mut work),
-            |done| done.map_err(Fault::into_error),
-        );
-        answer.await
-    }
-}
-
 impl Drop for LocalEngine {
     fn drop(&mut self) {
         if self.shared.room.is_forked() {
@@ -473,7 +289,7 @@ impl fmt::Debug for LocalEngine {
 
 #[cfg(test)]
 mod tests {
-    use holdline_core::{ClientId, Metadata, Mode};
+    use holdline_core::{ClientId, Hold, Metadata, Mode};
 
     use super::*;
     use crate::scratch::Scratch;

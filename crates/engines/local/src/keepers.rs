@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use holdline_core::{FencingToken, Snapshot};
+use holdline_core::{FencingToken, LockError, Snapshot};
 
 use crate::keys::Files;
 
@@ -18,8 +18,31 @@ pub(crate) fn is_wanted(snapshot: &Snapshot) -> bool {
     snapshot.holders.iter().any(|holder| holder.live)
 }
 
+/// Looks on a thread of its own which processes keep the live grants: it reads all of `/proc`.
+pub(crate) async fn with_keepers(
+    snapshot: Result<Snapshot, LockError>,
+    files: Files,
+) -> Result<Snapshot, LockError> {
+    let mut snapshot = snapshot?;
+    if !is_wanted(&snapshot) {
+        return Ok(snapshot);
+    }
+    let plain = snapshot.clone();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("holdline-who".into());
+    let look = move || {
+        add(&mut snapshot, &files);
+        // Whoever asked may have gone away.
+        let _ = sender.send(snapshot);
+    };
+    match thread.spawn(look) {
+        Ok(_) => Ok(receiver.await.unwrap_or(plain)),
+        Err(_) => Ok(plain),
+    }
+}
+
 /// Adds the processes that keep each live grant, as far as this user may see them.
-pub(crate) fn add(snapshot: &mut Snapshot, files: &Files) {
+fn add(snapshot: &mut Snapshot, files: &Files) {
     let mut keepers: BTreeMap<OsString, Vec<u32>> = BTreeMap::new();
     let tokens = snapshot.holders.iter().filter(|h| h.live).filter_map(|h| h.summary.token);
     keepers.extend(tokens.map(|token| (name_of(token, files), Vec::new())));

@@ -21,6 +21,7 @@
 
 mod checkup;
 mod clients;
+mod commands;
 mod database;
 mod directory;
 mod engine;
@@ -31,6 +32,7 @@ mod housekeeping;
 mod inbox;
 mod keepers;
 mod keys;
+mod listing;
 mod liveness;
 mod machine;
 mod names;

@@ -1,0 +1,106 @@
+//! What acquiring and renewing do inside a transaction, beside the rules of the lock table: look
+//! whether our files stand, and keep the files of live grants.
+
+use std::collections::HashMap;
+
+use holdline_core::{
+    AcquireReply, AcquireRequest, Hold, LockError, LockName, Purpose, RenewReply, RenewRequest,
+};
+
+use crate::error::Fault;
+use crate::step::{Look, Step};
+
+/// Grants a name, or queues for it.
+pub(crate) fn acquire(
+    step: &mut Step<'_>,
+    request: &AcquireRequest,
+) -> Result<Result<AcquireReply, LockError>, Fault> {
+    step.check_store_now_and_then().map_err(Fault::gone_for_others)?;
+    if request.queue || !matches!(request.hold, Hold::Detached(_)) {
+        step.clients.register(request.client)?;
+    }
+    let look = Look::ForTheDead;
+    let mut reply = step.on(&request.name, look, |table| table.acquire(request))?;
+    if let Ok(AcquireReply::Granted { token, anchor, .. }) = &mut reply
+        && request.hold == Hold::Live
+    {
+        *anchor = Some(step.clients.anchor(request.lease_id, *token)?);
+    }
+    Ok(reply)
+}
+
+/// Renews a batch. A line whose name holds what is not ours is answered so: the whole is then
+/// undone and done again without touching that name.
+pub(crate) fn renew_all(
+    step: &mut Step<'_>,
+    lines: &[RenewRequest],
+    foreign: &mut HashMap<LockName, String>,
+) -> Result<Vec<Result<RenewReply, LockError>>, Fault> {
+    let gone = match step.check_store() {
+        Ok(()) => None,
+        Err(Fault::StoreGone(what)) => Some(what),
+        Err(fault) => return Err(fault),
+    };
+    let mut replies = Vec::with_capacity(lines.len());
+    for line in lines {
+        let reply = match (&gone, foreign.get(&line.name)) {
+            (Some(what), _) => lost(line, what),
+            (None, Some(found)) => Err(Fault::Foreign(found.clone()).about(&line.name)),
+            (None, None) => match renew_line(step, line) {
+                Err(Fault::Foreign(found)) => {
+                    foreign.insert(line.name.clone(), found);
+                    return Err(Fault::Again);
+                }
+                reply => reply?,
+            },
+        };
+        replies.push(reply);
+    }
+    Ok(replies)
+}
+
+fn renew_line(
+    step: &mut Step<'_>,
+    line: &RenewRequest,
+) -> Result<Result<RenewReply, LockError>, Fault> {
+    let own_files_stand = match line.purpose {
+        Purpose::Keep(Hold::Live) => step.clients.anchor_stands(line.lease_id),
+        Purpose::Keep(Hold::Leased(_)) => {
+            step.clients.register(line.client)?;
+            step.clients.client_stands(line.client)
+        }
+        Purpose::Keep(Hold::Detached(_)) | Purpose::Wait => true,
+    };
+    if !own_files_stand {
+        // Others take us for dead, and the name may be theirs already.
+        return Ok(lost(line, "our liveness file was removed"));
+    }
+    let look = match line.purpose {
+        Purpose::Keep(_) => Look::Not,
+        Purpose::Wait => Look::ForTheDead,
+    };
+    let reply = step.on(&line.name, look, |table| table.renew(line))?;
+    if let Ok(reply) = &reply
+        && is_over(reply)
+    {
+        step.is_over(line.lease_id);
+    }
+    Ok(reply)
+}
+
+/// Tells whether nothing stands under the lease id any more.
+pub(crate) fn is_over(reply: &RenewReply) -> bool {
+    match reply {
+        RenewReply::Unknown => true,
+        RenewReply::Revoked { left, .. } => left.is_some_and(|left| left.is_zero()),
+        _ => false,
+    }
+}
+
+/// A holder has lost; a contender is in no queue and asks anew.
+fn lost(line: &RenewRequest, what: &str) -> Result<RenewReply, LockError> {
+    match line.purpose {
+        Purpose::Keep(_) => Err(Fault::StoreGone(what.to_owned()).about(&line.name)),
+        Purpose::Wait => Ok(RenewReply::Unknown),
+    }
+}

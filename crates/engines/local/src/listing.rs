@@ -1,0 +1,83 @@
+//! Listing names, page by page, a few of them in one transaction: whoever lists keeps nobody out.
+
+use std::sync::Arc;
+
+use holdline_core::{ListPage, ListRequest, LockError, Snapshot};
+
+use crate::error::Fault;
+use crate::keys;
+use crate::names;
+use crate::shared::Shared;
+use crate::step::{Look, Step};
+
+/// The longest page of a listing.
+const MAX_PAGE: usize = 1_000;
+/// How many names of a listing are looked at in one transaction.
+const PAGE_PART: usize = 32;
+
+/// Lists one page of names, in the order of their bytes.
+pub(crate) async fn page(
+    shared: &Arc<Shared>,
+    request: &ListRequest,
+) -> Result<ListPage, LockError> {
+    let limit = request.limit.clamp(1, MAX_PAGE);
+    let mut page = ListPage::default();
+    let mut from = match &request.after {
+        Some(after) => keys::behind(after),
+        None => keys::FIRST_NAME.to_vec(),
+    };
+    from = from.max(request.prefix.as_bytes().to_vec());
+    loop {
+        let wanted = limit - page.names.len();
+        let (names, next) = part(shared, from, &request.prefix, wanted).await?;
+        page.names.extend(names);
+        match next {
+            None => return Ok(page),
+            Some(_) if page.names.len() == limit => {
+                page.after = page.names.last().map(|last: &Snapshot| last.name.clone());
+                return Ok(page);
+            }
+            Some(next) => from = next,
+        }
+    }
+}
+
+/// Some names of a listing, and where to go on.
+type Part = (Vec<Snapshot>, Option<Vec<u8>>);
+
+/// Looks at the next few names from a key on. A name that holds what is not ours is stepped
+/// over: it has no state to show, and whoever asks for it by name is told.
+async fn part(
+    shared: &Arc<Shared>,
+    from: Vec<u8>,
+    prefix: &str,
+    wanted: usize,
+) -> Result<Part, LockError> {
+    let prefix = prefix.to_owned();
+    let mut work = move |step: &mut Step<'_>| {
+        step.check_store_for_others()?;
+        let (mut found, mut from) = (Vec::new(), from.clone());
+        for _ in 0..PAGE_PART {
+            let next = names::first_from(step.rows(), from)?;
+            let next = next.filter(|(name, _)| name.as_str().starts_with(&prefix));
+            let Some((name, row)) = next else { return Ok((found, None)) };
+            from = keys::behind(&name);
+            if names::decode(Some(&row)).is_err() {
+                continue;
+            }
+            let snapshot = step.on(&name, Look::ForTheDead, |table| table.inspect(&name))?;
+            if snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some() {
+                found.push(snapshot);
+            }
+            if found.len() == wanted {
+                break;
+            }
+        }
+        Ok((found, Some(from)))
+    };
+    let answer = shared.enter(
+        move |shared, inside| inside.carry_out(&shared.capabilities, shared.now(), &mut work),
+        |done| done.map_err(Fault::into_error),
+    );
+    answer.await
+}

@@ -4,16 +4,17 @@
 //! the next request has a new one.
 //! Invariant A2: validity counts from the clock as read before the request whose reply granted.
 //! Invariant A3: however the attempt ends, the ticket stands for the id until then.
+//! Read next: `place`, the wait in the queue.
+
+mod place;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::{Either, select};
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
-    LockError, Moment, RenewReply,
+    AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, HolderSummary, LockError,
+    Moment, RenewReply,
 };
 use tracing::{Instrument, Span};
 
@@ -23,7 +24,7 @@ use crate::guard::Guard;
 use crate::janitor::Ticket;
 use crate::observer::Subject;
 use crate::plan::Plan;
-use crate::queue::{News, WaitCell};
+use place::Place;
 
 /// How often a request that went unanswered is asked again under its id.
 const MAX_REPEATS: u32 = 3;
@@ -142,23 +143,6 @@ struct Attempt<'a> {
     span: Span,
 }
 
-/// A place in the queue, and what is heard there.
-struct Place {
-    cell: Arc<WaitCell>,
-    hints: Hints,
-    hints_end: bool,
-    /// How many stand before it, if the engine tells.
-    position: Option<usize>,
-}
-
-/// What ends a wait in the queue.
-enum Heard {
-    Hint,
-    HintsEnd,
-    News(News),
-    Limit,
-}
-
 /// What an attempt does next.
 enum Next {
     Ask,
@@ -274,106 +258,6 @@ impl Attempt<'_> {
             Wait::Try => self.started,
             Wait::Until(at) => at,
         }
-    }
-
-    /// Waits in the queue until it is worth asking again.
-    async fn wait_in_queue(&mut self, position: Option<usize>, next_look: Duration) -> Next {
-        self.repeats = 0;
-        self.repeat_pause.reset();
-        self.request.known = true;
-        if self.place.is_none() {
-            let cell = Arc::new(WaitCell::default());
-            self.ticket.enqueue(cell.clone(), next_look);
-            // Opened after the reply: it misses nothing that has happened since (rule G4).
-            let hints = self.shared.home.within(|| self.watch());
-            self.place = Some(Place { cell, hints, hints_end: false, position });
-            let holder = self.holder.as_deref();
-            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
-        }
-        self.note_position(position);
-        loop {
-            match self.hear().await {
-                Heard::Limit => return Next::TimedOut,
-                Heard::Hint => return Next::Ask,
-                Heard::HintsEnd => {}
-                Heard::News(news) => {
-                    if let Some(error) = news.refused {
-                        return Next::Fail(error);
-                    }
-                    if news.handed {
-                        self.shared.observe(|observer| observer.handed(self.subject()));
-                        return Next::Ask;
-                    }
-                    if news.dropped {
-                        self.shared.observe(|observer| observer.requeued(self.subject()));
-                        return Next::Anew;
-                    }
-                    if news.position.is_some() {
-                        self.note_position(news.position);
-                    }
-                    self.reopen_hints();
-                }
-            }
-        }
-    }
-
-    fn watch(&self) -> Hints {
-        self.shared.engine.watch(&self.plan.name, self.ticket.lease_id)
-    }
-
-    /// Opens a watch again that has ended, at the pace of the heartbeat.
-    fn reopen_hints(&mut self) {
-        if self.place.as_ref().is_some_and(|place| place.hints_end) {
-            let hints = self.shared.home.within(|| self.watch());
-            if let Some(place) = &mut self.place {
-                place.hints = hints;
-                place.hints_end = false;
-            }
-        }
-    }
-
-    fn note_position(&mut self, position: Option<usize>) {
-        let Some(place) = &mut self.place else { return };
-        if std::mem::replace(&mut place.position, position) != position {
-            let holder = self.holder.as_deref();
-            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
-        }
-    }
-
-    /// Waits for the next thing that concerns the place in the queue.
-    async fn hear(&mut self) -> Heard {
-        let deadline = self.deadline();
-        let Some(place) = &mut self.place else { return Heard::Limit };
-        let home = &self.shared.home;
-        let hints = async {
-            if place.hints_end {
-                std::future::pending::<()>().await;
-            }
-            let hints = &mut place.hints;
-            std::future::poll_fn(|context| home.within(|| hints.poll_next_unpin(context))).await
-        };
-        let news = std::pin::pin!(place.cell.news());
-        let heard = async {
-            match select(news, std::pin::pin!(hints)).await {
-                Either::Left((news, _)) => Heard::News(news),
-                Either::Right((Some(_), _)) => Heard::Hint,
-                Either::Right((None, _)) => Heard::HintsEnd,
-            }
-        };
-        let heard = match deadline {
-            Moment::NEVER => heard.await,
-            deadline => {
-                let limit = self.shared.clock.sleep_until(deadline);
-                match select(std::pin::pin!(heard), limit).await {
-                    Either::Left((heard, _)) => heard,
-                    Either::Right(_) => Heard::Limit,
-                }
-            }
-        };
-        if matches!(heard, Heard::HintsEnd) {
-            place.hints_end = true;
-        }
-        heard
     }
 
     /// Waits before asking an engine again that has no queue, or that did not let us queue.

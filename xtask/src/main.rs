@@ -15,6 +15,7 @@ mod metadata;
 mod process;
 mod processes;
 mod rust_source;
+mod services;
 mod tidy;
 mod tree;
 
@@ -27,6 +28,8 @@ usage: cargo xtask VERB
   check --list      the steps
   tidy              style as a test
   tidy --list       the rules
+  services redis [--count N] [--flavour debian|valkey|redis8]
+                    real servers, until the end of the input or ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run";
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         ["check", steps @ ..] => check::run(steps),
+        ["services", words @ ..] => services::run(words),
         ["bench", sections @ ..] => bench::run(sections),
         ["tidy"] => tidy::run(),
         ["tidy", "--list"] => {

@@ -2,6 +2,7 @@
 
 mod clock;
 mod flavours;
+mod person;
 mod proxy;
 mod server;
 mod tls;

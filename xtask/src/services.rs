@@ -1,0 +1,12 @@
+//! Real servers for a person who tries something: the test ground's own program.
+
+use crate::cargo::cargo;
+
+/// Runs it until it ends; true if it ended well.
+///
+/// # Errors
+/// Cargo does not start.
+pub(crate) fn run(words: &[&str]) -> Result<bool, String> {
+    let status = cargo(&["run", "-q", "-p", "holdline-services", "--"]).args(words).status();
+    status.map(|status| status.success()).map_err(|error| format!("cargo does not start: {error}"))
+}

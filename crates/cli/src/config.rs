@@ -10,12 +10,13 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use holdline_core::Escaped;
+use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use crate::address::has_password;
@@ -150,7 +151,9 @@ fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
         let path = path.to_string_lossy();
         Failure::config(format_args!("{}: {what}", Escaped(&path)))
     };
-    let mut file = match File::open(path) {
+    // The open of a pipe would wait for somebody who writes into it.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) => {
             let absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);

@@ -235,13 +235,21 @@ fn holder(program: Option<String>, detached: bool) -> HolderFields {
 /// A place that is no directory is a matter of configuration: it will be none tomorrow either.
 fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
     let unavailable = matches!(error.kind(), ErrorKind::Unavailable { .. });
+    let refused = matches!(error.kind(), ErrorKind::Refused { .. });
     let source = std::error::Error::source(&error).map(ToString::to_string);
-    match (source, place.filter(|place| unavailable && !place.is_dir())) {
-        (Some(why), Some(place)) => {
+    match (source, place) {
+        (Some(why), Some(place)) if unavailable && !place.is_dir() => {
             let place = place.to_string_lossy();
             let message = format!("{}: cannot be the directory of locks: {why}", Escaped(&place));
             Failure::config(message)
                 .fix("name a directory of this machine: --url local:///DIRECTORY, or HOLDLINE_URL")
+        }
+        (Some(_), Some(place)) if refused => {
+            let place = place.to_string_lossy();
+            url_failure(error).fix(format_args!(
+                "make {} usable for this user, or name another: --url local:///DIRECTORY",
+                Escaped(&place)
+            ))
         }
         _ => url_failure(error),
     }

@@ -354,3 +354,21 @@ fn what_is_typed_much_too_long_is_shown_in_part() {
         assert!(told.stderr.contains('…'), "{}", told.stderr);
     }
 }
+
+#[test]
+fn a_pipe_in_the_place_of_the_configuration_holds_nobody_up() {
+    let world = World::new();
+    let script = "unset HOLDLINE_URL; mkfifo holdline.toml; holdline ls; echo $?
+        holdline --config holdline.toml ls; echo $?";
+    let told = world.shell(script);
+    assert_eq!(told.stdout, "78\n78\n", "{told:?}");
+    assert_eq!(told.stderr.matches("holdline.toml: is not a file").count(), 2, "{told:?}");
+}
+
+#[test]
+fn a_place_that_this_user_may_not_use_is_told_with_the_fix() {
+    // Nobody makes a directory there, root included.
+    let told = World::new().run(&["--url", "local:///sys/holdline", "run", "a", "true"]);
+    assert_eq!(told.code, 77, "{told:?}");
+    assert!(told.stderr.contains("make /sys/holdline usable for this user, or name another"));
+}

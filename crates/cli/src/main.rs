@@ -171,7 +171,8 @@ async fn acquire(
     console: &Console,
 ) -> Outcome {
     let waiting = std::sync::Arc::new(Waiting::default());
-    let asker = Asker { observer: Some(waiting.clone()), program: None, detached: true };
+    let program = Some("holdline acquire".to_owned());
+    let asker = Asker { observer: Some(waiting.clone()), program, detached: true };
     // Before the session has threads of its own.
     let stops = child::HeldStops::here()?;
     let session = Session::open(address, asker).await?;

@@ -1,7 +1,7 @@
 //! The engine that a verb works on, and the only place that opens one.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -250,6 +250,9 @@ fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
                 "make {} usable for this user, or name another: --url local:///DIRECTORY",
                 Escaped(&place)
             ))
+        }
+        _ if unavailable && !Path::new("/proc/self").exists() => {
+            url_failure(error).fix("mount /proc: it tells who lives, and which boot this is")
         }
         _ => url_failure(error),
     }

@@ -54,7 +54,7 @@ pub(crate) async fn run(
     let AcquireArgs { lease, wait, about, name, .. } = arguments;
     let mode = arguments.mode.mode();
     let held = Held::from_environment()?;
-    held.check(session.capabilities(), name, mode)?;
+    held.check(session, name, mode).await?;
     // The id that `run` gives its job is the job's own lease, not one for new leases.
     let lease_id = arguments.lease_id.optional()?.filter(|lease_id| !held.has(*lease_id));
     if lease_id.is_none() && console.is_deaf() {

@@ -37,7 +37,7 @@ pub(crate) struct WaitVerbArgs {
 /// Looks at the name until nobody holds it.
 pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
-    Held::from_environment()?.check(session.capabilities(), name, Mode::Exclusive)?;
+    Held::from_environment()?.check(session, name, Mode::Exclusive).await?;
     let started = tokio::time::Instant::now();
     let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
     let mut told = false;

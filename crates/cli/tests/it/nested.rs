@@ -63,3 +63,15 @@ fn the_jobs_own_lease_is_not_that_of_its_inner_locks() {
     let expected = "valid\ndiffers\nrefused 64\nrefused 64\nreleased\n";
     assert_eq!((told.code, told.stdout.as_str()), (0, expected), "{told:?}");
 }
+
+#[test]
+fn what_a_job_leaves_running_may_lock_when_the_job_is_done() {
+    let world = World::new();
+    let later = "read x < go; holdline run a -- echo later; echo $?";
+    let script = format!(
+        "mkfifo go; holdline run a -- sh -c 'sh -c \"{later}\" & exit 0'
+        echo first $?; echo > go"
+    );
+    let told = world.shell(&script.replace("$?\"", "\\$?\""));
+    assert_eq!(told.stdout, "first 0\nlater\n0\n", "{told:?}");
+}

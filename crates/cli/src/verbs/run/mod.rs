@@ -104,7 +104,7 @@ impl Run<'_> {
         let arguments = self.arguments;
         let mode = arguments.mode.mode();
         let held = Held::from_environment()?;
-        held.check(self.session.capabilities(), &arguments.name, mode)?;
+        held.check(self.session, &arguments.name, mode).await?;
         let (options, window) = self.terms()?;
         let mut signals = Signals::listen(stops)?;
         let started = Instant::now();

@@ -10,6 +10,7 @@ mod bench;
 mod cargo;
 mod check;
 mod examples;
+mod interop;
 mod markdown;
 mod metadata;
 mod process;
@@ -30,7 +31,8 @@ usage: cargo xtask VERB
   tidy --list       the rules
   services redis [--count N] [--flavour debian|valkey|redis8]
                     real servers, until the end of the input or ^C
-  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run";
+  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run
+  interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         ["check", steps @ ..] => check::run(steps),
         ["services", words @ ..] => services::run(words),
         ["bench", sections @ ..] => bench::run(sections),
+        ["interop", "prepare"] => interop::prepare().map(|()| true),
         ["tidy"] => tidy::run(),
         ["tidy", "--list"] => {
             tidy::list();

@@ -11,7 +11,7 @@ mod report;
 mod tests;
 
 use crate::cargo::cargo;
-use crate::{examples, process, tidy};
+use crate::{examples, interop, process, tidy};
 pub(crate) use counts::Counts;
 use report::Line;
 use std::process::Command;
@@ -29,12 +29,13 @@ struct Step {
     run: fn() -> Outcome,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step { name: "format", asks: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", asks: "no warning, on all targets and feature sets", run: clippy },
     Step { name: "docs", asks: "docs build without a warning, private ones too", run: docs },
     Step { name: "tidy", asks: "style as a test", run: tidy_step },
     Step { name: "deny", asks: "licences, banned crates, sources, duplicates", run: deny::run },
+    Step { name: "interop", asks: "the peers of the interop tests are there", run: interop_step },
     Step { name: "tests", asks: "all tests and doctests", run: tests::run },
     Step { name: "examples", asks: "the shell examples of the documents", run: examples::run },
 ];
@@ -83,7 +84,9 @@ fn all(commands: impl IntoIterator<Item = Command>) -> Outcome {
 }
 
 fn format() -> Outcome {
-    all([cargo(&["fmt", "--all", "--check"])])
+    // The peers' driver is a workspace of its own.
+    let peers = ["fmt", "--check", "--manifest-path", "interop/rust/Cargo.toml"];
+    all([cargo(&["fmt", "--all", "--check"]), cargo(&peers)])
 }
 
 fn clippy() -> Outcome {
@@ -103,6 +106,11 @@ fn docs() -> Outcome {
         command.env("RUSTDOCFLAGS", "-D warnings");
         command
     }))
+}
+
+/// Downloads what is not there yet; the tests then run without the network.
+fn interop_step() -> Outcome {
+    (Counts::default(), interop::prepare())
 }
 
 fn tidy_step() -> Outcome {

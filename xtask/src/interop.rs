@@ -1,0 +1,208 @@
+//! The other libraries that the interop tests run against, from their registries.
+//!
+//! Versions are pinned, and every file is checked by the sums in `interop/*/` (`requirements.txt`,
+//! `package-lock.json`, `Cargo.lock`). What is there already is not fetched again: a stamp keeps
+//! what it was made of.
+
+use crate::cargo::{cargo, root};
+use crate::metadata::Metadata;
+use crate::process;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long one download or the build may take.
+const LIMIT: Duration = Duration::from_secs(10 * 60);
+/// How often a download is tried.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes the peers of one registry ready in this directory.
+type Family = fn(&Path) -> Result<(), String>;
+
+/// Makes all peers ready to run; what is ready costs nothing.
+///
+/// # Errors
+/// Which family could not be had, and whether it was its download that failed.
+pub(crate) fn prepare() -> Result<(), String> {
+    let ground = Metadata::read()?.target_directory.join("interop");
+    std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
+    let ground = ground.as_path();
+    let families: [(&str, Family); 3] = [("Python", python), ("npm", node), ("Rust", rust)];
+    let made = std::thread::scope(|scope| {
+        let running = families.map(|(name, make)| (name, scope.spawn(move || make(ground))));
+        running.map(|(name, thread)| {
+            let made = thread.join().unwrap_or_else(|_| Err("its preparation panicked".to_owned()));
+            made.map_err(|why| format!("the {name} peers: {why}"))
+        })
+    });
+    let failed: Vec<String> = made.into_iter().filter_map(Result::err).collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+fn python(ground: &Path) -> Result<(), String> {
+    let place = ground.join("python");
+    let wanted = family("python").join("requirements.txt");
+    let stamp = Stamp::of(ground, "python", &[&wanted], "python3")?;
+    if stamp.is_there() {
+        return Ok(());
+    }
+    remove(&place)?;
+    let mut venv = Command::new("python3");
+    process::watch(venv.args(["-m", "venv"]).arg(&place), LIMIT, |_| ())?;
+    download(|| {
+        let mut pip = Command::new(place.join("bin").join("python"));
+        pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "install"]);
+        // Only what is built already, so that no code of a package runs here.
+        pip.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(&wanted);
+        pip
+    })?;
+    stamp.leave()
+}
+
+fn node(ground: &Path) -> Result<(), String> {
+    let place = ground.join("node");
+    let wanted = ["package.json", "package-lock.json"].map(|name| family("node").join(name));
+    let stamp = Stamp::of(ground, "node", &[&wanted[0], &wanted[1]], "node")?;
+    if stamp.is_there() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&place).map_err(|why| told(&place, &why))?;
+    for file in &wanted {
+        let copy = place.join(file.file_name().unwrap_or_default());
+        std::fs::copy(file, &copy).map_err(|why| told(&copy, &why))?;
+    }
+    download(|| {
+        let mut npm = Command::new("npm");
+        npm.current_dir(&place).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+        npm.arg("--loglevel=error");
+        npm
+    })?;
+    stamp.leave()
+}
+
+/// Cargo keeps what it has made by itself.
+fn rust(ground: &Path) -> Result<(), String> {
+    let manifest = family("rust").join("Cargo.toml");
+    let with = |arguments: &[&str]| {
+        let mut command = cargo(arguments);
+        command.args(["--quiet", "--locked", "--manifest-path"]).arg(&manifest);
+        command
+    };
+    let build = || {
+        let mut build = with(&["build", "--offline"]);
+        build.arg("--target-dir").arg(ground.join("rust"));
+        process::watch(&mut build, LIMIT, |_| ())
+    };
+    let wanted = family("rust").join("Cargo.lock");
+    let stamp = Stamp::of(ground, "rust", &[&manifest, &wanted], "rustc")?;
+    if !stamp.is_there() {
+        // Only what this platform needs.
+        let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        download(|| with(&["fetch", "--target", &platform]))?;
+        build()?;
+        return stamp.leave();
+    }
+    build()
+}
+
+/// Runs a command that downloads, again if it fails.
+fn download(mut command: impl FnMut() -> Command) -> Result<(), String> {
+    let mut last = String::new();
+    for attempt in 1..=TRIES {
+        match process::watch(&mut command(), LIMIT, |_| ()) {
+            Ok(()) => return Ok(()),
+            Err(why) => last = why,
+        }
+        if attempt < TRIES {
+            println!("interop: a download failed, trying again: {last}");
+            std::thread::sleep(PAUSE);
+        }
+    }
+    Err(format!("the download failed {TRIES} times: {last}"))
+}
+
+/// What a family was made of: kept beside it once it is whole.
+struct Stamp {
+    path: PathBuf,
+    text: String,
+}
+
+impl Stamp {
+    fn of(
+        ground: &Path,
+        family: &str,
+        inputs: &[&PathBuf],
+        program: &str,
+    ) -> Result<Stamp, String> {
+        let version = Command::new(program).arg("--version").output();
+        let version = version.map_err(|why| format!("`{program}` could not be started: {why}"))?;
+        let mut text = String::from_utf8_lossy(&version.stdout).into_owned();
+        for input in inputs {
+            text += &std::fs::read_to_string(input).map_err(|why| told(input, &why))?;
+        }
+        Ok(Stamp { path: ground.join(format!("{family}.stamp")), text })
+    }
+
+    fn is_there(&self) -> bool {
+        std::fs::read_to_string(&self.path).is_ok_and(|text| text == self.text)
+    }
+
+    fn leave(&self) -> Result<(), String> {
+        std::fs::write(&self.path, &self.text).map_err(|why| told(&self.path, &why))
+    }
+}
+
+fn family(name: &str) -> PathBuf {
+    root().join("interop").join(name)
+}
+
+fn remove(place: &Path) -> Result<(), String> {
+    match std::fs::remove_dir_all(place) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(told(place, &why)),
+        _ => Ok(()),
+    }
+}
+
+fn told(path: &Path, why: &std::io::Error) -> String {
+    format!("{}: {why}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_download_is_told_as_that_after_all_tries() {
+        let mut tries = 0;
+        let told = download(|| {
+            tries += 1;
+            Command::new("holdline-no-such-program")
+        });
+        let told = told.expect_err("there is no such program");
+        assert!(told.starts_with("the download failed 3 times: "), "{told}");
+        assert_eq!(tries, TRIES);
+    }
+
+    #[test]
+    fn a_download_that_comes_at_the_second_try_is_enough() {
+        let mut programs = ["false", "true"].into_iter();
+        let done = download(|| Command::new(programs.next().unwrap_or("false")));
+        assert_eq!(done, Ok(()));
+    }
+
+    #[test]
+    fn a_stamp_is_there_only_for_what_it_was_made_of() {
+        let ground = std::env::temp_dir().join(format!("xtask-stamp-{}", std::process::id()));
+        std::fs::create_dir_all(&ground).expect("a directory");
+        let input = ground.join("input");
+        let look = || Stamp::of(&ground, "f", &[&input], "cargo").expect("readable");
+        std::fs::write(&input, "one").expect("written");
+        assert!(!look().is_there());
+        look().leave().expect("left");
+        assert!(look().is_there());
+        std::fs::write(&input, "two").expect("written");
+        assert!(!look().is_there(), "made of something else");
+        std::fs::remove_dir_all(&ground).expect("removed");
+    }
+}

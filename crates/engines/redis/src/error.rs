@@ -1,17 +1,139 @@
 //! What can go wrong with a Redis server, and what the library is told about it.
+//!
+//! An error of the server says that its command did nothing. An error from *inside* a script is
+//! another matter: what the script wrote before it stays. The server refuses a first write for
+//! want of memory, disk, replicas or the right role, never a later one; so only those leave
+//! nothing behind.
+
+use std::fmt;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "redis";
 
+/// How much of the server's own words is kept.
+const LONGEST_WORDS: usize = 300;
+
+/// An error of the server: its first word and the rest, without what it quotes of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerWords {
+    pub(crate) code: String,
+    pub(crate) rest: String,
+}
+
+impl ServerWords {
+    pub(crate) fn new(code: &str, rest: &str) -> ServerWords {
+        // The server quotes arguments of what it does not understand: lease ids, passwords.
+        let quoted = ["with args beginning with", ", with args"];
+        let end = quoted.iter().filter_map(|mark| rest.find(mark)).min().unwrap_or(rest.len());
+        let rest = if code == "ERR" { &rest[..end] } else { rest };
+        let rest = rest.trim_end_matches([' ', ',']).chars().take(LONGEST_WORDS).collect();
+        ServerWords { code: code.to_owned(), rest }
+    }
+
+    /// Whether a script raised it.
+    fn in_script(&self) -> bool {
+        self.rest.contains(" script: ") || self.rest.contains("@user_script")
+    }
+}
+
+impl fmt::Display for ServerWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = format!("{} {}", self.code, self.rest);
+        write!(f, "{}", holdline_core::Escaped(shown.trim_end()))
+    }
+}
+
+impl std::error::Error for ServerWords {}
+
 /// No answer; `certainty` tells whether the request may have been carried out.
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }
 
-#[allow(dead_code, reason = "the engine is written on it next")]
 /// The server answered what it must not. What the request did is unknown.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
 }
+
+/// What an error of the server means.
+pub(crate) fn refusal(words: ServerWords) -> LockError {
+    let (kind, first_write) = kind_of(&words);
+    let certainty = match (words.in_script(), first_write) {
+        (true, false) => Certainty::Unknown,
+        _ => Certainty::NotApplied,
+    };
+    LockError::new(ENGINE, kind, certainty).with_source(words)
+}
+
+/// The kind, and whether the server checks for it before a script's first write only.
+fn kind_of(words: &ServerWords) -> (ErrorKind, bool) {
+    let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({words})") };
+    let later = |advice: &str| ErrorKind::Unavailable { message: format!("{advice} ({words})") };
+    match words.code.as_str() {
+        "OOM" => (refused("the server's memory is full: raise maxmemory"), true),
+        "MISCONF" => (refused("the server cannot save to disk, so it takes no writes"), true),
+        "READONLY" => (refused("the server is a replica: name its master"), true),
+        "NOREPLICAS" => (refused("the server has too few replicas, so it takes no writes"), true),
+        "LOADING" => (later("the server is still loading its data"), false),
+        "BUSY" => (later("the server is busy with a script of somebody"), false),
+        "MASTERDOWN" => (later("the server is a replica that has lost its master"), false),
+        "CLUSTERDOWN" => (later("the server's cluster is down"), false),
+        "TRYAGAIN" => (later("the server's cluster is moving the keys"), false),
+        "MOVED" | "ASK" => (refused("the server is part of a cluster"), false),
+        "CROSSSLOT" => (refused("the keys of one lock lie on several nodes of a cluster"), false),
+        "NOAUTH" => (refused("the server wants a password"), false),
+        "WRONGPASS" => (refused("user or password is wrong"), false),
+        "NOPERM" => (refused(&lacks_right(&words.rest)), false),
+        "WRONGTYPE" => {
+            (ErrorKind::Foreign { found: "a key of another type stands there".to_owned() }, false)
+        }
+        "ERR" => kind_of_general(words),
+        _ => (unexpected(words), false),
+    }
+}
+
+/// `ERR` stands for much: its text tells what.
+fn kind_of_general(words: &ServerWords) -> (ErrorKind, bool) {
+    let says = |text: &str| words.rest.contains(text);
+    let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({words})") };
+    let kind = if says("max number of clients") {
+        let message = format!("the server has as many clients as it takes ({words})");
+        ErrorKind::Unavailable { message }
+    } else if says("executing the script can't") {
+        refused(&lacks_right(&words.rest))
+    } else if says("without any password configured") {
+        refused("the server knows no password: leave it out")
+    } else if says("invalid password") {
+        refused("user or password is wrong")
+    } else if says("DB index is out of range") {
+        refused("the server has no such database: change `db`")
+    } else if says("unknown command") {
+        refused("the server does not know a command that we need")
+    } else {
+        unexpected(words)
+    };
+    (kind, false)
+}
+
+fn unexpected(words: &ServerWords) -> ErrorKind {
+    ErrorKind::Protocol { message: format!("the server refused what it should know: {words}") }
+}
+
+/// Names the rule that the server's ACL lacks, from the server's words.
+fn lacks_right(rest: &str) -> String {
+    let quoted = || rest.split_once("run the '")?.1.split_once('\'').map(|(command, _)| command);
+    if rest.contains("channel") {
+        "the user may not use our channels: its ACL lacks &CHANNELS".to_owned()
+    } else if rest.contains("key") {
+        "the user may not use our keys: its ACL lacks ~KEYS".to_owned()
+    } else if let Some(command) = quoted() {
+        format!("the user may not run a command: its ACL lacks +{command}")
+    } else {
+        "the user may not run a command that a script needs: its ACL lacks it".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests;

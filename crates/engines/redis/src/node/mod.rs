@@ -1,24 +1,53 @@
-//! One server: how a command travels to it and what comes back.
+//! One server: how a request travels to it and what comes back.
+//!
+//! ```text
+//! call, command ── board: which connection? ── lane: in order, with a deadline ── client crate
+//!                      │                            │
+//!                  supervisor: dial, greet,     lane_task: drives the client, tells deadlines,
+//!                  subscribe, dial again            suspects a silent server
+//! ```
+//!
+//! - Invariant N1: no request is ever sent twice. `EVAL` follows `EVALSHA` only after the server
+//!   has said that it does not know the script.
+//! - Invariant N2: an error tells whether the request may have left: what still waited for a
+//!   connection was *not applied*; what was handed to one is *unknown*.
+//! - Invariant N3: dropping the node ends its tasks and connections.
+//!
+//! Where the tasks run: [`home`]. Read next: `board` for which connection a request takes, `lane`
+//! for what happens on it, `supervisor` for how connections come and go.
 
+mod board;
+mod dial;
+mod ear;
+mod greet;
+mod home;
+mod hub;
+mod lane;
+mod lane_task;
+mod pending;
 mod script;
+mod supervisor;
+mod tls;
 mod value;
+mod watched;
 
-use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
-use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use tokio::sync::mpsc;
 
+#[allow(unused_imports, reason = "the engine is written on it next")]
+pub(crate) use hub::{Heard, Inbox};
 pub(crate) use script::Script;
-pub(crate) use value::{ServerWords, Value};
+pub(crate) use value::Value;
 
-use crate::error::{ENGINE, unavailable};
-use crate::options::{Address, RedisOptions};
+use crate::error::{ENGINE, refusal, unavailable};
+use crate::options::RedisOptions;
+use board::{Board, Route};
+use home::Home;
+use hub::Hub;
+use lane::{Limit, NotTaken, Request};
 
 /// Sixteen bytes that tie requests together: a lease id.
 pub(crate) type Affinity = [u8; 16];
@@ -32,28 +61,6 @@ pub(crate) struct Call {
     /// What this request must stay behind: an unanswered request of the same affinity.
     pub(crate) affinity: Option<Affinity>,
     pub(crate) deadline: Duration,
-}
-
-/// What a subscription hears.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// A message on the channel.
-    Message(Vec<u8>),
-    /// The subscription was made anew: messages may have been missed, so look again at all that
-    /// is waited for. Also the first thing that a new subscription hears.
-    Resubscribed,
-}
-
-/// The messages of one channel.
-#[derive(Debug)]
-pub(crate) struct Inbox(mpsc::Receiver<Heard>);
-
-impl futures_core::Stream for Inbox {
-    type Item = Heard;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Heard>> {
-        self.0.poll_recv(context)
-    }
 }
 
 /// What is known of the server behind the connection.
@@ -71,162 +78,221 @@ pub(crate) struct ServerFacts {
     pub(crate) delex: bool,
     /// `DELIFEQ` is known.
     pub(crate) delifeq: bool,
-    /// How long a small command takes, there and back.
+    /// How long the first words took, there and back.
     pub(crate) round_trip: Duration,
 }
 
-/// A server, and one logical connection to it. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct Node(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
+/// What the tasks of a node share with it.
+struct Shared {
     options: RedisOptions,
     clock: Arc<dyn Clock>,
-    connection: tokio::sync::Mutex<Option<MultiplexedConnection>>,
-    inboxes: Arc<Mutex<HashMap<Vec<u8>, mpsc::Sender<Heard>>>>,
+    home: Home,
+    board: Arc<Board>,
+    hub: Arc<Hub>,
+    ids: AtomicU64,
+    /// `HELLO 3` was refused, and the older protocol worked.
+    old_protocol: AtomicBool,
+    /// How often the tasks have moved to another runtime.
+    moves: AtomicU32,
+    process: u32,
+}
+
+impl Shared {
+    /// A number for a connection.
+    fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn random(&self) -> u32 {
+        match self.options.surroundings() {
+            Some(surroundings) => surroundings.random(),
+            None => rand::random(),
+        }
+    }
+
+    fn shut(&self) {
+        self.board.close();
+        self.hub.close();
+    }
+}
+
+/// A server, and one logical connection to it. Clones share it; the last one ends it.
+#[derive(Clone)]
+pub(crate) struct Node(Arc<Owner>);
+
+struct Owner(Arc<Shared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.shut();
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("options", &self.shared().options).finish_non_exhaustive()
+    }
 }
 
 impl Node {
-    /// Makes a node; it dials at the first command.
+    /// Makes a node, which begins to dial at once. Its tasks run in the current runtime; outside
+    /// of any, on a thread of their own.
+    ///
+    /// # Errors
+    /// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
     pub(crate) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Node, LockError> {
         options.validate()?;
-        Ok(Node(Arc::new(Inner {
+        let home = Home::find(options.surroundings()).map_err(|error| {
+            let message = format!("no thread for the connection: {error}");
+            LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
+        })?;
+        let shared = Arc::new(Shared {
             options: options.clone(),
             clock,
-            connection: tokio::sync::Mutex::default(),
-            inboxes: Arc::default(),
-        })))
+            home,
+            board: Arc::new(Board::new()),
+            hub: Arc::default(),
+            ids: AtomicU64::new(1),
+            old_protocol: AtomicBool::new(false),
+            moves: AtomicU32::new(0),
+            process: std::process::id(),
+        });
+        supervisor::start(&shared);
+        Ok(Node(Arc::new(Owner(shared))))
     }
 
     /// Waits until there is a connection, and returns what is known of the server.
     pub(crate) async fn ready(&self) -> Result<Arc<ServerFacts>, LockError> {
-        self.connection().await?;
-        Ok(Arc::new(ServerFacts { resp: 3, ..ServerFacts::default() }))
+        let asked = self.shared().options.connect_timeout();
+        let limit = self.limit(asked);
+        let mut waiter = Waiter::default();
+        Ok(self.next_lane(None, limit, &mut waiter).await?.facts().clone())
     }
 
     /// Returns what is known of the server; `None` while there never was a connection.
     pub(crate) fn server(&self) -> Option<Arc<ServerFacts>> {
-        None
+        self.shared().board.facts()
     }
 
     /// Runs a script: by its name, and where the server does not know that, once by its text.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only: the request may be carried out.
     pub(crate) async fn call(&self, call: Call) -> Result<Value, LockError> {
-        let by_name = words(b"EVALSHA", call.script.sha1().as_bytes(), &call);
-        match self.send(by_name, call.deadline).await? {
+        let limit = self.limit(call.deadline);
+        let by_name = eval("EVALSHA", call.script.sha1(), &call);
+        match self.send(by_name, call.affinity, limit).await? {
             Err(words) if words.code == "NOSCRIPT" => {
-                let by_text = self::words(b"EVAL", call.script.text().as_bytes(), &call);
-                self.send(by_text, call.deadline).await?.map_err(|words| refused(&words))
+                tracing::debug!(script = call.script.name(), "the server did not know a script");
+                let by_text = eval("EVAL", call.script.text(), &call);
+                self.send(by_text, call.affinity, limit).await?.map_err(refusal)
             }
-            other => other.map_err(|words| refused(&words)),
+            other => other.map_err(refusal),
         }
     }
 
     /// Sends a command.
+    ///
+    /// # Cancel safety
+    /// As for [`Node::call`].
     pub(crate) async fn command(
         &self,
         words: Vec<Vec<u8>>,
-        _affinity: Option<Affinity>,
+        affinity: Option<Affinity>,
         deadline: Duration,
     ) -> Result<Value, LockError> {
-        self.send(words, deadline).await?.map_err(|words| refused(&words))
+        let mut command = redis::Cmd::with_capacity(words.len(), words.iter().map(Vec::len).sum());
+        words.iter().for_each(|word| {
+            command.arg(word.as_slice());
+        });
+        self.send(command, affinity, self.limit(deadline)).await?.map_err(refusal)
     }
 
-    /// Hears a channel until the inbox is dropped. A second inbox of a channel replaces the first.
+    /// Hears a channel until the inbox is dropped, over all connections that come and go.
     pub(crate) fn subscribe(&self, channel: Vec<u8>) -> Inbox {
-        let (sender, receiver) = mpsc::channel(1024);
-        self.0.inboxes.lock().insert(channel.clone(), sender.clone());
-        let node = self.clone();
-        tokio::spawn(async move {
-            if let Ok(mut connection) = node.connection().await
-                && connection.subscribe(channel).await.is_ok()
-            {
-                drop(sender.send(Heard::Resubscribed).await);
-            }
-        });
-        Inbox(receiver)
+        self.shared().hub.open(channel)
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+
+    fn limit(&self, asked: Duration) -> Limit {
+        Limit { end: self.shared().clock.now().after(asked), asked }
     }
 
     async fn send(
         &self,
-        words: Vec<Vec<u8>>,
-        deadline: Duration,
-    ) -> Result<Result<Value, ServerWords>, LockError> {
-        let end = self.0.clock.now().after(deadline);
-        let mut connection = self.connection().await?;
-        let mut command = redis::Cmd::new();
-        for word in &words {
-            command.arg(word.as_slice());
+        command: redis::Cmd,
+        affinity: Option<Affinity>,
+        limit: Limit,
+    ) -> lane::Answered {
+        if std::process::id() != self.shared().process {
+            let message = "this process was copied by fork: it needs a client of its own";
+            return Err(unavailable(message, Certainty::NotApplied));
         }
-        tokio::select! {
-            biased;
-            reply = connection.send_packed_command(&command) => match reply {
-                Ok(reply) => Ok(Value::from_wire(reply)),
-                Err(error) => {
-                    *self.0.connection.lock().await = None;
-                    Err(unavailable(error.to_string(), Certainty::Unknown))
-                }
-            },
-            () = self.0.clock.sleep_until(end) => {
-                Err(unavailable(format!("nothing within {deadline:?}"), Certainty::Unknown))
+        let command = Arc::new(command);
+        let mut waiter = Waiter::default();
+        loop {
+            let lane = self.next_lane(affinity.as_ref(), limit, &mut waiter).await?;
+            let request = Request::Command(command.clone());
+            match lane.clone().exchange(request, affinity, limit).await {
+                Ok(answered) => return answered,
+                // Nothing has left, so another connection may take it.
+                Err(NotTaken(_)) if lane.health() == lane::Health::Closed => {}
+                Err(NotTaken(error)) => return Err(error),
             }
         }
     }
 
-    async fn connection(&self) -> Result<MultiplexedConnection, LockError> {
-        let mut current = self.0.connection.lock().await;
-        if let Some(connection) = &*current {
-            return Ok(connection.clone());
+    /// Finds the connection for a request; waits for one.
+    async fn next_lane<'a>(
+        &'a self,
+        affinity: Option<&Affinity>,
+        limit: Limit,
+        waiter: &mut Waiter<'a>,
+    ) -> Result<Arc<lane::Lane>, LockError> {
+        let board = &*self.shared().board;
+        loop {
+            match board.route(affinity, waiter.tries)? {
+                Route::Take(lane) => return Ok(lane),
+                Route::Wait { tries } => waiter.tries = Some(tries),
+            }
+            let Some(parked) = &mut waiter.parked else {
+                // What changes from here on is not missed; look once more at what has changed.
+                waiter.parked = Some(board.park()?);
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = parked.changed() => {}
+                () = self.shared().clock.sleep_until(limit.end) => {
+                    return Err(board.excuse().unwrap_or_else(|| nothing_within(limit.asked)));
+                }
+            }
         }
-        let failed = |error: String| unavailable(error, Certainty::NotApplied);
-        let Address::Tcp { host, port, .. } = self.0.options.address() else {
-            return Err(failed("unix sockets are to come".to_owned()));
-        };
-        let stream = tokio::net::TcpStream::connect((host.as_str(), *port)).await;
-        let stream = stream.map_err(|error| failed(error.to_string()))?;
-        stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
-        let info = redis::RedisConnectionInfo::default()
-            .set_protocol(redis::ProtocolVersion::RESP3)
-            .set_db(i64::from(self.0.options.db()));
-        let inboxes = self.0.inboxes.clone();
-        let config = redis::AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(1024)
-            .set_push_sender(move |push: redis::PushInfo| {
-                deliver(&inboxes, push);
-                Ok::<(), redis::aio::SendError>(())
-            });
-        let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
-        let (connection, driver) = made.map_err(|error| failed(error.to_string()))?;
-        tokio::spawn(driver);
-        *current = Some(connection.clone());
-        Ok(connection)
     }
 }
 
-fn words(verb: &[u8], script: &[u8], call: &Call) -> Vec<Vec<u8>> {
-    let count = call.keys.len().to_string();
-    let head = [verb.to_vec(), script.to_vec(), count.into_bytes()];
-    head.into_iter()
-        .chain(call.keys.iter().cloned())
-        .chain(call.arguments.iter().cloned())
-        .collect()
+/// A request that has no connection yet.
+#[derive(Default)]
+struct Waiter<'a> {
+    parked: Option<board::Parked<'a>>,
+    tries: Option<u64>,
 }
 
-fn refused(words: &ServerWords) -> LockError {
-    let kind = ErrorKind::Refused { message: words.to_string() };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
+fn nothing_within(asked: Duration) -> LockError {
+    unavailable(format!("no connection to the server within {asked:?}"), Certainty::NotApplied)
 }
 
-fn deliver(inboxes: &Mutex<HashMap<Vec<u8>, mpsc::Sender<Heard>>>, push: redis::PushInfo) {
-    if push.kind != redis::PushKind::Message {
-        return;
+fn eval(verb: &str, script: &str, call: &Call) -> redis::Cmd {
+    let mut command = redis::cmd(verb);
+    command.arg(script).arg(call.keys.len());
+    for word in call.keys.iter().chain(&call.arguments) {
+        command.arg(word.as_slice());
     }
-    let mut data = push.data.into_iter();
-    if let (Some(redis::Value::BulkString(channel)), Some(redis::Value::BulkString(message))) =
-        (data.next(), data.next())
-        && let Some(sender) = inboxes.lock().get(&channel)
-    {
-        drop(sender.try_send(Heard::Message(message)));
-    }
+    command
 }
+
+#[cfg(test)]
+mod tests;

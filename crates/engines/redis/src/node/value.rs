@@ -2,6 +2,8 @@
 
 use redis::Value as Wire;
 
+use crate::error::ServerWords;
+
 /// A reply. Errors are not among them: they become a `LockError` before anybody sees them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
@@ -66,7 +68,7 @@ impl Value {
                 Value::Array(list(pairs.into_iter().flat_map(|(key, value)| [key, value]))?)
             }
             Wire::Attribute { data, .. } => Value::from_wire(*data)?,
-            Wire::ServerError(error) => return Err(ServerWords::of(&error)),
+            Wire::ServerError(error) => return Err(words_of(&error)),
             other => Value::Other(format!("{other:?}")),
         })
     }
@@ -76,22 +78,13 @@ fn list(parts: impl IntoIterator<Item = Wire>) -> Result<Vec<Value>, ServerWords
     parts.into_iter().map(Value::from_wire).collect()
 }
 
-/// An error of the server: its first word and the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServerWords {
-    pub(crate) code: String,
-    pub(crate) rest: String,
+/// The words of a server's error.
+fn words_of(error: &redis::ServerError) -> ServerWords {
+    ServerWords::new(error.code(), error.details().unwrap_or_default())
 }
 
-impl ServerWords {
-    fn of(error: &redis::ServerError) -> ServerWords {
-        let rest = error.details().unwrap_or_default().to_owned();
-        ServerWords { code: error.code().to_owned(), rest }
-    }
-}
-
-impl std::fmt::Display for ServerWords {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.code, self.rest)
-    }
+/// The server's words inside an error of the client crate; `None` when it is not the server's.
+pub(super) fn words_in(error: &redis::RedisError) -> Option<ServerWords> {
+    let code = error.code()?;
+    Some(ServerWords::new(code, error.detail().unwrap_or_default()))
 }

@@ -1,0 +1,154 @@
+//! The server's own words, and what each of them means.
+
+use super::*;
+use Certainty::{NotApplied, Unknown};
+use Kind::{Foreign, Protocol, Refused, Unavailable};
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Refused,
+    Unavailable,
+    Foreign,
+    Protocol,
+}
+
+fn told(line: &str) -> (Kind, Certainty, String) {
+    let (code, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let error = refusal(ServerWords::new(code, rest));
+    let kind = match error.kind() {
+        ErrorKind::Refused { .. } => Kind::Refused,
+        ErrorKind::Unavailable { .. } => Kind::Unavailable,
+        ErrorKind::Foreign { .. } => Kind::Foreign,
+        ErrorKind::Protocol { .. } => Kind::Protocol,
+        other => panic!("{other:?}"),
+    };
+    (kind, error.certainty(), error.to_string())
+}
+
+/// The server's line, and the kind, the certainty and a part of the message that it becomes.
+const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
+    ("OOM command not allowed when used memory > 'maxmemory'.", Refused, NotApplied, "full"),
+    (
+        "OOM command not allowed when used memory > 'maxmemory'. script: \
+         e0e1f9fabfc9d4800c877a703b823ac0578ff8db, on @user_script:1.",
+        Refused,
+        NotApplied,
+        "memory is full",
+    ),
+    (
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to \
+         persist to disk.",
+        Refused,
+        NotApplied,
+        "cannot save to disk",
+    ),
+    ("READONLY You can't write against a read only replica.", Refused, NotApplied, "replica"),
+    ("NOREPLICAS Not enough good replicas to write.", Refused, NotApplied, "few replicas"),
+    ("LOADING Redis is loading the dataset in memory", Unavailable, NotApplied, "still loading"),
+    (
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN \
+         NOSAVE.",
+        Unavailable,
+        NotApplied,
+        "busy with a script",
+    ),
+    (
+        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        Unavailable,
+        NotApplied,
+        "lost its master",
+    ),
+    ("CLUSTERDOWN The cluster is down", Unavailable, NotApplied, "cluster is down"),
+    ("TRYAGAIN Multiple keys request during rehashing of slot", Unavailable, NotApplied, "moving"),
+    ("MOVED 12182 127.0.0.1:7303", Refused, NotApplied, "part of a cluster"),
+    ("ASK 12182 127.0.0.1:7303", Refused, NotApplied, "part of a cluster"),
+    ("CROSSSLOT Keys in request don't hash to the same slot", Refused, NotApplied, "several nodes"),
+    ("NOSCRIPT No matching script. Please use EVAL.", Protocol, NotApplied, "NOSCRIPT"),
+    ("NOAUTH Authentication required.", Refused, NotApplied, "wants a password"),
+    (
+        "WRONGPASS invalid username-password pair or user is disabled.",
+        Refused,
+        NotApplied,
+        "password is wrong",
+    ),
+    (
+        "ERR AUTH <password> called without any password configured for the default user. \
+         Are you sure your configuration is correct?",
+        Refused,
+        NotApplied,
+        "knows no password",
+    ),
+    (
+        "NOPERM this user has no permissions to run the 'evalsha' command",
+        Refused,
+        NotApplied,
+        "lacks +evalsha",
+    ),
+    (
+        "NOPERM User locker has no permissions to run the 'client|setinfo' command",
+        Refused,
+        NotApplied,
+        "lacks +client|setinfo",
+    ),
+    (
+        "NOPERM this user has no permissions to access one of the keys used as arguments",
+        Refused,
+        NotApplied,
+        "lacks ~KEYS",
+    ),
+    (
+        "NOPERM this user has no permissions to access one of the channels used as arguments",
+        Refused,
+        NotApplied,
+        "lacks &CHANNELS",
+    ),
+    (
+        "ERR The user executing the script can't run this command or subcommand script: \
+         e0e1f9fabfc9d4800c877a703b823ac0578ff8db, on @user_script:1.",
+        Refused,
+        Unknown,
+        "a command that a script needs",
+    ),
+    (
+        "WRONGTYPE Operation against a key holding the wrong kind of value",
+        Foreign,
+        NotApplied,
+        "another type",
+    ),
+    (
+        "WRONGTYPE Operation against a key holding the wrong kind of value script: \
+         e0e1f9fabfc9d4800c877a703b823ac0578ff8db, on @user_script:1.",
+        Foreign,
+        Unknown,
+        "another type",
+    ),
+    ("ERR max number of clients reached", Unavailable, NotApplied, "as many clients"),
+    ("ERR DB index is out of range", Refused, NotApplied, "no such database"),
+    ("ERR unknown command 'EVALSHA'", Refused, NotApplied, "does not know a command"),
+    ("ERR syntax error", Protocol, NotApplied, "syntax error"),
+    ("SOMETHING new", Protocol, NotApplied, "SOMETHING new"),
+    ("", Protocol, NotApplied, "refused"),
+];
+
+#[test]
+fn each_reply_has_its_kind_and_certainty() {
+    for (line, kind, certainty, says) in REPLIES {
+        let (told_kind, told_certainty, text) = told(line);
+        assert_eq!((&told_kind, &told_certainty), (kind, certainty), "{line}");
+        assert!(text.contains(says), "{line}: {text}");
+    }
+}
+
+#[test]
+fn what_the_server_quotes_of_ours_is_cut() {
+    for line in [
+        "ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `u`, `canary`, ",
+        "ERR Unknown command 'EVALX', with args beginning with: 'canary' ",
+    ] {
+        let (_, _, text) = told(line);
+        assert!(!text.contains("canary"), "{text}");
+    }
+    let long = format!("ERR {}", "x".repeat(100_000));
+    assert!(told(&long).2.len() < 1_000);
+    assert!(!told("ERR a\u{1b}[31mb").2.contains('\u{1b}'));
+}

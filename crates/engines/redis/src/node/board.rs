@@ -1,0 +1,247 @@
+//! Which connection a request takes.
+//!
+//! - Invariant B1: a request goes *behind* an unanswered one of the same affinity, on the same
+//!   connection, as long as that is open; also when it is suspect. So an undo never overtakes
+//!   what it undoes.
+//! - Invariant B2: all else goes to a good connection only, and waits for one until its deadline,
+//!   or until a try to get one has failed.
+
+use std::sync::Arc;
+
+use holdline_core::{Certainty, ErrorKind, LockError};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use super::lane::{Health, Lane, Told};
+use super::{Affinity, ServerFacts};
+use crate::error::unavailable;
+
+/// How many old connections are kept for what must go behind their requests.
+const MOST_OLD: usize = 4;
+/// How many requests may wait for a connection.
+const MOST_PARKED: usize = 16_384;
+
+/// What a request is to do.
+pub(super) enum Route {
+    Take(Arc<Lane>),
+    /// Wait until this many tries have been made, or there is a connection.
+    Wait {
+        tries: u64,
+    },
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Arc<Lane>>,
+    old: Vec<Arc<Lane>>,
+    facts: Option<Arc<ServerFacts>>,
+    /// How many tries to get a connection have ended.
+    tries: u64,
+    /// Why the last one failed; `None` after a good one.
+    failure: Option<LockError>,
+    parked: usize,
+    closed: bool,
+}
+
+/// What the supervisor finds when it looks.
+pub(super) enum Found {
+    Closed,
+    Current(Arc<Lane>),
+    /// A new connection is needed.
+    Nothing,
+}
+
+pub(super) struct Board {
+    state: Mutex<State>,
+    /// Requests wait here for a change.
+    version: watch::Sender<u64>,
+    /// The supervisor waits here.
+    changed: Notify,
+}
+
+impl Told for Board {
+    fn lane_changed(&self) {
+        self.changed.notify_one();
+    }
+}
+
+impl Board {
+    pub(super) fn new() -> Board {
+        Board { state: Mutex::default(), version: watch::Sender::new(0), changed: Notify::new() }
+    }
+
+    pub(super) fn facts(&self) -> Option<Arc<ServerFacts>> {
+        self.state.lock().facts.clone()
+    }
+
+    /// Finds the way for a request. `tries` is what an earlier answer told to wait for.
+    pub(super) fn route(
+        &self,
+        affinity: Option<&Affinity>,
+        tries: Option<u64>,
+    ) -> Result<Route, LockError> {
+        let state = self.state.lock();
+        let owing = |affinity| state.old.iter().find(|lane| lane.owes(affinity));
+        if let Some(lane) = affinity.and_then(owing) {
+            return Ok(Route::Take(lane.clone()));
+        }
+        if let Some(lane) = &state.current {
+            let behind = || affinity.is_some_and(|affinity| lane.owes(affinity));
+            let take = match lane.health() {
+                Health::Good => true,
+                // The supervisor is about to see it.
+                Health::Suspect => behind(),
+                Health::Closed => false,
+            };
+            if take {
+                return Ok(Route::Take(lane.clone()));
+            }
+        }
+        if state.closed {
+            return Err(unavailable("the engine is closed", Certainty::NotApplied));
+        }
+        let permanent = |failure: &&LockError| {
+            matches!(failure.kind(), ErrorKind::Refused { .. } | ErrorKind::Protocol { .. })
+        };
+        match &state.failure {
+            Some(failure) if tries.is_some_and(|tries| state.tries >= tries) => {
+                Err(failure.clone())
+            }
+            Some(failure) if permanent(&failure) => Err(failure.clone()),
+            _ => Ok(Route::Wait { tries: tries.unwrap_or(state.tries + 1) }),
+        }
+    }
+
+    /// Counts a request that waits for a connection, until it is dropped.
+    pub(super) fn park(&self) -> Result<Parked<'_>, LockError> {
+        let mut state = self.state.lock();
+        if state.parked >= MOST_PARKED {
+            let message = format!("{MOST_PARKED} requests wait for a connection already");
+            return Err(unavailable(message, Certainty::NotApplied));
+        }
+        state.parked += 1;
+        drop(state);
+        Ok(Parked { board: self, version: self.version.subscribe() })
+    }
+
+    /// Why there is no connection, for a request whose deadline has passed.
+    pub(super) fn excuse(&self) -> Option<LockError> {
+        self.state.lock().failure.clone()
+    }
+
+    /// Sorts the connections: a suspect one steps aside, a recovered one comes back if it is
+    /// needed, and goes when it is not.
+    pub(super) fn tend(&self) -> Found {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Found::Closed;
+        }
+        let mut changed = false;
+        if state.current.as_ref().is_some_and(|lane| lane.health() != Health::Good) {
+            let lane = state.current.take();
+            state.old.extend(lane);
+            changed = true;
+        }
+        state.old.retain(|lane| lane.health() != Health::Closed);
+        if state.current.is_none()
+            && let Some(place) = state.old.iter().position(|lane| lane.health() == Health::Good)
+        {
+            let lane = state.old.remove(place);
+            lane.revive();
+            state.facts = Some(lane.facts().clone());
+            state.current = Some(lane);
+            changed = true;
+        }
+        let surplus = state.old.len().saturating_sub(MOST_OLD);
+        state.old.drain(..surplus).for_each(|lane| lane.close("too many connections hang"));
+        for lane in &state.old {
+            if lane.health() == Health::Good && lane.retire() {
+                lane.close("the connection is no longer needed");
+            }
+        }
+        let found = match &state.current {
+            Some(lane) => Found::Current(lane.clone()),
+            None => Found::Nothing,
+        };
+        drop(state);
+        if changed {
+            self.tell();
+        }
+        found
+    }
+
+    /// A try has ended well; the connection is refused if the node was closed meanwhile.
+    pub(super) fn adopt(&self, lane: Arc<Lane>) {
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            lane.close("the engine is closed");
+            return;
+        }
+        state.tries += 1;
+        state.failure = None;
+        state.facts = Some(lane.facts().clone());
+        let before = state.current.replace(lane);
+        state.old.extend(before);
+        drop(state);
+        self.tell();
+    }
+
+    /// A try has failed.
+    pub(super) fn failed(&self, error: LockError) {
+        let mut state = self.state.lock();
+        state.tries += 1;
+        state.failure = Some(error);
+        drop(state);
+        self.tell();
+    }
+
+    /// Ends everything.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let lanes: Vec<_> = state.current.take().into_iter().chain(state.old.drain(..)).collect();
+        drop(state);
+        lanes.iter().for_each(|lane| lane.close("the engine is closed"));
+        self.changed.notify_one();
+        self.tell();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Resolves when something about the connections has changed.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Watches for changes, for others than requests.
+    pub(super) fn watch(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    fn tell(&self) {
+        self.version.send_modify(|version| *version = version.wrapping_add(1));
+    }
+}
+
+/// A request that waits for a connection.
+pub(super) struct Parked<'a> {
+    board: &'a Board,
+    version: watch::Receiver<u64>,
+}
+
+impl Parked<'_> {
+    /// Resolves when something has changed since the last time, or since it began to wait.
+    pub(super) async fn changed(&mut self) {
+        // The sender lives as long as the board.
+        drop(self.version.changed().await);
+    }
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        self.board.state.lock().parked -= 1;
+    }
+}

@@ -1,0 +1,84 @@
+//! Where a node's tasks run.
+//!
+//! In the runtime in which the node was made: there an answer costs no switch between threads.
+//! Made outside of any, they run on one thread of the process, which has a small runtime and
+//! serves all nodes; a blocking caller then only waits for its answer. When the runtime of a node
+//! is shut down under it, or has no I/O, its tasks are dropped; their drop moves the node to that
+//! thread, and it dials anew.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Handle};
+
+use crate::surroundings::{Surroundings, Task};
+
+/// The thread's runtime, and the process that it runs in: a fork has no threads but its own.
+static THREAD: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
+
+#[derive(Debug)]
+enum Place {
+    Runtime(Handle),
+    Thread(Handle),
+    Elsewhere(Arc<dyn Surroundings>),
+}
+
+/// Where tasks go.
+#[derive(Debug)]
+pub(super) struct Home(Mutex<Place>);
+
+impl Home {
+    /// Finds the place: what was passed in, the current runtime, or the thread.
+    pub(super) fn find(surroundings: Option<Arc<dyn Surroundings>>) -> io::Result<Home> {
+        let place = match (surroundings, Handle::try_current()) {
+            (Some(surroundings), _) => Place::Elsewhere(surroundings),
+            (None, Ok(handle)) => Place::Runtime(handle),
+            (None, Err(_)) => Place::Thread(thread()?),
+        };
+        Ok(Home(Mutex::new(place)))
+    }
+
+    pub(super) fn spawn(&self, task: Task<()>) {
+        let place = self.0.lock();
+        let handle = match &*place {
+            Place::Runtime(handle) | Place::Thread(handle) => handle.clone(),
+            Place::Elsewhere(surroundings) => {
+                let surroundings = surroundings.clone();
+                drop(place);
+                return surroundings.spawn(task);
+            }
+        };
+        // A task for a runtime that is gone is dropped here, and its drop may come back to us.
+        drop(place);
+        handle.spawn(task);
+    }
+
+    /// Moves to the thread, if there is another place to leave; tells whether it did.
+    pub(super) fn leave(&self) -> bool {
+        let mut place = self.0.lock();
+        let left = matches!(*place, Place::Runtime(_));
+        match thread() {
+            Ok(handle) if left => *place = Place::Thread(handle),
+            Err(error) => tracing::error!(%error, "no thread for the connections of a node"),
+            Ok(_) => {}
+        }
+        left && matches!(*place, Place::Thread(_))
+    }
+}
+
+/// The thread's runtime; started at its first use.
+fn thread() -> io::Result<Handle> {
+    let mut thread = THREAD.lock();
+    let process = std::process::id();
+    if let Some((_, handle)) = thread.as_ref().filter(|(started_in, _)| *started_in == process) {
+        return Ok(handle.clone());
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name("holdline-redis".to_owned())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    *thread = Some((process, handle.clone()));
+    Ok(handle)
+}

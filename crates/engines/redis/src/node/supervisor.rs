@@ -1,0 +1,259 @@
+//! Keeps one good connection: dials, watches, dials again.
+//!
+//! - Invariant S1: no command is ever sent again by us. What failed is told with its certainty.
+//! - Invariant S2: pauses between tries grow with full jitter. A server that refuses us is asked
+//!   seldom; whoever sends a command meanwhile is told why at once.
+//! - Invariant S3: after each new connection, and whenever messages may have been missed, every
+//!   inbox is told to look again.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use holdline_core::{Backoff, Certainty, ErrorKind, LockError, Moment};
+
+use super::board::Found;
+use super::dial::{Stage, dial};
+use super::greet::{Greeted, Refused, greet};
+use super::lane::{Lane, Limit, Request};
+use super::lane_task::LaneTask;
+use super::{Shared, ear};
+use crate::error::{refusal, unavailable};
+use crate::surroundings::Task;
+
+/// Pauses between tries, while the server cannot be reached.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses while it refuses us: somebody must mend something first.
+const FIRST_REFUSED: Duration = Duration::from_secs(1);
+const LONGEST_REFUSED: Duration = Duration::from_secs(5);
+/// How often the tasks move before the node is left alone: only one that panics comes here.
+const MOST_MOVES: u32 = 8;
+
+/// Starts the supervisor.
+pub(super) fn start(shared: &Arc<Shared>) {
+    let work: Task<()> = Box::pin(supervise(shared.clone()));
+    shared.home.spawn(Box::pin(Watch { shared: shared.clone(), work: Some(work) }));
+}
+
+/// The supervisor's task: when it is dropped before its end, it moves.
+struct Watch {
+    shared: Arc<Shared>,
+    work: Option<Task<()>>,
+}
+
+impl Future for Watch {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(work) = &mut self.work else { return Poll::Ready(()) };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.work.take().is_none() || self.shared.board.is_closed() {
+            return;
+        }
+        let moves = self.shared.moves.fetch_add(1, Ordering::Relaxed);
+        if moves < MOST_MOVES && self.shared.home.leave() {
+            tracing::debug!("the runtime of a node ended: it moves to a thread");
+            start(&self.shared);
+        } else {
+            self.shared.shut();
+        }
+    }
+}
+
+/// Drops the work with its node.
+async fn supervise(shared: Arc<Shared>) {
+    let mut near = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut far = Backoff::new(FIRST_REFUSED, LONGEST_REFUSED);
+    let ear = listen(&shared);
+    let work = async {
+        loop {
+            match shared.board.tend() {
+                Found::Closed => return,
+                Found::Current(lane) => {
+                    near.reset();
+                    far.reset();
+                    attend(&shared, &lane).await;
+                }
+                Found::Nothing => {
+                    let Some(outcome) = unless_changed(&shared, connect(&shared)).await else {
+                        continue;
+                    };
+                    let Err(error) = outcome else { continue };
+                    let refused = !matches!(error.kind(), ErrorKind::Unavailable { .. });
+                    let backoff = if refused { &mut far } else { &mut near };
+                    let pause = backoff.next_pause(shared.random());
+                    tracing::debug!(%error, ?pause, "no connection to the server");
+                    shared.board.failed(error);
+                    let end = shared.clock.now().after(pause);
+                    unless_changed(&shared, shared.clock.sleep_until(end)).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = work => {}
+        () = ear => {}
+    }
+}
+
+/// Waits for the end of a piece of work, unless a connection has come back or the node is closed.
+async fn unless_changed<T>(shared: &Shared, work: impl Future<Output = T>) -> Option<T> {
+    let changed = async {
+        loop {
+            shared.board.changed().await;
+            if !matches!(shared.board.tend(), Found::Nothing) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = changed => None,
+        done = work => Some(done),
+    }
+}
+
+/// Looks after the subscriptions of a connection until something changes.
+async fn attend(shared: &Arc<Shared>, lane: &Arc<Lane>) {
+    if lane.facts().resp == 2 {
+        return shared.board.changed().await;
+    }
+    let wishes = shared.hub.wishes(lane.id());
+    if wishes.is_empty() {
+        tokio::select! {
+            biased;
+            () = shared.board.changed() => {}
+            () = shared.hub.changed() => {}
+        }
+        return;
+    }
+    if !wishes.unsubscribe.is_empty() {
+        // Whether it works does not matter: nobody reads what comes.
+        drop(say(shared, lane, Request::Unsubscribe(wishes.unsubscribe)).await);
+    }
+    if !wishes.subscribe.is_empty() {
+        match say(shared, lane, Request::Subscribe(wishes.subscribe.clone())).await {
+            Ok(()) => shared.hub.subscribed(&wishes.subscribe, lane.id()),
+            Err(error) => {
+                tracing::warn!(%error, "no subscription: waiters are left to their heartbeat");
+                shared.hub.refused(&wishes.subscribe, lane.id());
+            }
+        }
+    }
+}
+
+async fn say(shared: &Shared, lane: &Arc<Lane>, request: Request) -> Result<(), LockError> {
+    let asked = shared.options.command_timeout();
+    let limit = Limit { end: shared.clock.now().after(asked), asked };
+    match lane.clone().exchange(request, None, limit).await {
+        Ok(answered) => answered?.map(drop).map_err(refusal),
+        Err(not_taken) => Err(not_taken.0),
+    }
+}
+
+/// Makes a connection and puts it on the board.
+async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
+    let resp3 = shared.options.resp3() && !shared.old_protocol.load(Ordering::Relaxed);
+    let stage = Stage::default();
+    let greeted = match within(shared, &stage, open(shared, resp3, &stage)).await {
+        Ok(Ok(greeted)) => greeted,
+        Ok(Err(OldProtocol)) => {
+            let greeted = within(shared, &stage, open(shared, false, &stage)).await?.map_err(
+                |OldProtocol| {
+                    unavailable("the server speaks no known protocol", Certainty::NotApplied)
+                },
+            )?;
+            shared.old_protocol.store(true, Ordering::Relaxed);
+            greeted
+        }
+        Err(error) => return Err(error),
+    };
+    let Greeted { connection, driver, facts, reset, trouble } = greeted;
+    tracing::debug!(address = %shared.options.address(), ?facts, "connected");
+    let ends = super::lane::Ends { told: shared.board.clone(), reset, trouble };
+    let lane = Lane::new(shared.next_id(), facts, connection, shared.clock.clone(), ends);
+    let lane = Arc::new(lane);
+    shared.home.spawn(Box::pin(LaneTask::new(lane.clone(), driver)));
+    shared.board.adopt(lane);
+    Ok(())
+}
+
+struct OldProtocol;
+
+async fn open(
+    shared: &Shared,
+    resp3: bool,
+    stage: &Stage,
+) -> Result<Result<Greeted, OldProtocol>, LockError> {
+    let dialled = dial(&shared.options, stage).await?;
+    let reset = dialled.reset.clone();
+    // Until it has said its words, it is reset when it is given up.
+    reset.store(true, Ordering::Release);
+    let greeted = greet(dialled, &shared.options, resp3, &*shared.clock, &shared.hub).await;
+    match greeted {
+        Ok(greeted) => {
+            reset.store(false, Ordering::Release);
+            Ok(Ok(greeted))
+        }
+        Err(Refused::OldProtocol) => Ok(Err(OldProtocol)),
+        Err(Refused::Error(error)) => Err(error),
+    }
+}
+
+/// Gives a piece of work the time that a connection may take.
+pub(super) async fn within<T>(
+    shared: &Shared,
+    stage: &Stage,
+    work: impl Future<Output = Result<T, LockError>>,
+) -> Result<T, LockError> {
+    let limit = shared.options.connect_timeout();
+    let end: Moment = shared.clock.now().after(limit);
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = shared.clock.sleep_until(end) => {
+            let address = shared.options.address();
+            let message = format!("{address}: {} within {limit:?}", stage.hangs_at());
+            Err(unavailable(message, Certainty::NotApplied))
+        }
+    }
+}
+
+/// Keeps the second connection, while the first speaks the older protocol.
+async fn listen(shared: &Arc<Shared>) {
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut board = shared.board.watch();
+    loop {
+        let old = shared.board.facts().is_some_and(|facts| facts.resp == 2);
+        if !old || shared.hub.is_unused() {
+            tokio::select! {
+                biased;
+                _ = board.changed() => {}
+                () = shared.hub.changed(), if old => {}
+            }
+            continue;
+        }
+        let since = shared.clock.now();
+        let error = ear::listen(shared).await;
+        if since.until(shared.clock.now()) > LONGEST_PAUSE {
+            backoff.reset();
+        }
+        let pause = backoff.next_pause(shared.random());
+        tracing::debug!(%error, ?pause, "the subscriptions are made anew");
+        shared.clock.sleep_until(shared.clock.now().after(pause)).await;
+    }
+}

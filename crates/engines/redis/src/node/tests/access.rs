@@ -1,0 +1,155 @@
+//! Users, passwords, rights, and a server that is full.
+
+use super::*;
+use crate::node::{Call, Script};
+use holdline_services::RedisConfig;
+
+const CANARY: &str = "canary-91c2";
+/// What the security notes allow a client of locks, for servers before 7.2.
+const LEAST: &str = "reset on ~lock:* &lock:* +eval +evalsha +script|load +set +get +del +pexpire \
+                     +pttl +incr +publish +subscribe +unsubscribe +ping +hello +auth \
+                     +client|setname";
+
+static SET: Script = Script::new("set", "return redis.call('SET', KEYS[1], ARGV[1])");
+static TIME: Script = Script::new("time", "return redis.call('TIME')");
+
+fn run(script: &'static Script, key: &str) -> Call {
+    let (keys, arguments) = (vec![key.as_bytes().to_vec()], vec![b"v".to_vec()]);
+    Call { script, keys, arguments, affinity: None, deadline: LONG }
+}
+
+fn with_user(rule: &str) -> RedisServer {
+    RedisServer::start(RedisConfig::default().with_user(&format!("locker {rule} >{CANARY}")))
+}
+
+fn locker(server: &RedisServer) -> Node {
+    node(&format!("redis://locker:{CANARY}@{}", server.address()))
+}
+
+fn assert_hidden(error: &LockError) {
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains(CANARY), "{shown}");
+}
+
+#[tokio::test]
+async fn the_least_rights_are_enough() {
+    let server = with_user(LEAST);
+    let node = locker(&server);
+    assert_eq!(node.call(run(&SET, "lock:a")).await.expect("an answer"), ok());
+    let mut inbox = node.subscribe(b"lock:c".to_vec());
+    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+    let facts = node.server().expect("a connection");
+    assert_eq!((&facts.run_id, &facts.version, facts.resp), (&None, &None, 3));
+    let list = behind(&server, "CLIENT LIST").text().expect("text");
+    assert!(list.contains(" name=holdline-"), "{list}");
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named() {
+    let server = with_user(LEAST);
+    let node = locker(&server);
+    let error = say(&node, "FLUSHALL").await.expect_err("no right");
+    assert!(refused(&error).contains("lacks +flushall"), "{error}");
+    assert_eq!(error.certainty(), Certainty::NotApplied);
+    let error = node.call(run(&SET, "other")).await.expect_err("no right");
+    assert!(refused(&error).contains("lacks ~KEYS"), "{error}");
+    let error = node.call(run(&TIME, "lock:a")).await.expect_err("no right");
+    assert!(refused(&error).contains("that a script needs"), "{error}");
+    assert_eq!(error.certainty(), Certainty::Unknown, "what the script did before stays");
+    let error = say(&node, "PUBLISH other x").await.expect_err("no right");
+    assert!(refused(&error).contains("lacks &CHANNELS"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_without_the_new_greeting_is_spoken_to_in_the_older_protocol() {
+    // Servers before 6.0 do not know the greeting, and quote its password in their refusal.
+    let config = RedisConfig::default().with_user(&format!("locker on ~* &* +@all >{CANARY}"));
+    let server = RedisServer::start(config.with_line("rename-command HELLO \"\""));
+    let node = locker(&server);
+    assert_eq!(say(&node, "SET k v").await.expect("an answer"), ok());
+    assert_eq!(node.server().map(|facts| facts.resp), Some(2));
+    let mut inbox = node.subscribe(b"c".to_vec());
+    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_at_once_and_asked_for_seldom() {
+    for (rule, protocol) in [("on ~* +@all >right", "resp3"), ("on ~* +@all >right", "resp2")] {
+        let server =
+            RedisServer::start(RedisConfig::default().with_user(&format!("locker {rule}")));
+        let url = format!("redis://locker:{CANARY}@{}?protocol={protocol}", server.address());
+        let node = node(&url);
+        for _ in 0..200 {
+            let error = say(&node, "PING").await.expect_err("refused");
+            assert!(refused(&error).contains("password is wrong"), "{error}");
+            assert_hidden(&error);
+        }
+        let stats = behind(&server, "INFO stats").text().expect("text");
+        let received =
+            stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        let received: u32 = received.expect("told").trim().parse().expect("a number");
+        assert!(received < 30, "{received} connections: a storm");
+        assert!(!format!("{node:?}").contains(CANARY));
+    }
+}
+
+#[tokio::test]
+async fn no_password_where_one_is_wanted_is_told() {
+    let server = RedisServer::start(RedisConfig::default().with_password(CANARY));
+    for protocol in ["resp3", "resp2"] {
+        let node = node(&format!("redis://{}/1?protocol={protocol}", server.address()));
+        let error = say(&node, "PING").await.expect_err("refused");
+        assert!(refused(&error).contains("wants a password"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_changed_while_connected_is_noticed_at_the_next_connection() {
+    let server = RedisServer::start(RedisConfig::default().with_password(CANARY));
+    let node = node(&server.url());
+    assert_eq!(say(&node, "SET k v").await.expect("an answer"), ok());
+    behind(&server, "CONFIG SET requirepass another");
+    assert_eq!(say(&node, "GET k").await.expect("still connected"), bytes("v"));
+    for id in connections(&server) {
+        behind(&server, &format!("CLIENT KILL ID {id}"));
+    }
+    let error = async {
+        loop {
+            match say(&node, "GET k").await {
+                Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => return error,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let error = in_time(error).await;
+    assert!(refused(&error).contains("password is wrong"), "{error}");
+    assert_hidden(&error);
+    behind(&server, &format!("CONFIG SET requirepass {CANARY}"));
+    let mended = async {
+        while say(&node, "GET k").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(mended).await;
+}
+
+#[tokio::test]
+async fn a_full_server_is_told_and_tried_again() {
+    let server = RedisServer::start(RedisConfig::default().with_maxclients(3));
+    let raws = [server.raw(), server.raw(), server.raw()];
+    let node = node_at(server.address());
+    // The refusal can be overtaken by the reset that follows it.
+    let full = async {
+        loop {
+            let error = say(&node, "PING").await.expect_err("full");
+            let told = unavailable(&error, Certainty::NotApplied);
+            if told.contains("as many clients as it takes") {
+                return;
+            }
+            assert!(told.contains("broke off"), "{told}");
+        }
+    };
+    in_time(full).await;
+    drop(raws);
+    in_time(async { while say(&node, "PING").await.is_err() {} }).await;
+}

@@ -1,0 +1,147 @@
+//! What is asked is answered.
+
+use super::*;
+use crate::node::{Call, Script};
+use holdline_services::{FaultProxy, Traffic};
+
+static DOUBLE: Script = Script::new("double", "return {KEYS[1], ARGV[1] * 2, ARGV[2], false}");
+
+fn double(number: &str) -> Call {
+    Call {
+        script: &DOUBLE,
+        keys: vec![b"k\0\xff\r\n".to_vec()],
+        arguments: vec![number.as_bytes().to_vec(), Vec::new()],
+        affinity: Some([1; 16]),
+        deadline: LONG,
+    }
+}
+
+#[tokio::test]
+async fn a_script_is_run_by_its_name_and_once_by_its_text() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let node = node_at(proxy.address());
+    let expected = |doubled| {
+        let key = Value::Bytes(b"k\0\xff\r\n".to_vec());
+        Value::Array(vec![key, Value::Integer(doubled), bytes(""), Value::Nil])
+    };
+    for number in [1, 2] {
+        let answer = node.call(double(&number.to_string())).await.expect("an answer");
+        assert_eq!(answer, expected(2 * number));
+    }
+    behind(&server, "SCRIPT FLUSH");
+    assert_eq!(node.call(double("3")).await.expect("an answer"), expected(6));
+    let sent = |verb: &str| {
+        let verb = format!("\r\n{verb}\r\n");
+        let events = proxy.events();
+        events.iter().filter(|event| event.is_frame(Traffic::Requests, &verb)).count()
+    };
+    assert_eq!((sent("EVALSHA"), sent("EVAL")), (3, 2), "by text after each time it was unknown");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_many_gets_its_own_answer() {
+    let server = server();
+    let node = node_at(server.address());
+    let ask = |number: u32| {
+        let node = node.clone();
+        tokio::spawn(async move {
+            for round in 0..5 {
+                let text = format!("{number}/{round}");
+                let answer = say(&node, &format!("ECHO {text}")).await.expect("an answer");
+                assert_eq!(answer, bytes(&text));
+            }
+        })
+    };
+    for asked in (0..500).map(ask).collect::<Vec<_>>() {
+        in_time(asked).await.expect("no panic");
+    }
+    assert_eq!(connections(&server).len(), 1);
+}
+
+#[tokio::test]
+async fn the_server_is_known() {
+    let server = server();
+    let node = node_at(server.address());
+    let facts = node.ready().await.expect("a connection");
+    let info = behind(&server, "INFO server").text().expect("text");
+    let told = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
+    assert_eq!(facts.run_id, told("run_id:"));
+    assert_eq!(facts.version, told("redis_version:"));
+    assert_eq!(facts.resp, 3);
+    assert!(facts.round_trip > Duration::ZERO);
+    assert_eq!(node.server(), Some(facts));
+}
+
+#[tokio::test]
+async fn a_unix_socket_and_a_database_are_used() {
+    let server = server();
+    let socket = server.socket();
+    let url = format!("redis+unix://{}?db=3&client_name=holdline-here", socket.display());
+    let node = node(&url);
+    assert_eq!(say(&node, "SET k v").await.expect("an answer"), ok());
+    let mut raw = server.raw();
+    raw.say("SELECT 3").expect("a reply");
+    assert_eq!(raw.say("GET k").expect("a reply").text().as_deref(), Some("v"));
+    let list = behind(&server, "CLIENT LIST").text().expect("text");
+    assert!(list.contains(" name=holdline-here "), "{list}");
+    let missing = super::node(&format!("redis+unix://{}-not", socket.display()));
+    let error = say(&missing, "PING").await.expect_err("no such socket");
+    assert!(unavailable(&error, Certainty::NotApplied).contains("no such socket"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_refused() {
+    let server = server();
+    let error = say(&node(&format!("{}/99", server.url())), "PING").await.expect_err("refused");
+    assert!(refused(&error).contains("no such database"), "{error}");
+}
+
+#[tokio::test]
+async fn the_older_protocol_works_too() {
+    let server = server();
+    let node = node(&format!("{}/1?protocol=resp2", server.url()));
+    assert_eq!(node.ready().await.expect("a connection").resp, 2);
+    assert_eq!(say(&node, "SET k v").await.expect("an answer"), ok());
+    assert_eq!(say(&node, "GET k").await.expect("an answer"), bytes("v"));
+    assert_eq!(say(&node, "GET nothing").await.expect("an answer"), Value::Nil);
+}
+
+#[tokio::test]
+async fn an_error_of_the_server_says_that_nothing_was_done() {
+    let server = server();
+    let node = node_at(server.address());
+    say(&node, "LPUSH list x").await.expect("an answer");
+    let error = say(&node, "GET list").await.expect_err("another type");
+    assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error:?}");
+    assert_eq!(error.certainty(), Certainty::NotApplied);
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(source.is_some_and(|words| words.starts_with("WRONGTYPE ")));
+}
+
+/// Each way to drop the future of a request leaves the connection in step.
+#[tokio::test]
+async fn futures_dropped_at_every_await_leave_the_answers_in_step() {
+    let server = server();
+    let node = node_at(server.address());
+    for polls in 0..6 {
+        let fresh = node_at(server.address());
+        for node in [&node, &fresh] {
+            let mut asked = Box::pin(say(node, "ECHO dropped"));
+            for _ in 0..polls {
+                let polled = std::future::poll_fn(|context| {
+                    std::task::Poll::Ready(asked.as_mut().poll(context))
+                });
+                if polled.await.is_ready() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(asked);
+            let text = format!("kept/{polls}");
+            let answer = say(node, &format!("ECHO {text}")).await.expect("an answer");
+            assert_eq!(answer, bytes(&text));
+        }
+    }
+    assert_eq!(say(&node, "PING").await.expect("an answer"), Value::Status("PONG".to_owned()));
+}

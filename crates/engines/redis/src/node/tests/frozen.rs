@@ -1,0 +1,143 @@
+//! A server that stands still: nothing is lost, nothing is answered.
+
+use super::*;
+use holdline_services::{Fault, FaultProxy, Frames, Traffic};
+
+const ID: Affinity = [7; 16];
+
+fn frozen_options(server: &RedisServer) -> RedisOptions {
+    options(&server.url()).with_connect_timeout(SHORT).with_command_timeout(SHORT)
+}
+
+/// The undo goes behind the request on the same connection, so after the thaw nothing is left.
+#[tokio::test]
+async fn an_undo_goes_behind_what_it_undoes_and_new_requests_go_nowhere() {
+    let server = server();
+    let node = Node::new(&frozen_options(&server), clock()).expect("a node");
+    node.ready().await.expect("a connection");
+    server.stop();
+    let taken = say_within(&node, "SET k mine NX", Some(ID), SHORT).await;
+    unavailable(&taken.expect_err("no answer"), Certainty::Unknown);
+    let undone = say_within(&node, "DEL k", Some(ID), SHORT).await;
+    unavailable(&undone.expect_err("no answer"), Certainty::Unknown);
+    let other = say_within(&node, "SET other x", None, SHORT).await;
+    unavailable(&other.expect_err("no answer"), Certainty::NotApplied);
+    server.cont();
+    assert_eq!(say_until_taken(&node, "EXISTS k other").await, Value::Integer(0));
+    let stats = behind(&server, "INFO commandstats").text().expect("text");
+    for command in ["cmdstat_set:calls=1,", "cmdstat_del:calls=1,"] {
+        assert!(stats.contains(command), "{command} in {stats}");
+    }
+    until("one connection is left", || connections(&server).len() == 1).await;
+}
+
+/// One connection hangs, the server does not: new requests go over a fresh connection at once,
+/// what belongs behind an unanswered request waits behind it.
+#[tokio::test]
+async fn a_hanging_connection_is_passed_by_except_by_what_belongs_on_it() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let node = node_at(proxy.address());
+    node.ready().await.expect("a connection");
+    let hang = Frames::requests().on_connection(1);
+    proxy.inject(hang, Fault::Hold);
+    let taken = say_within(&node, "SET k mine", Some(ID), SHORT).await;
+    unavailable(&taken.expect_err("no answer"), Certainty::Unknown);
+    assert_eq!(say(&node, "SET other x").await.expect("passed by"), ok());
+    let undone = tokio::spawn({
+        let node = node.clone();
+        async move { say_within(&node, "DEL k", Some(ID), LONG).await }
+    });
+    // It is seen on the old connection, behind what hangs there.
+    let seen = proxy.await_event(|event| event.is_frame(Traffic::Requests, "DEL"));
+    assert_eq!(seen.connection, 1);
+    assert_eq!(behind(&server, "EXISTS k").integer(), Some(0));
+    proxy.thaw();
+    assert_eq!(in_time(undone).await.expect("no panic").expect("undone"), Value::Integer(1));
+    // The old connection is no longer needed: it goes.
+    until("the old connection is closed", || connections(&server).len() == 1).await;
+    assert_eq!(behind(&server, "EXISTS k").integer(), Some(0));
+}
+
+/// The caller went away before the answer: the undo still finds the connection.
+#[tokio::test]
+async fn a_dropped_request_is_undone_behind_it() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let node = node_at(proxy.address());
+    node.ready().await.expect("a connection");
+    proxy.inject(Frames::requests().on_connection(1), Fault::Hold);
+    let taken = say_within(&node, "SET k mine", Some(ID), LONG);
+    let dropped = tokio::time::timeout(SHORT, taken).await;
+    assert!(dropped.is_err(), "it hangs");
+    let late = say_within(&node, "ECHO late", None, SHORT).await;
+    unavailable(&late.expect_err("it hangs too"), Certainty::Unknown);
+    assert_eq!(say(&node, "SET other x").await.expect("passed by"), ok());
+    let undone = tokio::spawn({
+        let node = node.clone();
+        async move { say_within(&node, "DEL k", Some(ID), LONG).await }
+    });
+    let seen = proxy.await_event(|event| event.is_frame(Traffic::Requests, "DEL"));
+    assert_eq!(seen.connection, 1);
+    proxy.thaw();
+    assert_eq!(in_time(undone).await.expect("no panic").expect("undone"), Value::Integer(1));
+}
+
+/// A single answer that was thrown away unseen makes nobody dial anew.
+#[tokio::test]
+async fn an_answer_that_nobody_saw_does_not_cost_the_connection() {
+    let server = server();
+    let node = Node::new(&frozen_options(&server), clock()).expect("a node");
+    node.ready().await.expect("a connection");
+    let before = connections(&server);
+    let mut asked = Box::pin(say_within(&node, "ECHO x", Some(ID), Duration::from_millis(50)));
+    std::future::poll_fn(|context| {
+        drop(asked.as_mut().poll(context));
+        std::task::Poll::Ready(())
+    })
+    .await;
+    drop(asked);
+    // A ping is sent when the deadline passes, and clears it.
+    until("a ping", || {
+        behind(&server, "INFO commandstats").text().unwrap_or_default().contains("cmdstat_ping:")
+    })
+    .await;
+    assert_eq!(say(&node, "PING").await.expect("an answer"), Value::Status("PONG".to_owned()));
+    assert_eq!(connections(&server), before);
+}
+
+/// Behind a hanging request only so much is queued; the rest is told that nothing has left.
+#[tokio::test]
+async fn the_queue_towards_a_frozen_server_is_bounded() {
+    let server = server();
+    let node = Node::new(&frozen_options(&server), clock()).expect("a node");
+    node.ready().await.expect("a connection");
+    server.stop();
+    say_within(&node, "SET k mine", Some(ID), SHORT).await.expect_err("no answer");
+    let ask = |_| {
+        let node = node.clone();
+        tokio::spawn(async move { say_within(&node, "DEL k", Some(ID), SHORT).await })
+    };
+    let mut full = 0;
+    for asked in (0..1_200).map(ask).collect::<Vec<_>>() {
+        let error = in_time(asked).await.expect("no panic").expect_err("no answer");
+        full += usize::from(error.certainty() == Certainty::NotApplied);
+    }
+    server.cont();
+    assert!((170..=180).contains(&full), "{full} of 1200 found the queue full");
+    assert_eq!(say_until_taken(&node, "EXISTS k").await, Value::Integer(0));
+}
+
+#[tokio::test]
+async fn a_paused_server_answers_late_and_keeps_its_order() {
+    let server = server();
+    let node = Node::new(&frozen_options(&server), clock()).expect("a node");
+    node.ready().await.expect("a connection");
+    behind(&server, "CLIENT PAUSE 1000 ALL");
+    let taken = say_within(&node, "SET k mine", Some(ID), SHORT).await;
+    unavailable(&taken.expect_err("no answer"), Certainty::Unknown);
+    assert_eq!(
+        say_within(&node, "DEL k", Some(ID), LONG).await.expect("answered after the pause"),
+        Value::Integer(1)
+    );
+}

@@ -1,0 +1,233 @@
+//! Requests and replies that are lost, and connections that break.
+
+use super::*;
+use holdline_services::{Fault, FaultProxy, Frames, Traffic, What};
+
+fn count(server: &RedisServer, key: &str) -> Option<String> {
+    behind(server, &format!("GET {key}")).text()
+}
+
+/// The k-th request is lost: unknown to us, not done by the server, and never sent again.
+#[tokio::test]
+async fn a_lost_request_is_unknown_and_not_sent_again() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    for k in 1..=3 {
+        let node = node_at(proxy.address());
+        node.ready().await.expect("a connection");
+        proxy.inject(Frames::requests().containing("INCR").nth(k), Fault::Swallow);
+        for turn in 1..=3 {
+            let answer = say_within(&node, &format!("INCR r{k}"), None, SHORT).await;
+            match turn == k {
+                true => {
+                    let error = answer.expect_err("lost");
+                    assert!(unavailable(&error, Certainty::Unknown).contains("300ms"), "{error}");
+                }
+                false => drop(answer.expect("an answer")),
+            }
+        }
+        assert_eq!(count(&server, &format!("r{k}")).as_deref(), Some("2"));
+        proxy.pass();
+    }
+}
+
+/// The k-th reply is lost: unknown to us, done once by the server, and the next ones are right.
+#[tokio::test]
+async fn a_lost_reply_is_unknown_and_the_next_ones_are_right() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    for k in 1..=3 {
+        let node = node_at(proxy.address());
+        node.ready().await.expect("a connection");
+        proxy.inject(Frames::replies().containing("INCR").nth(k), Fault::Swallow);
+        for turn in 1..=3 {
+            let answer = say_within(&node, &format!("INCR p{k}"), None, SHORT).await;
+            match turn == k {
+                true => drop(unavailable(&answer.expect_err("lost"), Certainty::Unknown)),
+                false => {
+                    let number = i64::try_from(turn).expect("small");
+                    assert_eq!(answer.expect("an answer"), Value::Integer(number));
+                }
+            }
+        }
+        assert_eq!(count(&server, &format!("p{k}")).as_deref(), Some("3"));
+        proxy.pass();
+    }
+}
+
+#[tokio::test]
+async fn a_late_reply_is_never_taken_for_anothers() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let node = node_at(proxy.address());
+    node.ready().await.expect("a connection");
+    proxy.inject(Frames::replies().containing("late"), Fault::Hold);
+    let error = say_within(&node, "ECHO late", None, SHORT).await.expect_err("held");
+    unavailable(&error, Certainty::Unknown);
+    let asked = tokio::spawn({
+        let node = node.clone();
+        async move {
+            let mut answers = Vec::new();
+            for number in 0..50 {
+                answers.push(say(&node, &format!("ECHO {number}")).await.expect("an answer"));
+            }
+            answers
+        }
+    });
+    proxy.thaw();
+    let answers = in_time(asked).await.expect("no panic");
+    assert_eq!(answers, (0..50).map(|n| bytes(&n.to_string())).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_reset_in_mid_reply_is_unknown_and_the_next_request_dials_anew() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let node = node_at(proxy.address());
+    node.ready().await.expect("a connection");
+    proxy.inject(Frames::replies().containing("SET").nth(1), Fault::SwallowThenReset);
+    let error = say(&node, "SET k v").await.expect_err("reset");
+    assert!(unavailable(&error, Certainty::Unknown).contains("broke"), "{error}");
+    assert_eq!(say(&node, "GET k").await.expect("an answer"), bytes("v"));
+}
+
+#[tokio::test]
+async fn replies_that_dribble_are_understood() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let byte = Duration::from_millis(2);
+    proxy.inject(Frames::replies().containing("slowly"), Fault::Dribble(byte));
+    let node = node_at(proxy.address());
+    assert_eq!(say(&node, "ECHO slowly").await.expect("an answer"), bytes("slowly"));
+}
+
+/// All that waits for an answer when the connection breaks is told at once.
+#[tokio::test]
+async fn a_break_tells_all_that_wait() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let node = node_at(proxy.address());
+    node.ready().await.expect("a connection");
+    proxy.inject(Frames::replies(), Fault::Hold);
+    let before = proxy.seen(Traffic::Requests);
+    let ask = |number: u32| {
+        let node = node.clone();
+        tokio::spawn(async move { say(&node, &format!("ECHO {number}")).await })
+    };
+    let asked: Vec<_> = (0..20).map(ask).collect();
+    let seen = || proxy.seen(Traffic::Requests) >= before + 20;
+    until("all requests are on their way", seen).await;
+    proxy.pass();
+    proxy.inject(Frames::replies(), Fault::Swallow);
+    proxy.reset();
+    proxy.pass();
+    for one in asked {
+        // What was let go before the reset is right; the others are unknown.
+        match in_time(one).await.expect("no panic") {
+            Ok(answer) => assert!(matches!(answer, Value::Bytes(_))),
+            Err(error) => drop(unavailable(&error, Certainty::Unknown)),
+        }
+    }
+    assert_eq!(say(&node, "ECHO after").await.expect("an answer"), bytes("after"));
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_told_at_once_and_found_when_it_is_back() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    proxy.refuse();
+    let node = node_at(proxy.address());
+    let error = say(&node, "PING").await.expect_err("nobody listens");
+    assert!(unavailable(&error, Certainty::NotApplied).contains("nobody listens"), "{error}");
+    proxy.accept();
+    let answered = async { while say(&node, "PING").await.is_err() {} };
+    in_time(answered).await;
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_is_told() {
+    let node = node("redis://no-such-host.invalid:1");
+    let error = say(&node, "PING").await.expect_err("no such host");
+    let told = unavailable(&error, Certainty::NotApplied);
+    assert!(told.contains("cannot be looked up") || told.contains("no connection"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_no_redis_is_told() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let rubbish = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let text = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+            drop(tokio::io::AsyncWriteExt::write_all(&mut stream, text).await);
+        }
+    });
+    let error = say(&node_at(address), "PING").await.expect_err("no Redis");
+    assert!(matches!(error.kind(), ErrorKind::Protocol { .. }), "{error:?}");
+    assert_eq!(error.certainty(), Certainty::NotApplied);
+    rubbish.abort();
+}
+
+/// Nobody sends anything, and yet the loss is known: the inbox hears of the new connection.
+#[tokio::test]
+async fn an_idle_connection_that_is_killed_is_replaced_at_once() {
+    let server = server();
+    let node = node_at(server.address());
+    node.ready().await.expect("a connection");
+    let before = connections(&server);
+    behind(&server, &format!("CLIENT KILL ID {}", before[0]));
+    let replaced = || connections(&server).len() == 1 && connections(&server) != before;
+    until("a new connection", replaced).await;
+}
+
+#[tokio::test]
+async fn another_server_on_the_same_port_is_seen() {
+    let server = server();
+    let node = node_at(server.address());
+    let first = node.ready().await.expect("a connection").run_id.clone();
+    server.kill();
+    server.restart();
+    let changed = || node.server().is_some_and(|facts| facts.run_id != first);
+    until("another run id", changed).await;
+    assert_eq!(say(&node, "PING").await.expect("an answer"), Value::Status("PONG".to_owned()));
+}
+
+/// The undo goes behind the request whose reply was lost; its answer is then out of step, and is
+/// taken neither for its own nor for another's.
+#[tokio::test]
+async fn answers_out_of_step_end_the_connection() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    for fault_on in [Frames::replies(), Frames::requests()] {
+        let node = node_at(proxy.address());
+        node.ready().await.expect("a connection");
+        proxy.inject(fault_on.containing("mine").nth(1), Fault::Swallow);
+        let id = Some([9; 16]);
+        let taken = say_within(&node, "SET k mine", id, SHORT).await;
+        unavailable(&taken.expect_err("lost"), Certainty::Unknown);
+        let undone = say_within(&node, "DEL k", id, LONG).await.expect_err("out of step");
+        assert!(unavailable(&undone, Certainty::Unknown).contains("out of step"), "{undone}");
+        say_within(&node, "DEL k", id, LONG).await.expect("on a new connection");
+        assert_eq!(count(&server, "k"), None);
+        proxy.pass();
+    }
+}
+
+/// A connection that is given up with something unanswered is reset, not closed.
+#[tokio::test]
+async fn a_connection_with_something_unanswered_is_reset() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let node = node_at(proxy.address());
+    node.ready().await.expect("a connection");
+    proxy.inject(Frames::replies().containing("held"), Fault::Hold);
+    say_within(&node, "ECHO held", None, SHORT).await.expect_err("held");
+    drop(node);
+    let ended = in_time(tokio::task::spawn_blocking(move || {
+        let end = |event: &holdline_services::Event| {
+            event.connection == 1 && matches!(event.what, What::Reset | What::Closed)
+        };
+        proxy.await_event(end).what
+    }));
+    assert_eq!(ended.await.expect("no panic"), What::Reset);
+}

@@ -1,0 +1,133 @@
+//! The connector on real servers, with everything that may go wrong on the way.
+
+mod access;
+mod commands;
+mod frozen;
+mod loss;
+mod runtimes;
+mod subscriptions;
+mod tls;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_core::Stream;
+use holdline::SystemClock;
+use holdline_core::{Certainty, Clock, ClockKind, ErrorKind, LockError};
+use holdline_services::{RedisConfig, RedisServer, Reply};
+
+use super::{Affinity, Heard, Inbox, Node, Value};
+use crate::options::RedisOptions;
+
+/// Long enough for anything that is to happen.
+pub(super) const LONG: Duration = Duration::from_secs(20);
+/// A deadline that is to pass.
+pub(super) const SHORT: Duration = Duration::from_millis(300);
+
+pub(super) fn server() -> RedisServer {
+    RedisServer::start(RedisConfig::default())
+}
+
+pub(super) fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new(ClockKind::Boottime).expect("the machine gives a timer"))
+}
+
+pub(super) fn options(url: &str) -> RedisOptions {
+    RedisOptions::from_url(url).expect(url).with_connect_timeout(Duration::from_secs(2))
+}
+
+pub(super) fn node(url: &str) -> Node {
+    Node::new(&options(url), clock()).expect("a node")
+}
+
+pub(super) fn node_at(address: SocketAddr) -> Node {
+    node(&format!("redis://{address}"))
+}
+
+/// Sends a command whose words stand in one line.
+pub(super) async fn say(node: &Node, line: &str) -> Result<Value, LockError> {
+    say_within(node, line, None, LONG).await
+}
+
+pub(super) async fn say_within(
+    node: &Node,
+    line: &str,
+    affinity: Option<Affinity>,
+    deadline: Duration,
+) -> Result<Value, LockError> {
+    let words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    node.command(words, affinity, deadline).await
+}
+
+/// Sends a command until it is taken: a try to dial may fail while a server comes back.
+pub(super) async fn say_until_taken(node: &Node, line: &str) -> Value {
+    let taken = async {
+        loop {
+            match say(node, line).await {
+                Ok(value) => return value,
+                Err(error) => assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}"),
+            }
+        }
+    };
+    in_time(taken).await
+}
+
+pub(super) fn ok() -> Value {
+    Value::Status("OK".to_owned())
+}
+
+pub(super) fn bytes(text: &str) -> Value {
+    Value::Bytes(text.as_bytes().to_vec())
+}
+
+pub(super) async fn heard(inbox: &mut Inbox) -> Option<Heard> {
+    let next = std::future::poll_fn(|context| Pin::new(&mut *inbox).poll_next(context));
+    in_time(next).await
+}
+
+/// Fails the test when what must happen does not.
+pub(super) async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, work).await.expect("it happens in time")
+}
+
+/// Asks again and again until the answer is the wanted one.
+pub(super) async fn until(what: &str, mut seen: impl FnMut() -> bool) {
+    let end = tokio::time::Instant::now() + LONG;
+    while !seen() {
+        assert!(tokio::time::Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await; // event: asked again until it is seen
+    }
+}
+
+/// What a server says behind the node's back.
+pub(super) fn behind(server: &RedisServer, line: &str) -> Reply {
+    server.raw().say(line).expect("a reply")
+}
+
+/// The numbers of the connections that have our name.
+pub(super) fn connections(server: &RedisServer) -> Vec<String> {
+    let list = behind(server, "CLIENT LIST").text().unwrap_or_default();
+    let ours = list.lines().filter(|line| line.contains(" name=holdline-"));
+    let id =
+        |line: &str| line.split(' ').find_map(|part| part.strip_prefix("id=").map(str::to_owned));
+    ours.filter_map(id).collect()
+}
+
+pub(super) fn refused(error: &LockError) -> &str {
+    match error.kind() {
+        ErrorKind::Refused { message } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The message of an `Unavailable` of this certainty.
+pub(super) fn unavailable(error: &LockError, certainty: Certainty) -> &str {
+    assert_eq!(error.certainty(), certainty, "{error:?}");
+    match error.kind() {
+        ErrorKind::Unavailable { message } => message,
+        other => panic!("{other:?}"),
+    }
+}

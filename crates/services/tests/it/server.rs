@@ -95,6 +95,20 @@ fn limits_and_debug_commands_are_as_asked() {
 }
 
 #[test]
+fn a_server_can_be_had_while_it_still_loads() {
+    // It looks at its connections after each 1024 keys: here five times a second, for 6 s.
+    let config = RedisConfig::default().with_appendonly("always");
+    let config = config.with_line("key-load-delay 200").with_start_while_loading();
+    let server = RedisServer::start(config);
+    let fill = "for i = 1, 30000 do redis.call('SET', i, 1) end";
+    server.raw().send(&["EVAL", fill, "0"]).unwrap();
+    server.kill();
+    server.restart();
+    let told = Raw::connect(server.address()).unwrap().say("GET a").unwrap();
+    assert!(told.error().unwrap().starts_with("LOADING"), "{told:?}");
+}
+
+#[test]
 fn a_replica_follows_its_master() {
     let master = RedisServer::start(RedisConfig::default());
     let replica = RedisServer::start(RedisConfig::default().with_replica_of(master.address()));

@@ -4,8 +4,9 @@ use super::{Fault, Traffic};
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 
-/// How many events are kept.
+/// How many events are kept, and how many bytes of frames.
 const CAPACITY: usize = 65_536;
+const BYTES: usize = 64 * 1024 * 1024;
 /// How many are shown when a wait was in vain, and how many bytes of each.
 const SHOWN: usize = 40;
 const BYTES_SHOWN: usize = 100;
@@ -52,6 +53,8 @@ impl Event {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     events: VecDeque<Event>,
+    /// Of all frames in `events`.
+    bytes: usize,
     counts: HashMap<(u64, Traffic), u64>,
 }
 
@@ -60,10 +63,13 @@ impl Log {
         if let What::Frame(traffic) = event.what {
             *self.counts.entry((event.connection, traffic)).or_default() += 1;
         }
-        if self.events.len() == CAPACITY {
-            self.events.pop_front();
-        }
+        self.bytes += event.bytes.len();
         self.events.push_back(event);
+        // The latest event stays, however large it is.
+        while self.events.len() > CAPACITY || (self.bytes > BYTES && self.events.len() > 1) {
+            let oldest = self.events.pop_front();
+            self.bytes -= oldest.map_or(0, |event| event.bytes.len());
+        }
     }
 
     pub(super) fn forget(&mut self) {
@@ -96,5 +102,31 @@ impl Log {
             let _ = writeln!(text, "  {connection}: {what:?} {fate}{}", bytes.escape_ascii());
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(length: usize) -> Event {
+        let what = What::Frame(Traffic::Requests);
+        Event { connection: 1, what, fault: None, bytes: vec![b'x'; length] }
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_counts_go_on() {
+        let mut log = Log::default();
+        for _ in 0..CAPACITY + 10 {
+            log.add(frame(0));
+        }
+        assert_eq!(log.events.len(), CAPACITY);
+        log.add(frame(BYTES / 2));
+        log.add(frame(BYTES / 2));
+        log.add(frame(BYTES + 1));
+        assert_eq!((log.events.len(), log.bytes), (1, BYTES + 1));
+        assert_eq!(log.seen(Traffic::Requests), CAPACITY as u64 + 13);
+        log.forget();
+        assert_eq!((log.seen(Traffic::Requests), log.bytes), (0, 0));
     }
 }

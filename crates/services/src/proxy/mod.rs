@@ -183,7 +183,8 @@ impl FaultProxy {
         self.shared.lock().log.seen_on(connection, traffic)
     }
 
-    /// What happened since the start or the last [`forget`](Self::forget), the latest 65,536.
+    /// What happened since the start or the last [`forget`](Self::forget): the latest 65,536 events
+    /// with at most 64 MiB of frames.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.shared.lock().log.events()

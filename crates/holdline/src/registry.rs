@@ -2,7 +2,9 @@
 //! that are being given up. The slab of the janitor and the schedule of the keeper are one.
 //!
 //! It stands behind one short mutex: nobody waits, calls an engine or a user's code under it.
-//! Invariant S1: `due` holds exactly one line for each entry whose `due` is not never.
+//! Invariant S1: `due` holds exactly one line for each entry whose `due` is not never, and one line
+//! that is never due: a set that becomes empty gives its memory back, which would show in every
+//! cycle of an uncontended lock.
 //! Invariant S2: whoever schedules something earlier than the worker sleeps rings its bell.
 
 use std::collections::BTreeSet;
@@ -72,8 +74,10 @@ pub(crate) struct Undo {
     pub(crate) tries: u32,
 }
 
+/// The line of the schedule that is never due, and stands behind all others.
+const LAST: (Moment, Key) = (Moment::NEVER, Key { slot: u32::MAX, generation: u32::MAX });
+
 /// The slab and its schedule.
-#[derive(Default)]
 pub(crate) struct Registry {
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -86,6 +90,20 @@ pub(crate) struct Registry {
     /// No user of the client is left: the worker ends once nothing is to be given up.
     pub(crate) abandoned: bool,
     pub(crate) undoing: usize,
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        Registry {
+            slots: Vec::new(),
+            free: Vec::new(),
+            due: BTreeSet::from([LAST]),
+            worker_wakes: Moment::ORIGIN,
+            next_beat: Moment::ORIGIN,
+            abandoned: false,
+            undoing: 0,
+        }
+    }
 }
 
 #[derive(Default)]

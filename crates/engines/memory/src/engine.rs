@@ -1,6 +1,5 @@
 //! The engine: each command is one step of the lock table under one mutex.
 
-use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -81,24 +80,49 @@ fn step_in<T>(
 ) -> (T, Vec<WakeUp>) {
     let Shard { names, counter, fading } = shard;
     let few = names.len() <= KEPT_NAMES;
-    let mut entry = match names.entry(name.clone()) {
-        Entry::Occupied(entry) => entry,
-        Entry::Vacant(entry) => entry.insert_entry(LockState::default()),
+    // A name that is known is not copied for the look-up: that would show in every cycle.
+    let (reply, wake_ups, rest) = match names.get_mut(name) {
+        Some(state) => step_on(state, counter, profile, now, step),
+        None => step_on(names.entry(name.clone()).or_default(), counter, profile, now, step),
     };
-    let state = entry.get_mut();
+    match rest {
+        Rest::Nothing if !few => {
+            names.remove(name);
+        }
+        Rest::Ids(until) => fading.push_back((until, name.clone())),
+        Rest::Nothing | Rest::Use => {}
+    }
+    (reply, wake_ups)
+}
+
+/// What is left of a name after a step.
+enum Rest {
+    /// It is held, queued for or frozen.
+    Use,
+    /// Ids are remembered until then, and that is all.
+    Ids(Moment),
+    /// Nothing.
+    Nothing,
+}
+
+fn step_on<T>(
+    state: &mut LockState,
+    counter: &mut u64,
+    profile: &Capabilities,
+    now: Moment,
+    step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, Infallible>,
+) -> (T, Vec<WakeUp>, Rest) {
     let mut store = MemoryStore { queue: &mut state.queue, counter };
     let mut table = Table::new(&mut state.head, &mut store, profile, now);
     let reply = never_fails(step(&mut table));
     let wake_ups = table.into_wake_ups();
     let head = &state.head;
-    if head.is_idle() {
-        if !few {
-            entry.remove();
-        }
-    } else if head.holders().is_empty() && head.queued() == 0 {
-        fading.push_back((head.next_change(), name.clone()));
-    }
-    (reply, wake_ups)
+    let rest = match head.holders().is_empty() && head.queued() == 0 {
+        _ if head.is_idle() => Rest::Nothing,
+        true => Rest::Ids(head.next_change()),
+        false => Rest::Use,
+    };
+    (reply, wake_ups, rest)
 }
 
 /// Forgets a few of the names that only remembered ids, once their time has come. A name that

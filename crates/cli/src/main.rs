@@ -37,6 +37,16 @@ use verbs::run::waiting::Waiting;
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
+    survived(run)
+}
+
+/// A fault of our own ends as one (125), not with the standard library's 101, which a job may have
+/// ended with. The hook has told it, and the guards on the way out have released.
+fn survived(work: fn() -> ExitCode) -> ExitCode {
+    std::panic::catch_unwind(work).unwrap_or_else(|_| ExitCode::from(Exit::Internal.code()))
+}
+
+fn run() -> ExitCode {
     if let Some(code) = child::hidden_verb() {
         return code;
     }
@@ -179,4 +189,15 @@ async fn acquire(
     let outcome = verbs::acquire::run(arguments, stops, &session, &waiting, console).await;
     session.close().await;
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_as_our_own_failure() {
+        assert_eq!(survived(|| panic!("on purpose")), ExitCode::from(125));
+        assert_eq!(survived(|| ExitCode::from(3)), ExitCode::from(3));
+    }
 }

@@ -219,9 +219,21 @@ fn refused(error: &FenceError) -> Failure {
         FenceError::Stale(_) => failure.kind("stale").exit(Exit::Refused),
         FenceError::Foreign { .. } => failure.kind("foreign").exit(Exit::Foreign),
         FenceError::Busy { .. } => failure.kind("busy").exit(Exit::Busy),
+        FenceError::Failed { source, .. } if is_no_place(source.as_ref()) => {
+            let failure = failure.kind("usage").exit(Exit::Usage);
+            failure.fix("name a file in a directory that is there")
+        }
         FenceError::Failed { .. } => failure.kind("unavailable").exit(Exit::Unavailable),
         _ => failure.kind("refused").exit(Exit::Refused),
     }
+}
+
+/// Tells whether an error says that the path can lead to no file.
+fn is_no_place(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+        matches!(error.kind(), NotFound | NotADirectory | InvalidInput | InvalidFilename)
+    })
 }
 
 /// Carries out what concerns the engine.

@@ -19,7 +19,7 @@ fn a_mark_refuses_older_tokens() {
         (&["check", "mark", "--token", "7", "--", "true"], 0),
         (&["seal", "mark", "--token", "6"], 77),
         (&["check", "mark"], 64),
-        (&["seal", "no/such/folder/mark", "--token", "1"], 69),
+        (&["seal", "no/such/folder/mark", "--token", "1"], 64),
     ] {
         let told = world.run(&[&["fence"], arguments].concat());
         assert_eq!(told.code, code, "{arguments:?}: {told:?}");
@@ -84,4 +84,15 @@ fn a_holder_that_was_paused_past_its_lease_is_refused() {
     assert_eq!(paused.line(), "77");
     let data = std::fs::read_to_string(world.path("data")).expect("written");
     assert_eq!(data, "new\n");
+}
+
+#[test]
+fn a_path_that_leads_to_no_file_is_a_wrong_command_line() {
+    let world = World::new();
+    std::fs::write(world.path("file"), "x").expect("written");
+    for path in [".", "absent/mark", "file/below"] {
+        let told = world.run(&["fence", "seal", path, "--token", "1"]);
+        assert_eq!(told.code, 64, "{told:?}");
+        assert!(told.stderr.contains("name a file in a directory that is there"), "{told:?}");
+    }
 }

@@ -5,6 +5,7 @@ mod clock;
 mod faults;
 mod fence;
 mod hostile;
+mod json;
 mod leases;
 mod nested;
 mod operators;

@@ -21,8 +21,8 @@ const PORTS: usize = 5;
 /// A running `redis-server` on a loopback port and a unix socket, in a directory of its own.
 ///
 /// Dropping it kills the server and removes the directory. The end of this process, however it
-/// comes, kills the server too; the directory is then left to the next that starts one. All methods panic with the reason when the server does not do as told:
-/// that is the end of the test.
+/// comes, kills the server too; the directory is then left to the next that starts one. All
+/// methods panic with the reason when the server does not do as told: that is the end of the test.
 #[derive(Debug)]
 pub struct RedisServer {
     config: RedisConfig,

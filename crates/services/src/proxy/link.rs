@@ -94,15 +94,15 @@ pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
 /// Reads until the end, and hands on whole frames with their fate.
 fn read(shared: &Shared, link: &Link, towards_server: bool, pieces: &SyncSender<Piece>) {
     let (from, _) = link.ends(towards_server);
-    let mut unread = Vec::new();
+    let mut unread = Unread::default();
     let last = loop {
-        match read_some(from, &mut unread) {
+        match read_some(from, &mut unread.bytes) {
             Ok(0) => break Piece::End,
             Ok(_) => {}
             Err(_) => break Piece::Broken,
         }
         let arrived = Instant::now();
-        while let Some(bytes) = next_frame(&mut unread) {
+        while let Some(bytes) = unread.next_frame() {
             let (fault, thaws) = judge(shared, link, towards_server, &bytes);
             if pieces.send(Piece::Frame { bytes, fault, arrived, thaws }).is_err() {
                 return;
@@ -126,16 +126,32 @@ fn read_some(mut from: &TcpStream, unread: &mut Vec<u8>) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Takes the first whole frame; what is no protocol of Redis is taken as it came.
-fn next_frame(unread: &mut Vec<u8>) -> Option<Vec<u8>> {
-    let first = *unread.first()?;
-    let known = first.is_ascii_alphabetic() || b"+-:$*_#,(=!~>%|".contains(&first);
-    let length = match resp::frame(unread) {
-        Ok(length) if known => length?,
-        _ => unread.len(),
-    };
-    let rest = unread.split_off(length);
-    Some(std::mem::replace(unread, rest))
+/// What has come and is not yet a whole frame.
+#[derive(Default)]
+struct Unread {
+    bytes: Vec<u8>,
+    /// Something came that is no protocol of Redis. What follows may begin anywhere inside of it,
+    /// and look like a frame by chance.
+    foreign: bool,
+}
+
+impl Unread {
+    /// Takes the first whole frame; what is no protocol of Redis is taken as it came.
+    fn next_frame(&mut self) -> Option<Vec<u8>> {
+        let first = *self.bytes.first()?;
+        let known = first.is_ascii_alphabetic() || b"+-:$*_#,(=!~>%|".contains(&first);
+        self.foreign |= !known;
+        if !self.foreign {
+            match resp::frame(&self.bytes) {
+                Ok(length) => {
+                    let rest = self.bytes.split_off(length?);
+                    return Some(std::mem::replace(&mut self.bytes, rest));
+                }
+                Err(_) => self.foreign = true,
+            }
+        }
+        Some(std::mem::take(&mut self.bytes))
+    }
 }
 
 /// Tells what kind of frame this is, and lets the rules decide.
@@ -266,12 +282,18 @@ mod tests {
     }
 
     #[test]
-    fn foreign_bytes_pass_as_they_come() {
+    fn foreign_bytes_pass_as_they_come_and_nothing_after_them_is_a_frame() {
         for bytes in [&b"\x16\x03\x01\x02"[..], b"$x\r\n", b"*99999999999999\r\n"] {
-            let mut unread = bytes.to_vec();
-            assert_eq!(next_frame(&mut unread).as_deref(), Some(bytes));
-            assert!(unread.is_empty());
+            let mut unread = Unread { bytes: bytes.to_vec(), foreign: false };
+            assert_eq!(unread.next_frame().as_deref(), Some(bytes));
+            assert_eq!(unread.next_frame(), None);
+            unread.bytes = b"PIN".to_vec();
+            assert_eq!(unread.next_frame().as_deref(), Some(&b"PIN"[..]));
         }
-        assert_eq!(next_frame(&mut b"PIN".to_vec()), None);
+        let mut unread = Unread { bytes: b"PIN".to_vec(), foreign: false };
+        assert_eq!(unread.next_frame(), None);
+        unread.bytes.extend_from_slice(b"G\r\n+");
+        assert_eq!(unread.next_frame().as_deref(), Some(&b"PING\r\n"[..]));
+        assert_eq!(unread.bytes, b"+");
     }
 }

@@ -1,18 +1,23 @@
 //! Servers with TLS, asked by Redis's own client.
 
-use holdline_services::{RedisConfig, RedisServer};
+use holdline_services::{FaultProxy, RedisConfig, RedisServer};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What `redis-cli` gets for a PING, on either stream.
 fn ping(server: &RedisServer, ca: &Path, pair: Option<(PathBuf, PathBuf)>) -> String {
+    ask(server.tls_address(), ca, pair, &["PING"])
+}
+
+fn ask(address: SocketAddr, ca: &Path, pair: Option<(PathBuf, PathBuf)>, words: &[&str]) -> String {
     let mut command = Command::new("redis-cli");
-    let port = server.tls_address().port().to_string();
+    let port = address.port().to_string();
     command.args(["-h", "localhost", "-p", &port, "--tls", "--cacert"]).arg(ca);
     if let Some((certificate, key)) = pair {
         command.arg("--cert").arg(certificate).arg("--key").arg(key);
     }
-    let done = command.arg("PING").output().expect("redis-cli comes with redis-server");
+    let done = command.args(words).output().expect("redis-cli comes with redis-server");
     String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).trim().to_owned()
 }
 
@@ -44,4 +49,15 @@ fn a_server_asks_its_clients_for_a_certificate_of_its_authority() {
         assert_ne!(ping(&server, &ca, pair), "PONG");
         server.await_log(says);
     }
+}
+
+#[test]
+fn the_proxy_passes_what_it_cannot_read() {
+    let server = RedisServer::start(RedisConfig::default().with_tls());
+    let proxy = FaultProxy::start(server.tls_address());
+    let ca = server.certificates().ca();
+    let big = "x".repeat(100_000);
+    assert_eq!(ask(proxy.address(), &ca, None, &["SET", "a", &big]), "OK");
+    assert_eq!(ask(proxy.address(), &ca, None, &["GET", "a"]), big);
+    assert_eq!(ask(proxy.address(), &ca, None, &["STRLEN", "a"]), "100000");
 }

@@ -91,14 +91,14 @@ fn a_delay_delays() {
     proxy.inject(Frames::replies(), Fault::Delay(SHORT));
     let start = Instant::now();
     // Frames that arrive together are late together, not one after the other.
-    for _ in 0..20 {
+    for _ in 0..200 {
         raw.write(&["PING"]).unwrap();
     }
-    for _ in 0..20 {
+    for _ in 0..200 {
         raw.read().unwrap();
     }
     let took = start.elapsed();
-    assert!(took >= 2 * SHORT && took < 20 * SHORT, "{took:?}");
+    assert!(took >= 2 * SHORT && took < 200 * SHORT, "{took:?}");
 }
 
 #[test]

@@ -4,27 +4,23 @@
 //! case tell is one history, which must also please the checker. Nothing here sleeps: every step
 //! waits for something to be told, with a deadline that a slow machine meets easily.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+mod stage;
 
-use holdline_core::{Capabilities, Expiry, LockName};
-use rustix::process::{Pid, Signal, kill_process};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdline_core::{Capabilities, Expiry};
+use rustix::process::Signal;
 
 use crate::case::{Feature, Promise};
 use crate::checker::{Event, Seen};
 use crate::failure::{Failure, ensure};
-use crate::orders::{Order, Told};
-use crate::recorder::Recorder;
+use crate::orders::Order;
 use crate::report::{Line, Report, Status};
 use crate::storm::judge;
+use stage::{Stage, Worker, lines_of, release};
 
-/// How long to wait for what must happen: far longer than it takes, and far shorter than
-/// [`LONG`], so that what only the end of a long lease brings about does not pass.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// A lease that nothing here outlives.
+/// A lease that nothing here outlives: the stage waits for much less.
 const LONG: Duration = Duration::from_secs(300);
 /// A lease that is outlived on purpose.
 const SHORT: Duration = Duration::from_secs(1);
@@ -113,10 +109,10 @@ const CASES: [Case; 7] = [
 
 /// Runs the cases with processes. Blocks: call it outside of async code.
 pub fn run(store: &Reachable) -> Report {
-    let lines = CASES.iter().map(|case| Line {
+    let lines = CASES.iter().enumerate().map(|(number, case)| Line {
         promise: Some(case.promise),
         name: case.name.to_owned(),
-        status: run_case(store, case),
+        status: run_case(store, number, case),
     });
     Report {
         store: format!("{}, processes", store.capabilities.engine),
@@ -127,10 +123,11 @@ pub fn run(store: &Reachable) -> Report {
 
 /// Runs the one case of this name; `None` when there is none. Blocks.
 pub fn run_one(store: &Reachable, name: &str) -> Option<Status> {
-    CASES.iter().find(|case| case.name == name).map(|case| run_case(store, case))
+    let found = CASES.iter().enumerate().find(|(_, case)| case.name == name);
+    found.map(|(number, case)| run_case(store, number, case))
 }
 
-fn run_case(store: &Reachable, case: &Case) -> Status {
+fn run_case(store: &Reachable, number: usize, case: &Case) -> Status {
     if !case.needs.is_in(&store.capabilities) {
         // Whether asking for it is refused is asserted where one process suffices.
         return Status::Unsupported(vec![case.needs]);
@@ -138,7 +135,7 @@ fn run_case(store: &Reachable, case: &Case) -> Status {
     if case.timed && store.capabilities.expiry == Expiry::Live {
         return Status::Impossible("no lease here ends by time");
     }
-    let stage = match Stage::new(store, case.name) {
+    let stage = match Stage::new(store, number) {
         Ok(stage) => stage,
         Err(failure) => return Status::Failed(failure.to_string()),
     };
@@ -154,236 +151,6 @@ fn run_case(store: &Reachable, case: &Case) -> Status {
         (Err(failure), Ok(())) | (Ok(()), Err(failure)) => Status::Failed(failure.to_string()),
         (Err(failure), Err(judged)) => Status::Failed(format!("{failure}; {judged}")),
     }
-}
-
-/// Where one case happens: a name, a file, and what all its workers have told.
-struct Stage {
-    store: Reachable,
-    name: LockName,
-    file: PathBuf,
-    told: Arc<Board>,
-    clock: Recorder,
-}
-
-/// What workers have told.
-#[derive(Default)]
-struct Board {
-    told: Mutex<Heard>,
-    more: Condvar,
-}
-
-#[derive(Default)]
-struct Heard {
-    events: Vec<Event>,
-    ready: usize,
-    done: usize,
-    failures: Vec<String>,
-    /// How many workers may still say something.
-    open: usize,
-}
-
-impl Board {
-    fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn hear(&self, told: Told) {
-        let mut heard = self.lock();
-        match told {
-            Told::Ready => heard.ready += 1,
-            Told::Saw(event) => heard.events.push(event),
-            Told::Done => heard.done += 1,
-            Told::Failed(why) => heard.failures.push(why),
-        }
-        drop(heard);
-        self.more.notify_all();
-    }
-
-    /// Waits until everything that workers said before they ended is heard.
-    fn drained(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + DEADLINE;
-        let mut heard = self.lock();
-        while heard.open > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            ensure!(!left.is_zero(), "{} workers did not end within {DEADLINE:?}", heard.open);
-            let waited = self.more.wait_timeout(heard, left);
-            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        ensure!(heard.failures.is_empty(), "a worker: {}", heard.failures.join("; "));
-        Ok(())
-    }
-
-    fn events(&self) -> Vec<Event> {
-        self.lock().events.clone()
-    }
-
-    /// Waits until the workers have told what is wanted.
-    #[track_caller]
-    fn wait<T>(&self, wanted: &str, found: impl Fn(&Heard) -> Option<T>) -> Result<T, Failure> {
-        let deadline = Instant::now() + DEADLINE;
-        let mut heard = self.lock();
-        loop {
-            if let Some(failure) = heard.failures.first() {
-                return Err(Failure::new(format_args!("a worker: {failure}")));
-            }
-            if let Some(found) = found(&heard) {
-                return Ok(found);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Failure::new(format_args!("not within {DEADLINE:?}: {wanted}")));
-            }
-            let waited = self.more.wait_timeout(heard, left);
-            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Waits until an attempt has seen something.
-    #[track_caller]
-    fn saw(&self, attempt: u64, wanted: &str, is: impl Fn(&Seen) -> bool) -> Result<(), Failure> {
-        self.wait(&format!("attempt {attempt} {wanted}"), |heard| {
-            let mut events = heard.events.iter();
-            events.any(|event| event.attempt == attempt && is(&event.seen)).then_some(())
-        })
-    }
-
-    #[track_caller]
-    fn granted(&self, attempt: u64) -> Result<(), Failure> {
-        self.saw(attempt, "is granted", |seen| matches!(seen, Seen::Granted { .. }))
-    }
-
-    #[track_caller]
-    fn queued(&self, attempt: u64) -> Result<(), Failure> {
-        self.saw(attempt, "is queued", |seen| matches!(seen, Seen::Queued))
-    }
-
-    #[track_caller]
-    fn wrote(&self, attempt: u64, right: bool) -> Result<(), Failure> {
-        let wanted = if right { "writes" } else { "writes and is refused" };
-        self.saw(
-            attempt,
-            wanted,
-            |seen| matches!(seen, Seen::Wrote { accepted, .. } if *accepted == right),
-        )
-    }
-}
-
-/// A worker process; it is ended when this is dropped.
-struct Worker {
-    child: Child,
-    /// `None` when it is to end.
-    orders: Option<ChildStdin>,
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It ends by itself when no more orders can come; a stopped one never does.
-        self.orders = None;
-        let deadline = Instant::now() + DEADLINE / 3;
-        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        // Both fail only when it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Worker {
-    fn start(store: &Reachable, board: &Arc<Board>) -> Result<Worker, Failure> {
-        let mut child = Command::new(&store.worker)
-            .arg(&store.url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| Failure::new(format_args!("{}: {error}", store.worker.display())))?;
-        let (Some(orders), Some(out)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Failure::new("a worker without pipes"));
-        };
-        board.lock().open += 1;
-        let board = board.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                board.hear(serde_json::from_str(&line).unwrap_or_else(|error| {
-                    Told::Failed(format!("{error} in what it said: {line}"))
-                }));
-            }
-            board.lock().open -= 1;
-            board.more.notify_all();
-        });
-        Ok(Worker { child, orders: Some(orders) })
-    }
-
-    fn order(&mut self, order: &Order) -> Result<(), Failure> {
-        let mut line = serde_json::to_vec(order).map_err(Failure::new)?;
-        line.push(b'\n');
-        let Some(orders) = &mut self.orders else {
-            return Err(Failure::new("a worker that has ended"));
-        };
-        orders.write_all(&line).and_then(|()| orders.flush()).map_err(Failure::new)
-    }
-
-    fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| Failure::new("a worker without a process id"))?;
-        kill_process(pid, signal).map_err(Failure::new)
-    }
-}
-
-impl Stage {
-    fn new(store: &Reachable, case: &str) -> Result<Stage, Failure> {
-        let number = CASES.iter().position(|one| one.name == case).unwrap_or_default();
-        let name = LockName::new(format!("processes/{}/{number}", std::process::id()));
-        Ok(Stage {
-            name: name.map_err(Failure::new)?,
-            file: store.directory.join(format!("written-{number}")),
-            store: store.clone(),
-            told: Arc::default(),
-            clock: Recorder::new(drop).map_err(Failure::new)?,
-        })
-    }
-
-    /// Starts workers and waits until all are connected.
-    fn workers(&self, count: u64) -> Result<Vec<Worker>, Failure> {
-        let ready = self.told.lock().ready;
-        let workers: Result<Vec<Worker>, Failure> =
-            (0..count).map(|_| Worker::start(&self.store, &self.told)).collect();
-        let all = ready + usize::try_from(count).unwrap_or(usize::MAX);
-        self.told.wait("all workers are ready", |heard| (heard.ready == all).then_some(()))?;
-        workers
-    }
-
-    fn lock(&self, worker: &mut Worker, attempt: u64, lease: Duration) -> Result<(), Failure> {
-        let lease_ms = Some(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX));
-        worker.order(&Order::Lock { attempt, name: self.name.clone(), lease_ms })
-    }
-
-    fn lock_live(&self, worker: &mut Worker, attempt: u64) -> Result<(), Failure> {
-        worker.order(&Order::Lock { attempt, name: self.name.clone(), lease_ms: None })
-    }
-
-    fn write(&self, worker: &mut Worker, attempt: u64) -> Result<(), Failure> {
-        worker.order(&Order::Write { attempt, path: self.file.clone() })
-    }
-
-    /// Kills a worker. What it held was certain until just before.
-    fn kill(&self, mut worker: Worker, attempt: u64) -> Result<(), Failure> {
-        let at = self.clock.now();
-        worker.child.kill().map_err(Failure::new)?;
-        worker.child.wait().map_err(Failure::new)?;
-        self.told.hear(Told::Saw(Event { at, attempt, seen: Seen::Killed }));
-        Ok(())
-    }
-}
-
-fn release(worker: &mut Worker, attempt: u64) -> Result<(), Failure> {
-    worker.order(&Order::Release { attempt })
-}
-
-fn lines_of(file: &Path) -> Result<usize, Failure> {
-    let text = std::fs::read_to_string(file).map_err(Failure::new)?;
-    // The first line is the fence's own.
-    Ok(text.lines().count().saturating_sub(1))
 }
 
 fn fifty_contend(stage: &Stage) -> Result<(), Failure> {

@@ -4,17 +4,15 @@
 //! Bugs take effect only where the feature `planted` of `holdline-core` is on, as in this
 //! crate's tests.
 
-use std::collections::{BTreeMap, HashMap};
-use std::pin::Pin;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
-use futures_core::Stream;
-use holdline_core::table::{Command, LockState, Planted, Reply, WakeUp};
+use holdline_core::hints::Watches;
+use holdline_core::table::{Command, LockState, MemoryStore, Planted, Reply, Table, WakeUp};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Engine, GrantState, Hint, Hints,
-    LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
+    ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest, Snapshot,
 };
 
 /// The table behind a mutex. Clones share their names.
@@ -29,19 +27,13 @@ struct Shared {
     planted: Option<Planted>,
     deaf: bool,
     store: Mutex<Store>,
+    watches: Arc<Watches>,
 }
 
 #[derive(Default)]
 struct Store {
     names: BTreeMap<LockName, LockState>,
     counter: u64,
-    watches: HashMap<LeaseId, Watch>,
-}
-
-#[derive(Default)]
-struct Watch {
-    hints: Vec<Hint>,
-    waker: Option<Waker>,
 }
 
 /// Everything that the table can do, with a queue short enough that the suite can fill it.
@@ -79,8 +71,9 @@ impl TableEngine {
         capabilities: Capabilities,
         profile: Capabilities,
     ) -> TableEngine {
-        let store = Mutex::default();
-        TableEngine(Arc::new(Shared { capabilities, profile, clock, planted, deaf, store }))
+        let (store, watches) = (Mutex::default(), Arc::default());
+        let shared = Shared { capabilities, profile, clock, planted, deaf, store, watches };
+        TableEngine(Arc::new(shared))
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -91,26 +84,18 @@ impl TableEngine {
     fn apply(&self, name: &LockName, command: &Command) -> Reply {
         let now = self.0.clock.now();
         let mut store = self.store();
-        let Store { names, counter, watches } = &mut *store;
+        let Store { names, counter } = &mut *store;
         let state = names.entry(name.clone()).or_default();
         let profile = &self.0.profile;
         let (reply, wake_ups) = state.apply_planted(counter, profile, command, now, self.0.planted);
-        for WakeUp { lease_id, hint, .. } in wake_ups {
-            if let Some(watch) = watches.get_mut(&lease_id) {
-                watch.tell(hint);
-            }
-        }
+        drop(store);
+        self.tell(wake_ups);
         reply
     }
-}
 
-impl Watch {
-    fn tell(&mut self, hint: Hint) {
-        if !self.hints.contains(&hint) {
-            self.hints.push(hint);
-        }
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
+    fn tell(&self, wake_ups: impl IntoIterator<Item = WakeUp>) {
+        for wake_up in wake_ups.into_iter().filter(|_| !self.0.deaf) {
+            self.0.watches.tell(wake_up.lease_id, wake_up.hint);
         }
     }
 }
@@ -188,21 +173,21 @@ impl Engine for TableEngine {
     }
 
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-        self.store().watches.entry(lease_id).or_default();
-        if let Reply::Inspect(snapshot) = self.apply(name, &Command::Inspect(name.clone())) {
-            let holder =
-                snapshot.holders.iter().find(|holder| holder.summary.lease_id == lease_id.short());
-            let pending = match holder.map(|holder| &holder.state) {
-                Some(GrantState::Handed) => Some(Hint::LookAgain),
-                Some(GrantState::Revoked(_)) => Some(Hint::CheckLease),
-                Some(GrantState::Held) | None => None,
-            };
-            let mut store = self.store();
-            if let (Some(hint), Some(watch)) = (pending, store.watches.get_mut(&lease_id)) {
-                watch.tell(hint);
-            }
+        let stream = Watches::open(&self.0.watches, lease_id);
+        let now = self.0.clock.now();
+        let mut store = self.store();
+        let Store { names, counter } = &mut *store;
+        let state = names.entry(name.clone()).or_default();
+        let mut queue = MemoryStore { queue: &mut state.queue, counter };
+        let mut table = Table::new(&mut state.head, &mut queue, &self.0.profile, now);
+        let Ok(pending) = table.pending_hint(lease_id);
+        let wake_ups = table.into_wake_ups();
+        drop(store);
+        self.tell(wake_ups);
+        if let Some(hint) = pending.filter(|_| !self.0.deaf) {
+            self.0.watches.tell(lease_id, hint);
         }
-        Box::pin(WatchStream { engine: self.clone(), lease_id })
+        Box::pin(stream)
     }
 
     fn operate<'a>(
@@ -223,33 +208,5 @@ impl Engine for TableEngine {
             Reply::Operate(answer) => Answer::ready(answer),
             other => unreachable!("an operation was answered by {other:?}"),
         }
-    }
-}
-
-/// The hints of one lease id. Two watches of one id share them, which the suite never needs.
-struct WatchStream {
-    engine: TableEngine,
-    lease_id: LeaseId,
-}
-
-impl Stream for WatchStream {
-    type Item = Hint;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Hint>> {
-        let mut store = self.engine.store();
-        let Some(watch) = store.watches.get_mut(&self.lease_id) else { return Poll::Ready(None) };
-        match watch.hints.pop() {
-            Some(hint) if !self.engine.0.deaf => Poll::Ready(Some(hint)),
-            _ => {
-                watch.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-impl Drop for WatchStream {
-    fn drop(&mut self) {
-        self.engine.store().watches.remove(&self.lease_id);
     }
 }

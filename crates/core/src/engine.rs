@@ -8,8 +8,10 @@
 //! - G1: a reply to `try_acquire` is about the lease id that was asked, never about another.
 //! - G2: only the lease id that was granted renews or releases.
 //! - G3: a dropped future may leave a request applied; the caller gives the id up.
-//! - G4: a watch that is opened after the reply `Queued` misses nothing that has happened since
-//!   that reply.
+//! - G4: a watch tells what has happened to its lease id since the last answer about it, also when
+//!   that was before the watch was opened: to a contender after `Queued` the hand-off, to a holder
+//!   after `Granted` or `Renewed` the revoke, polite or forced. The engine keeps such hints
+//!   ([`crate::hints`]) or looks how the id stands when the watch opens.
 //! - G5: what is not ours under a name is reported as `Foreign` and never overwritten.
 //! - G6: an engine never repeats a request by itself.
 

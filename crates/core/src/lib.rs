@@ -6,6 +6,7 @@
 //! | [`validity`], [`renewal`], [`backoff`] | how long a lease may be believed, and when to renew it |
 //! | [`table`] | the lock table: the executable definition of what a lock is |
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
+//! | [`hints`] | what engines need to tell those who watch |
 //!
 //! Users import the crate `holdline`; this one is for those who write engines.
 
@@ -16,6 +17,7 @@ pub mod contract;
 pub mod engine;
 pub mod error;
 mod escape;
+pub mod hints;
 pub mod lease;
 pub mod lease_id;
 pub mod metadata;

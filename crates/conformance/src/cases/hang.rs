@@ -30,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P7, "a batch is answered line by line, whatever is wrong with a line", [], batch),
         case!(P7, "a batch as long as may be is answered", [], full_batch),
         case!(P7, "many watches on one name do not disturb each other", [Queue], many_watches),
+        case!(P7, "two watches of one lease id both tell", [Queue], watched_twice),
         case!(P7, "readers that wait are all told at once", [Queue, Shared], readers_told),
     ]
 }
@@ -76,6 +77,21 @@ async fn told_late(bench: Bench) -> Verdict {
     holder.let_go().await?;
     let mut watch = next.engine().watch(&name, next.id());
     hint(&mut watch, Hint::LookAgain).await?;
+    next.take().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn watched_twice(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let mut next = bench.contender(&name);
+    holder.take().await?;
+    next.queue().await?;
+    let mut watches = [(); 2].map(|()| next.engine().watch(&name, next.id()));
+    holder.let_go().await?;
+    for watch in &mut watches {
+        hint(watch, Hint::LookAgain).await?;
+    }
     next.take().await?;
     Ok(Outcome::Ran)
 }

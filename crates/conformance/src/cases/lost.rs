@@ -24,6 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
             polite
         ),
         case!(P6, "a revoke is told by the holder's watch", [Revoke], told_by_watch),
+        case!(P6, "a revoke that came before the watch is told by it", [Revoke], told_late),
         case!(P6, "a forced revoke frees at once and its holder is told why", [Revoke], forced),
         case!(P6, "a revoked id is told so when it asks again", [Revoke], revoked_asks_again),
         case!(P6, "a revoke of another token changes nothing", [Revoke], other_token),
@@ -94,6 +95,22 @@ async fn told_by_watch(bench: Bench) -> Verdict {
     let mut watch = holder.engine().watch(&name, holder.id());
     revoke(&bench, &holder, false).await?;
     hint(&mut watch, Hint::CheckLease).await?;
+    Ok(Outcome::Ran)
+}
+
+async fn told_late(bench: Bench) -> Verdict {
+    for now in [false, true] {
+        let name = bench.name();
+        let holder = bench.contender_on(0, &name);
+        holder.take().await?;
+        // The engine hears hints for others of this client meanwhile, and must not lose these.
+        let other = bench.name();
+        bench.contender_on(0, &other).take().await?;
+        let _heard = holder.engine().watch(&other, bench.contender_on(0, &other).id());
+        revoke(&bench, &holder, now).await?;
+        let mut watch = holder.engine().watch(&name, holder.id());
+        hint(&mut watch, Hint::CheckLease).await?;
+    }
     Ok(Outcome::Ran)
 }
 

@@ -38,17 +38,20 @@ impl<S: Store> Table<'_, S> {
         })
     }
 
-    /// Returns what a watch of this lease id must say at once when it opens.
+    /// Returns what a watch of this lease id must say at once when it opens (rule G4 of
+    /// [`crate::engine`]): a hand-off, a revoke, or that nothing stands under it.
     ///
     /// # Errors
     /// The store's own failure.
     pub fn pending_hint(&mut self, lease_id: LeaseId) -> Result<Option<Hint>, S::Error> {
         self.settle()?;
-        Ok(self.head.holder(lease_id).and_then(|holder| match holder {
-            Holder { revoked: Some(_), .. } => Some(Hint::CheckLease),
-            Holder { claimed: false, .. } => Some(Hint::LookAgain),
-            Holder { .. } => None,
-        }))
+        Ok(match self.head.holder(lease_id) {
+            Some(Holder { revoked: Some(_), .. }) => Some(Hint::CheckLease),
+            Some(Holder { claimed: false, .. }) => Some(Hint::LookAgain),
+            Some(_) => None,
+            None if self.head.queued > 0 && self.store.find(lease_id)?.is_some() => None,
+            None => Some(Hint::CheckLease),
+        })
     }
 
     fn view(&self, holder: &Holder) -> HolderView {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Engine, Hints, LeaseId,
     ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
@@ -16,13 +17,13 @@ use crate::commands::{self, is_over};
 use crate::database;
 use crate::directory::{self, Directory};
 use crate::error::{ENGINE, Fault};
-use crate::hints::Watches;
 use crate::housekeeping::Housekeeping;
 use crate::inbox::Inbox;
 use crate::keepers;
 use crate::keys::Files;
 use crate::listing;
 use crate::liveness::Liveness;
+use crate::looked_at::LookedAt;
 use crate::machine;
 use crate::options::LocalOptions;
 use crate::reboot;
@@ -220,14 +221,24 @@ impl Engine for LocalEngine {
         Answer::later(listing::page(&self.shared, request))
     }
 
-    fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        // Hints that came since the reply are waiting: in the watch itself, which was expected,
-        // or in the socket, which nobody has read yet (rule G4).
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        // Of what we have queued, hints that came since the reply are waiting: in the watch itself,
+        // which was expected, or in the socket, which nobody has read yet (rule G4).
+        let expected = self.shared.watches.expects(lease_id);
         let stream = Watches::open(&self.shared.watches, lease_id);
         if !self.shared.room.is_forked() {
             self.shared.inbox.listen();
         }
-        Box::pin(stream)
+        if expected {
+            return Box::pin(stream);
+        }
+        // Nothing is kept for a holder, which may never open a watch: it is looked at now.
+        let asked = name.clone();
+        let work = move |step: &mut Step<'_>| {
+            step.on(&asked, Look::Not, |table| table.pending_hint(lease_id)).map(Ok)
+        };
+        let look = self.shared.command(name, work, |hint| hint);
+        Box::pin(LookedAt::new(look, stream))
     }
 
     fn operate<'a>(

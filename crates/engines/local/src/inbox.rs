@@ -16,11 +16,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use holdline_core::hints::Watches;
 use holdline_core::table::WakeUp;
 use holdline_core::{ClientId, Hint, LeaseId};
 use parking_lot::Mutex;
 
-use crate::hints::Watches;
 use crate::keys::{Files, client_name};
 
 const RECORD: usize = 17;

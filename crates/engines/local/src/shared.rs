@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
+use holdline_core::hints::Watches;
 use holdline_core::table::WakeUp;
 use holdline_core::{Answer, Capabilities, ClientId, Clock, Hint, LockError, LockName, Moment};
 use tokio::sync::oneshot;
 
 use crate::error::Fault;
-use crate::hints::Watches;
 use crate::housekeeping::Housekeeping;
 use crate::inbox::{Inbox, Sent};
 use crate::machine;

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
+use holdline_core::hints::Watches;
 use holdline_core::table::{LockState, MemoryStore, Table, WakeUp};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
@@ -12,7 +13,6 @@ use holdline_core::{
 };
 
 use crate::error::never_fails;
-use crate::hints::Watches;
 use crate::keys::{Shard, Shards};
 use crate::options::MemoryOptions;
 
@@ -199,9 +199,9 @@ impl Engine for MemoryEngine {
 
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
         let stream = Watches::open(&self.watches, lease_id);
-        // What has happened before the watch was open is told now (rule G4 of the contract).
+        // What has happened before the watch was open is told now: rule G4 of the contract.
         if let Some(hint) = self.step(name, |table| table.pending_hint(lease_id)) {
-            stream.tell(hint);
+            self.watches.tell(lease_id, hint);
         }
         Box::pin(stream)
     }
@@ -321,7 +321,29 @@ mod tests {
         let mut late = engine.watch(&name, LeaseId::from_bytes([2; 16]));
         assert_eq!(poll(&mut late), Poll::Ready(Some(Hint::LookAgain)));
         drop((early, late));
-        assert_eq!(engine.watches.len(), 0);
+        assert!(engine.watches.is_empty());
+    }
+
+    /// Only the polite revoke was told: a forced one left nothing that the watch looked at.
+    #[test]
+    fn a_watch_tells_of_a_revoke_that_came_before_it() {
+        let (engine, _) = engine();
+        let name = LockName::new("a").expect("good name");
+        for (id, forced) in [(1, true), (2, false)] {
+            let AcquireReply::Granted { token, .. } =
+                now(engine.try_acquire(&request("a", id))).expect("granted")
+            else {
+                panic!("the name is free")
+            };
+            let mut calm = engine.watch(&name, LeaseId::from_bytes([id; 16]));
+            assert_eq!(poll(&mut calm), Poll::Pending);
+            drop(calm);
+            let reason = String::new();
+            let revoke = Operation::Revoke { name: name.clone(), token, reason, now: forced };
+            now(engine.operate(&revoke)).expect("revoked");
+            let mut watch = engine.watch(&name, LeaseId::from_bytes([id; 16]));
+            assert_eq!(poll(&mut watch), Poll::Ready(Some(Hint::CheckLease)), "forced: {forced}");
+        }
     }
 
     #[test]

@@ -13,7 +13,6 @@
 
 mod engine;
 mod error;
-mod hints;
 mod keys;
 mod options;
 

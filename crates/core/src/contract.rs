@@ -29,8 +29,9 @@ pub const QUEUE_HEARTBEAT: Duration = Duration::from_secs(1);
 pub const QUEUE_SILENCE: Duration = Duration::from_secs(4);
 /// A lease id that was given up is refused for at least this long.
 pub const MIN_TOMBSTONE: Duration = Duration::from_secs(30);
-/// How many shared contenders one command admits at most.
-pub const READER_BATCH: usize = 64;
+/// How many contenders one command hands a name to at most: of readers, or of those who want
+/// permits, more may fit. The others follow with the next command.
+pub const HAND_OVER_BATCH: usize = 64;
 
 /// Asks for a name, or asks again under the same lease id.
 ///

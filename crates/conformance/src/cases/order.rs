@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case!(
             P8,
-            "at most 64 readers are admitted at once",
+            "more readers than one batch are all admitted",
             [Queue, Shared, Fair, Claim],
             reader_limit
         ),
@@ -158,7 +158,7 @@ async fn reader_batch(bench: Bench) -> Verdict {
 }
 
 async fn reader_limit(bench: Bench) -> Verdict {
-    let limit = holdline_core::contract::READER_BATCH;
+    let limit = holdline_core::contract::HAND_OVER_BATCH;
     if bench.capabilities().max_waiters <= limit {
         return Ok(Outcome::Impossible("no queue is that long"));
     }

@@ -31,7 +31,7 @@ impl MemoryQueue {
         self.entries.values()
     }
 
-    /// Gives back memory that a long queue has left behind.
+    /// Returns how many queue.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

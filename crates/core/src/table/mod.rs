@@ -22,7 +22,8 @@
 //! - T6: only the lease id itself renews or releases; any other id changes nothing.
 //! - T7: asking again changes nothing that was given.
 //! - T8: after every command no contender that could be admitted stands at the head of the queue,
-//!   unless the name is frozen or a batch of shared contenders is full.
+//!   unless the name is frozen or the command has handed it to a full batch; and no contender
+//!   that has been silent for too long stands in it at all.
 //! - T9: a name that nobody holds, queues for or must remember has an empty state.
 //!
 //! Read next: `settle` for the heart of it, then `acquire`.
@@ -81,6 +82,8 @@ pub struct Table<'a, S: Store> {
     store: &'a mut S,
     profile: &'a Capabilities,
     now: Moment,
+    /// How many contenders this command has handed the name to.
+    handed: usize,
     wake_ups: Vec<WakeUp>,
     #[cfg(feature = "planted")]
     planted: Option<Planted>,
@@ -99,6 +102,7 @@ impl<'a, S: Store> Table<'a, S> {
             store,
             profile,
             now,
+            handed: 0,
             wake_ups: Vec::new(),
             #[cfg(feature = "planted")]
             planted: None,

@@ -7,10 +7,9 @@
 use super::state::{Entry, Holder, Remembered, memory_of};
 use super::store::{Remaining, Store};
 use super::{Planted, Table};
-use crate::contract::{Hint, QUEUE_SILENCE, READER_BATCH};
+use crate::contract::{HAND_OVER_BATCH, Hint, QUEUE_SILENCE};
 use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
-use crate::mode::Mode;
 use crate::moment::Moment;
 
 impl<S: Store> Table<'_, S> {
@@ -59,8 +58,11 @@ impl<S: Store> Table<'_, S> {
 
     fn expire_holders(&mut self) -> Result<(), S::Error> {
         let now = self.now;
-        while let Some(at) = self.head.holders.iter().position(|holder| holder.deadline <= now) {
-            let holder = self.head.holders.remove(at);
+        let (over, stand) = std::mem::take(&mut self.head.holders)
+            .into_iter()
+            .partition::<Vec<Holder>, _>(|holder| holder.deadline <= now);
+        self.head.holders = stand;
+        for holder in over {
             self.remember_revoked(&holder);
             if !holder.claimed && self.head.queued > 0 {
                 // The client was told and did not come: what else it has queued and not renewed
@@ -101,14 +103,13 @@ impl<S: Store> Table<'_, S> {
 
     /// Gives a free name to the freeze, or to the head of the queue and whoever fits beside it.
     pub(super) fn hand_over(&mut self) -> Result<(), S::Error> {
-        let mut readers = 0;
-        while self.head.freeze.is_none() && self.head.queued > 0 {
+        let frozen = self.head.freeze.is_some();
+        while !frozen && self.head.queued > 0 && self.handed < HAND_OVER_BATCH {
             let Some(entry) = self.store.first()? else { break };
-            let full = entry.mode == Mode::Shared && readers == READER_BATCH;
-            if full || !self.head.admits(entry.mode) {
+            if !self.head.admits(entry.mode) {
                 break;
             }
-            readers += usize::from(entry.mode == Mode::Shared);
+            self.handed += 1;
             self.take_from_queue(entry.place)?;
             self.hand_to(entry)?;
         }

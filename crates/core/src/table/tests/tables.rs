@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::super::{Command, Reply};
 use super::world::{LEASE, World, ask, id, name, renewal};
 use crate::contract::{
-    AcquireReply, Hint, Operation, OperationReply, Purpose, READER_BATCH, ReleaseReply, RenewReply,
+    AcquireReply, HAND_OVER_BATCH, Hint, Operation, OperationReply, Purpose, ReleaseReply,
+    RenewReply,
 };
 use crate::{ClientId, ErrorKind, FencingToken, Hold, LockError, LostReason, Mode, Moment};
 
@@ -164,9 +165,46 @@ fn readers_are_admitted_in_batches() {
         world.acquire(0x10 + reader, R, true);
     }
     let (_, wake_ups) = world.release(0x01, false);
-    assert_eq!(wake_ups.len(), READER_BATCH);
+    assert_eq!(wake_ups.len(), HAND_OVER_BATCH);
     world.grant(0x10, R);
     assert_eq!(world.state.head.holders().len(), 70);
+}
+
+/// Permits had no batch: whoever ended a freeze paid for the whole queue. And a command that was
+/// a release handed over twice, once before and once after.
+#[test]
+fn one_command_hands_over_to_one_batch_of_any_mode() {
+    for mode in [R, permits(1, 1_000)] {
+        let mut world = World::new();
+        world.profile.max_waiters = 1_000;
+        let reason = "r".to_string();
+        world.operate(Operation::Freeze { name: name(), duration: 3 * S, reason });
+        for contender in 0..200 {
+            world.acquire(contender, mode, true);
+        }
+        world.pass(3 * S);
+        let mut handed = Vec::new();
+        for _ in 0..4 {
+            // Settles, and hands over once more after it has released nothing.
+            handed.push(world.release(0xff, false).1.len());
+        }
+        assert_eq!(handed, [64, 64, 64, 8], "{mode}");
+        assert_eq!(world.state.head.holders().len(), 200);
+        world.pass(S);
+        assert_eq!(world.renew(0, Purpose::Wait), RenewReply::Unknown);
+        assert!(world.state.head.is_idle());
+    }
+}
+
+#[test]
+fn asking_again_is_a_heartbeat() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    for _ in 0..3 {
+        world.pass(2 * S);
+        assert_eq!(position(&world.acquire(0x20, X, true)), 0);
+    }
 }
 
 #[test]

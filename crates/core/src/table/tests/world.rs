@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::{Command, Head, LockState, MemoryStore, Planted, Reply, Table, WakeUp};
+use super::super::{Command, Entry, Head, LockState, MemoryStore, Planted, Reply, Table, WakeUp};
 use crate::contract::{
-    AcquireReply, AcquireRequest, Ending, MIN_CLAIM_WINDOW, MIN_TOMBSTONE, Operation, Purpose,
-    ReleaseRequest, RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, Ending, HAND_OVER_BATCH, MIN_CLAIM_WINDOW, MIN_TOMBSTONE,
+    Operation, Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
 };
 use crate::{
     Capabilities, ClientId, FencingToken, Hold, LeaseId, LockName, Metadata, Mode, Moment,
@@ -254,9 +254,12 @@ pub(super) fn check_state(state: &LockState, now: Moment) {
     if let Some(first) = state.queue.entries().next()
         && head.freeze.is_none()
     {
-        assert!(!head.admits(first.mode) || first.mode == Mode::Shared, "T8: the head waits");
+        assert!(!head.admits(first.mode), "T8: the head waits");
+        && head.holders.len() < HAND_OVER_BATCH
     }
     if head.is_idle() {
         assert_eq!((head.permits_of, state.queue.is_empty()), (None, true), "T9");
+    let heard = |entry: &Entry| entry.heard.after(QUEUE_SILENCE) > now;
+    assert!(state.queue.entries().all(heard), "T8: a silent one waits");
     }
 }

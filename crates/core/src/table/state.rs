@@ -154,6 +154,17 @@ impl Head {
         holders.chain(freeze).chain(marks).chain(silence).min().unwrap_or(Moment::NEVER)
     }
 
+    /// Returns the moment from which settling would leave nothing, if no command comes before: a
+    /// store may forget the name then without having settled it. [`Moment::NEVER`] when time alone
+    /// does not bring it about: while somebody queues, or a revoked grant would leave its mark.
+    pub fn over_at(&self) -> Moment {
+        if self.queued > 0 || self.holders.iter().any(|holder| holder.revoked.is_some()) {
+            return Moment::NEVER;
+        }
+        let marks = self.tombstones.iter().chain(&self.revoked).map(|mark| mark.until);
+        marks.fold(self.all_free(), Moment::max)
+    }
+
     /// Returns the earliest end of a grant or of the freeze.
     pub(super) fn next_free(&self) -> Moment {
         let holders = self.holders.iter().map(|holder| holder.deadline);

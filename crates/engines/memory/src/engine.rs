@@ -1,5 +1,6 @@
 //! The engine: each command is one step of the lock table under one mutex.
 
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +14,15 @@ use holdline_core::{
 };
 
 use crate::error::never_fails;
-use crate::keys::{Shard, Shards};
+use crate::keys::{Name, Shard, Shards};
 use crate::options::MemoryOptions;
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
 /// How many names a shard keeps although they are idle.
 const KEPT_NAMES: usize = 64;
+/// At how many names a shard is first looked through.
+const MANY_NAMES: usize = 1_024;
 /// How many fading names one command sweeps at most.
 const SWEEP: usize = 2;
 
@@ -55,14 +58,13 @@ impl MemoryEngine {
         name: &LockName,
         step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, Infallible>,
     ) -> T {
-        let (reply, wake_ups, swept) = {
+        let (reply, wake_ups) = {
             let mut shard = self.shards.of(name).lock();
             let now = self.clock.now();
-            let swept = sweep(&mut shard, &self.capabilities, now);
-            let (reply, wake_ups) = step_in(&mut shard, &self.capabilities, name, now, step);
-            (reply, wake_ups, swept)
+            sweep(&mut shard, now);
+            step_in(&mut shard, &self.capabilities, name, now, step)
         };
-        for wake_up in swept.into_iter().chain(wake_ups) {
+        for wake_up in wake_ups {
             self.watches.tell(wake_up.lease_id, wake_up.hint);
         }
         reply
@@ -78,18 +80,20 @@ fn step_in<T>(
     now: Moment,
     step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, Infallible>,
 ) -> (T, Vec<WakeUp>) {
-    let Shard { names, counter, fading } = shard;
+    let Shard { names, counter, fading, .. } = shard;
     let few = names.len() <= KEPT_NAMES;
     // A name that is known is not copied for the look-up: that would show in every cycle.
     let (reply, wake_ups, rest) = match names.get_mut(name) {
-        Some(state) => step_on(state, counter, profile, now, step),
+        Some(known) => step_on(known, counter, profile, now, step),
         None => step_on(names.entry(name.clone()).or_default(), counter, profile, now, step),
     };
     match rest {
         Rest::Nothing if !few => {
             names.remove(name);
         }
-        Rest::Ids(until) => fading.push_back((until, name.clone())),
+        Rest::Fades(until) => {
+            fading.insert((until, name.clone()));
+        }
         Rest::Nothing | Rest::Use => {}
     }
     (reply, wake_ups)
@@ -97,48 +101,65 @@ fn step_in<T>(
 
 /// What is left of a name after a step.
 enum Rest {
-    /// It is held, queued for or frozen.
+    /// It is held or queued for, or stands among the fading ones already.
     Use,
-    /// Ids are remembered until then, and that is all.
-    Ids(Moment),
+    /// It is frozen or ids are remembered, at most until then, and that is all.
+    Fades(Moment),
     /// Nothing.
     Nothing,
 }
 
 fn step_on<T>(
-    state: &mut LockState,
+    name: &mut Name,
     counter: &mut u64,
     profile: &Capabilities,
     now: Moment,
     step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, Infallible>,
 ) -> (T, Vec<WakeUp>, Rest) {
+    let Name { state, fading } = name;
     let mut store = MemoryStore { queue: &mut state.queue, counter };
     let mut table = Table::new(&mut state.head, &mut store, profile, now);
     let reply = never_fails(step(&mut table));
     let wake_ups = table.into_wake_ups();
-    let head = &state.head;
-    let rest = match head.holders().is_empty() && head.queued() == 0 {
-        _ if head.is_idle() => Rest::Nothing,
-        true => Rest::Ids(head.next_change()),
-        false => Rest::Use,
+    let rest = if state.head.is_idle() {
+        Rest::Nothing
+    } else if !*fading && is_fading(state) {
+        *fading = true;
+        Rest::Fades(state.head.over_at())
+    } else {
+        Rest::Use
     };
     (reply, wake_ups, rest)
 }
 
-/// Forgets a few of the names that only remembered ids, once their time has come. A name that
-/// was used again since is settled, and whom that concerns is returned.
-fn sweep(shard: &mut Shard, profile: &Capabilities, now: Moment) -> Vec<WakeUp> {
-    let mut wake_ups = Vec::new();
+/// Forgets a few of the names that only remembered ids or were frozen, once their time has come.
+fn sweep(shard: &mut Shard, now: Moment) {
     for _ in 0..SWEEP {
-        if shard.fading.front().is_none_or(|(until, _)| *until > now) {
+        if shard.fading.first().is_none_or(|(until, _)| *until > now) {
             break;
         }
-        let Some((_, name)) = shard.fading.pop_front() else { break };
-        if shard.names.contains_key(&name) {
-            wake_ups.extend(step_in(shard, profile, &name, now, |table| table.settle()).1);
+        let Some((_, name)) = shard.fading.pop_first() else { break };
+        let Entry::Occupied(mut entry) = shard.names.entry(name) else { continue };
+        let over_at = entry.get().state.head.over_at();
+        if over_at <= now {
+            entry.remove();
+        } else if is_fading(&entry.get().state) {
+            shard.fading.insert((over_at, entry.key().clone()));
+        } else {
+            entry.get_mut().fading = false;
         }
     }
-    wake_ups
+    if shard.names.len() >= shard.full {
+        // The names whose leases ran out and that nobody has asked for since. Done each time that a
+        // shard has doubled, so every name pays for a constant share of it.
+        shard.names.retain(|_, name| name.state.head.over_at() > now);
+        shard.full = (2 * shard.names.len()).max(MANY_NAMES);
+    }
+}
+
+/// Tells whether nobody holds a name or queues for it, and yet something must be kept of it.
+fn is_fading(state: &LockState) -> bool {
+    state.head.holders().is_empty() && state.head.queued() == 0 && !state.head.is_idle()
 }
 
 impl Engine for MemoryEngine {
@@ -365,6 +386,50 @@ mod tests {
             now(engine.release(&release(&name, 1, false))).expect("released");
         }
         assert!(kept(&engine) <= 16 * KEPT_NAMES);
+    }
+
+    /// A frozen name stood in the list of fading names once for each try, and whatever faded after
+    /// it was kept until the freeze was over.
+    #[test]
+    fn tries_on_a_frozen_name_leave_nothing_and_it_holds_no_other_name_back() {
+        let (engine, clock) = engine();
+        // The last bytes and the length choose the shard, so all of these share one.
+        let name = |n: usize| format!("{n:06}/the same end");
+        let frozen = LockName::new(name(0)).expect("good name");
+        let (duration, reason) = (Duration::from_secs(86_400), String::new());
+        let freeze = Operation::Freeze { name: frozen.clone(), duration, reason };
+        now(engine.operate(&freeze)).expect("frozen");
+        for _ in 0..1_000 {
+            let request = AcquireRequest { queue: false, ..request(&name(0), 1) };
+            now(engine.try_acquire(&request)).expect("busy");
+        }
+        for n in 1..=1_000 {
+            now(engine.try_acquire(&request(&name(n), 1))).expect("granted");
+            now(engine.release(&release(&name(n), 1, true))).expect("released");
+        }
+        assert_eq!(engine.shards.of(&frozen).lock().fading.len(), 1_001);
+        clock.0.store(31_000_000_000, Ordering::SeqCst);
+        for _ in 0..1_000 {
+            now(engine.inspect(&frozen)).expect("a look");
+        }
+        let shard = engine.shards.of(&frozen).lock();
+        assert_eq!(shard.fading.len(), 1);
+        assert!(shard.names.len() <= KEPT_NAMES + 1, "{} are kept", shard.names.len());
+    }
+
+    #[test]
+    fn names_whose_leases_ran_out_untouched_are_forgotten() {
+        let (engine, clock) = engine();
+        let kept = |engine: &MemoryEngine| -> usize {
+            engine.shards.all().map(|shard| shard.lock().names.len()).sum()
+        };
+        for round in 0..10 {
+            for n in 0..40_000 {
+                now(engine.try_acquire(&request(&format!("{round}/{n}"), 1))).expect("granted");
+            }
+            clock.0.fetch_add(11_000_000_000, Ordering::SeqCst);
+        }
+        assert!(kept(&engine) < 150_000, "{} of 400000 are kept", kept(&engine));
     }
 
     #[test]

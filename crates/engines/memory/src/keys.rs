@@ -3,7 +3,7 @@
 //! Tokens are compared within a name only, and a name always has the same shard, so each shard
 //! draws tokens from a counter of its own.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 
 use holdline_core::table::LockState;
 use holdline_core::{LockName, Moment};
@@ -21,10 +21,21 @@ pub(crate) struct Shards {
 /// The names that share a mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    pub(crate) names: HashMap<LockName, LockState>,
+    pub(crate) names: HashMap<LockName, Name>,
     pub(crate) counter: u64,
-    /// Names that only remember ids, and until when: swept a few at a time.
-    pub(crate) fading: VecDeque<(Moment, LockName)>,
+    /// Names that nobody held or queued for, and when nothing need be kept of them any more: swept
+    /// a few at a time, soonest first. However often such a name is used, it stands here once.
+    pub(crate) fading: BTreeSet<(Moment, LockName)>,
+    /// At how many names all of them are looked through for those that nobody came back to.
+    pub(crate) full: usize,
+}
+
+/// How one name stands.
+#[derive(Debug, Default)]
+pub(crate) struct Name {
+    pub(crate) state: LockState,
+    /// It stands among the fading ones.
+    pub(crate) fading: bool,
 }
 
 impl Shards {

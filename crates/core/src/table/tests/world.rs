@@ -132,6 +132,8 @@ impl World {
         let (mut state, mut counter) = (self.state.clone(), self.counter);
         let mut store = MemoryStore { queue: &mut state.queue, counter: &mut counter };
         let Ok(()) = Table::new(&mut state.head, &mut store, &self.profile, self.now).settle();
+        let over = self.state.head.over_at() <= self.now;
+        assert!(!over || state.head.is_idle() && counter == self.counter, "T9: over, and not idle");
         state
     }
 
@@ -253,13 +255,13 @@ pub(super) fn check_state(state: &LockState, now: Moment) {
     assert!(head.holders.iter().all(|holder| holder.deadline > now), "T5: a dead grant stands");
     if let Some(first) = state.queue.entries().next()
         && head.freeze.is_none()
+        && head.holders.len() < HAND_OVER_BATCH
     {
         assert!(!head.admits(first.mode), "T8: the head waits");
-        && head.holders.len() < HAND_OVER_BATCH
     }
-    if head.is_idle() {
-        assert_eq!((head.permits_of, state.queue.is_empty()), (None, true), "T9");
     let heard = |entry: &Entry| entry.heard.after(QUEUE_SILENCE) > now;
     assert!(state.queue.entries().all(heard), "T8: a silent one waits");
+    if head.is_idle() {
+        assert_eq!((head.permits_of, state.queue.is_empty()), (None, true), "T9");
     }
 }

@@ -14,6 +14,7 @@
 //! rules, `ears` and `watches` for wake-ups, `node` for how a command travels, `options` for what
 //! can be set.
 
+mod checkup;
 mod ears;
 mod engine;
 mod error;
@@ -25,6 +26,7 @@ mod options;
 mod surroundings;
 mod watches;
 
+pub use checkup::checkup;
 pub use engine::RedisEngine;
 pub use options::{Dialect, RedisOptions};
 pub use surroundings::{Stream, Surroundings, Task};

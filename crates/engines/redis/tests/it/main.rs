@@ -1,4 +1,5 @@
 //! The Redis engine on real servers.
 
+mod checkup;
 mod scripts;
 mod support;

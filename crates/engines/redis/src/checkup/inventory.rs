@@ -1,0 +1,131 @@
+//! What stands under our keys. A bounded look, by `SCAN`.
+
+use holdline_core::{Finding, LockError};
+
+use super::Probe;
+use crate::keys::Layout;
+use crate::options::RedisOptions;
+
+const KEYS: &str = "a key without an end is never freed by itself, and one that is not ours keeps \
+                    its name from us";
+/// How many keys of the server one checkup looks at: a large server is not stopped for it.
+const MOST_STEPS: usize = 50;
+const STEP: &str = "1000";
+/// How many of ours are looked at closely.
+const MOST_OURS: usize = 500;
+/// The longest lease, and the margin by which keys outlive what they hold.
+const LONGEST_MS: i64 = 24 * 3_600_000 + 60_000;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Inventory {
+    seen: usize,
+    endless: usize,
+    too_long: usize,
+    foreign: usize,
+    /// There is more than was looked at.
+    more: bool,
+}
+
+/// Looks at the keys that match the template.
+pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
+    let layout = Layout::new(options.key_template(), options.prefix());
+    match take(probe, &layout).await {
+        Ok(inventory) => judge(&inventory),
+        Err(error) => Finding::ok("keys", KEYS, format!("may not be asked: {error}"))
+            .warn("allow SCAN, TYPE and PTTL to this user, or look with another"),
+    }
+}
+
+async fn take(probe: &Probe, layout: &Layout) -> Result<Inventory, LockError> {
+    let (mut inventory, mut cursor) = (Inventory::default(), b"0".to_vec());
+    for _ in 0..MOST_STEPS {
+        let words =
+            [b"SCAN", &cursor[..], b"MATCH", &layout.pattern(""), b"COUNT", STEP.as_bytes()];
+        let page = probe.ask_bytes(words.iter().map(|word| word.to_vec()).collect()).await?;
+        let Some([next, keys]) = page.as_array() else { break };
+        for key in keys.as_array().unwrap_or_default() {
+            if inventory.seen == MOST_OURS {
+                inventory.more = true;
+                return Ok(inventory);
+            }
+            if let Some(key) = key.as_bytes() {
+                look(probe, layout, key, &mut inventory).await?;
+            }
+        }
+        cursor = next.as_bytes().unwrap_or(b"0").to_vec();
+        if cursor == b"0" {
+            return Ok(inventory);
+        }
+    }
+    inventory.more = true;
+    Ok(inventory)
+}
+
+async fn look(
+    probe: &Probe,
+    layout: &Layout,
+    key: &[u8],
+    inventory: &mut Inventory,
+) -> Result<(), LockError> {
+    inventory.seen += 1;
+    let ask = |command: &str| vec![command.as_bytes().to_vec(), key.to_vec()];
+    let left = probe.ask_bytes(ask("PTTL")).await?.as_integer().unwrap_or(-2);
+    inventory.endless += usize::from(left == -1);
+    inventory.too_long += usize::from(left > LONGEST_MS);
+    let Some(name) = layout.name_of(key) else { return Ok(()) };
+    if layout.of(&name).lock != key {
+        return Ok(());
+    }
+    let kind = probe.ask_bytes(ask("TYPE")).await?;
+    let is_ours = match kind.as_text() {
+        // A record of ours begins with a lease id in hex and has its fields at fixed places.
+        Some("string") => {
+            let range = ["112", "112"].map(|place| place.as_bytes().to_vec());
+            let words = ask("GETRANGE").into_iter().chain(range).collect();
+            probe.ask_bytes(words).await?.as_bytes().is_some_and(|byte| !byte.is_empty())
+        }
+        Some("zset" | "none") => true,
+        _ => false,
+    };
+    inventory.foreign += usize::from(!is_ours);
+    Ok(())
+}
+
+fn judge(inventory: &Inventory) -> Finding {
+    let Inventory { seen, endless, too_long, foreign, more } = inventory;
+    let more = if *more { ", and more that were not looked at" } else { "" };
+    let found = format!(
+        "{seen} keys{more}: {endless} without an end, {too_long} that end after more than a day, \
+         {foreign} not ours"
+    );
+    let finding = Finding::ok("keys", KEYS, found);
+    match (endless + too_long, *foreign) {
+        (0, 0) => finding,
+        (0, _) => finding.warn(
+            "find out who else uses these keys, or choose another key_template; locks of other \
+             libraries are kept out by ours, and we by theirs",
+        ),
+        _ => finding.warn("nothing of ours lasts that long: find out who made it, then DEL it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::Health;
+
+    use super::*;
+
+    #[test]
+    fn what_should_not_be_there_is_told() {
+        let well = || Inventory { seen: 3, more: true, ..Inventory::default() };
+        assert_eq!(judge(&well()).health(), Health::Ok);
+        assert!(judge(&well()).found().contains("and more"));
+        for ill in [
+            Inventory { endless: 1, ..well() },
+            Inventory { too_long: 1, ..well() },
+            Inventory { foreign: 1, ..well() },
+        ] {
+            assert_eq!(judge(&ill).health(), Health::Warning, "{ill:?}");
+        }
+    }
+}

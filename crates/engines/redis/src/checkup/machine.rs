@@ -1,0 +1,96 @@
+//! The way to the server, and its clock beside ours.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use holdline_core::{Clock, Finding, LockError};
+
+use super::Probe;
+
+/// The server's clock may be this far from ours before it is worth a word: leases do not compare
+/// the two, only tokens that must grow over a server that forgot do.
+const FAR: i128 = 1_000_000;
+const TRIPS: usize = 5;
+
+const CLOCK: &str = "after the server forgot, fencing tokens go on from its clock: set back, they \
+                     would be smaller than before";
+
+/// Measures the shortest of a few round trips.
+pub(super) async fn round_trip(probe: &Probe, clock: &dyn Clock) -> Result<Duration, LockError> {
+    let mut shortest = Duration::MAX;
+    for _ in 0..TRIPS {
+        let start = clock.now();
+        probe.ask(&["PING"]).await?;
+        shortest = shortest.min(start.until(clock.now()));
+    }
+    Ok(shortest)
+}
+
+/// Compares the server's time of day with ours.
+pub(super) async fn clock(probe: &Probe) -> Finding {
+    let before = micros_now();
+    let reply = probe.ask(&["TIME"]).await;
+    let after = micros_now();
+    let told = match &reply {
+        Ok(value) => value.as_array().and_then(|parts| match parts {
+            [seconds, micros] => Some((seconds.as_integer()?, micros.as_integer()?)),
+            _ => None,
+        }),
+        Err(error) => {
+            let found = format!("may not be asked: {error}");
+            return Finding::ok("clock", CLOCK, found).warn("allow TIME to this user");
+        }
+    };
+    match told {
+        Some((seconds, micros)) => {
+            judge(i128::from(seconds) * 1_000_000 + i128::from(micros), before, after)
+        }
+        None => Finding::ok("clock", CLOCK, "TIME answers what it must not")
+            .fail("find out what stands between us and the server"),
+    }
+}
+
+fn micros_now() -> i128 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| i128::try_from(since.as_micros()).unwrap_or(i128::MAX))
+}
+
+/// The server read its clock between `before` and `after` on ours, in microseconds.
+fn judge(server: i128, before: i128, after: i128) -> Finding {
+    let error = (after - before).max(0) / 2;
+    let offset = server - (before + error);
+    let found = format!("{:+.3} s from ours, ± {:.3} s", seconds(offset), seconds(error));
+    let finding = Finding::ok("clock", CLOCK, found);
+    if offset.abs() - error <= FAR {
+        return finding;
+    }
+    finding.warn("let both machines keep the same time (NTP), slewed and not stepped")
+}
+
+#[allow(clippy::cast_precision_loss, reason = "shown with three digits")]
+fn seconds(micros: i128) -> f64 {
+    micros as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::Health;
+
+    use super::*;
+
+    #[test]
+    fn an_offset_within_the_error_is_none() {
+        let second = 1_000_000;
+        for (server, before, after, health) in [
+            (500, 0, 1_000, Health::Ok),
+            (3 * second, 0, 10 * second, Health::Ok),
+            (second + 2, 0, 0, Health::Warning),
+            (-second - 2, 0, 0, Health::Warning),
+            // The clock of ours was set back meanwhile.
+            (0, 10, 5, Health::Ok),
+        ] {
+            let finding = judge(server, before, after);
+            assert_eq!(finding.health(), health, "{}", finding.found());
+        }
+        assert_eq!(judge(2_500_000, 0, 2_000).found(), "+2.499 s from ours, ± 0.001 s");
+    }
+}

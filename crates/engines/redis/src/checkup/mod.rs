@@ -1,0 +1,79 @@
+//! What `doctor` looks at on a Redis server.
+//!
+//! It only asks: nothing is written, no key is touched. What the user may not ask is told as that,
+//! never taken for well.
+//!
+//! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
+//! `rights` for what the user may do, `inventory` for what stands under our keys.
+
+mod info;
+mod inventory;
+mod machine;
+mod rights;
+mod settings;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Checkup, Clock, Finding, LockError};
+
+use crate::error::ENGINE;
+use crate::node::{Node, Value};
+use crate::options::RedisOptions;
+use info::{Config, Info};
+
+const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+
+/// Looks how the server of these options stands.
+///
+/// Takes a few round trips; a server that does not answer costs the time limits of the options.
+///
+/// # Errors
+/// `Invalid`: an option is wrong. All else is a finding.
+pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Checkup, LockError> {
+    let node = Node::new(options, clock.clone())?;
+    let probe = Probe { node, limit: options.command_timeout() };
+    let mut checkup = Checkup::new(ENGINE);
+    let trip = match machine::round_trip(&probe, clock.as_ref()).await {
+        Ok(trip) => trip,
+        Err(error) => {
+            let finding = Finding::ok("reachable", REACHABLE, error.to_string());
+            checkup.add(finding.fail("do what the error says; until then nothing can be locked"));
+            return Ok(checkup);
+        }
+    };
+    let found = format!("answers in {trip:?}");
+    checkup.add(Finding::ok("reachable", REACHABLE, found));
+    let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
+    let config = Config::ask(&probe).await;
+    for finding in settings::findings(&info, &config) {
+        checkup.add(finding);
+    }
+    checkup.add(machine::clock(&probe).await);
+    for finding in rights::findings(&probe, options).await {
+        checkup.add(finding);
+    }
+    checkup.add(inventory::finding(&probe, options).await);
+    Ok(checkup)
+}
+
+/// Asks a server.
+struct Probe {
+    node: Node,
+    limit: Duration,
+}
+
+impl Probe {
+    async fn ask(&self, words: &[&str]) -> Result<Value, LockError> {
+        self.ask_bytes(words.iter().map(|word| word.as_bytes().to_vec()).collect()).await
+    }
+
+    async fn ask_bytes(&self, words: Vec<Vec<u8>>) -> Result<Value, LockError> {
+        self.node.command(words, None, self.limit).await
+    }
+
+    async fn text(&self, words: &[&str]) -> Result<String, LockError> {
+        let value = self.ask(words).await?;
+        Ok(value.as_text().unwrap_or_default().to_owned())
+    }
+}

@@ -1,0 +1,182 @@
+//! What the user may do, and how well the way there is guarded.
+
+use holdline_core::{Finding, LockError, LockName};
+
+use super::Probe;
+use crate::keys::Layout;
+use crate::options::{Address, RedisOptions};
+
+const RIGHTS: &str = "without one of these commands locks cannot be taken, kept or released";
+const GUARD: &str = "whoever can write to the server can take and free every lock";
+
+/// The commands of the scripts with as many arguments as they need, `K` for the lock key; and
+/// those that we send ourselves, with `C` for the counter and `I` for an inbox.
+const NEEDED: [&str; 29] = [
+    "DEL K",
+    "EVAL text 1 K",
+    "EVALSHA 0000000000000000000000000000000000000000 1 K",
+    "EXISTS K",
+    "GET C",
+    "GET K",
+    "GETSET C 1",
+    "HDEL K f",
+    "HGET K f",
+    "HGETALL K",
+    "HMGET K f",
+    "HSET K f v",
+    "PEXPIRE K 1",
+    "PTTL K",
+    "PUBLISH I text",
+    "SET C 1",
+    "SET K v",
+    "SETRANGE K 0 v",
+    "SUBSCRIBE I",
+    "TIME",
+    "TYPE K",
+    "ZADD K 1 m",
+    "ZCARD K",
+    "ZRANGE K 0 1",
+    "ZRANGEBYSCORE K 0 1",
+    "ZRANK K m",
+    "ZREM K m",
+    "ZSCORE K m",
+    "PING",
+];
+/// What `ls` needs besides.
+const FOR_LISTS: &str = "SCAN 0";
+
+/// Looks what the user may do.
+pub(super) async fn findings(probe: &Probe, options: &RedisOptions) -> [Finding; 2] {
+    let user = probe.text(&["ACL", "WHOAMI"]).await;
+    let rights = match &user {
+        Ok(user) => rights(probe, user, options).await,
+        Err(error) => unknown(error),
+    };
+    [rights, guard(probe, user.ok().as_deref(), options).await]
+}
+
+fn unknown(error: &LockError) -> Finding {
+    Finding::ok("rights", RIGHTS, format!("may not be asked: {error}"))
+        .warn("allow ACL WHOAMI and ACL DRYRUN (Redis 7) to this user, or try a lock")
+}
+
+async fn rights(probe: &Probe, user: &str, options: &RedisOptions) -> Finding {
+    let layout = Layout::new(options.key_template(), options.prefix());
+    let mut lacks = Vec::new();
+    for command in NEEDED {
+        match may(probe, user, &layout, command).await {
+            Ok(true) => {}
+            Ok(false) => lacks.push(command.replace(" K", " <lock key>")),
+            Err(error) => return unknown(&error),
+        }
+    }
+    if !lacks.is_empty() {
+        return Finding::ok("rights", RIGHTS, format!("user {user} may not: {}", lacks.join(", ")))
+            .fail("give the user the rights that docs/redis.md lists");
+    }
+    let finding = Finding::ok("rights", RIGHTS, format!("user {user} may do all that is needed"));
+    match may(probe, user, &layout, FOR_LISTS).await {
+        Ok(false) => finding.warn("allow SCAN as well, or `holdline ls` is refused"),
+        _ => finding,
+    }
+}
+
+/// Asks the server whether the user may send a command. It is not carried out.
+async fn may(probe: &Probe, user: &str, layout: &Layout, form: &str) -> Result<bool, LockError> {
+    let Ok(name) = LockName::new("doctor") else { return Ok(true) };
+    let (lock, counter) = (layout.of(&name).lock, layout.counter());
+    let inbox = layout.inbox("0000000000000000");
+    let words = form.split(' ').map(|word| match word {
+        "K" => lock.clone(),
+        "C" => counter.clone(),
+        "I" => inbox.clone(),
+        plain => plain.as_bytes().to_vec(),
+    });
+    let asked = ["ACL", "DRYRUN", user].map(|word| word.as_bytes().to_vec());
+    let answer = probe.ask_bytes(asked.into_iter().chain(words).collect()).await?;
+    Ok(answer.as_text() == Some("OK"))
+}
+
+async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Finding {
+    let (way, is_near) = way(options.address());
+    let finding = Finding::ok("guard", GUARD, way);
+    if user != Some("default") {
+        return finding;
+    }
+    let open = match probe.ask(&["ACL", "GETUSER", "default"]).await {
+        Ok(entry) => entry
+            .as_array()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|part| part.as_array())
+            .flatten()
+            .any(|flag| flag.as_text() == Some("nopass")),
+        Err(_) => false,
+    };
+    match (open, is_near) {
+        (true, false) => {
+            finding.fail("set a password or an ACL user: anybody who reaches it can free locks")
+        }
+        (true, true) => finding.warn("set a password: anybody on this machine can free locks"),
+        (false, _) => finding,
+    }
+}
+
+/// Says how the server is reached, and whether that stays on this machine.
+fn way(address: &Address) -> (String, bool) {
+    match address {
+        Address::Unix(_) => ("by a socket of this machine".to_owned(), true),
+        Address::Tcp { host, tls, .. } => {
+            let is_near = host == "localhost"
+                || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+            let place = if is_near { "on this machine" } else { "over the network" };
+            (format!("{place}, {}", if *tls { "encrypted" } else { "in the clear" }), is_near)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn whatever_a_script_calls_is_asked_for() {
+        let scripts = concat!(
+            include_str!("../../scripts/acquire.fast.lua"),
+            include_str!("../../scripts/acquire.lua"),
+            include_str!("../../scripts/common.lua"),
+            include_str!("../../scripts/draw.lua"),
+            include_str!("../../scripts/inspect.lua"),
+            include_str!("../../scripts/operate.lua"),
+            include_str!("../../scripts/raise.lua"),
+            include_str!("../../scripts/release.fast.lua"),
+            include_str!("../../scripts/release.lua"),
+            include_str!("../../scripts/renew.lua"),
+        );
+        let called: BTreeSet<&str> =
+            scripts.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+        let ours = ["EVAL", "EVALSHA", "PING", "SUBSCRIBE"];
+        let asked: BTreeSet<&str> = NEEDED
+            .iter()
+            .filter_map(|form| form.split(' ').next())
+            .filter(|command| !ours.contains(command))
+            .collect();
+        assert_eq!(called, asked);
+    }
+
+    #[test]
+    fn what_stays_on_this_machine_is_known() {
+        let tcp = |host: &str, tls| Address::Tcp { host: host.to_owned(), port: 1, tls };
+        for (address, told) in [
+            (tcp("127.0.0.1", false), ("on this machine, in the clear", true)),
+            (tcp("::1", true), ("on this machine, encrypted", true)),
+            (tcp("example.org", true), ("over the network, encrypted", false)),
+            (tcp("10.0.0.1", false), ("over the network, in the clear", false)),
+        ] {
+            let (way, is_near) = way(&address);
+            assert_eq!((way.as_str(), is_near), told);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What `doctor` finds on real servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{Checkup, Finding, Health};
+use holdline_redis::{RedisOptions, checkup};
+use holdline_services::{RedisConfig, RedisServer};
+
+use crate::support::{engine, request, take};
+
+async fn look(url: &str) -> Checkup {
+    let options = RedisOptions::from_url(url)
+        .expect("a good URL")
+        .with_connect_timeout(Duration::from_secs(5))
+        .with_command_timeout(Duration::from_secs(5));
+    checkup(&options, Arc::new(MachineClock)).await.expect("good options")
+}
+
+fn of<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
+    let found = checkup.findings().iter().find(|finding| finding.check() == check);
+    found.unwrap_or_else(|| panic!("{check} is missing in {checkup:?}"))
+}
+
+#[tokio::test]
+async fn a_bare_server_works_and_its_weaknesses_are_told() {
+    let server = RedisServer::start(RedisConfig::default());
+    let found = look(&server.url()).await;
+    let checks: Vec<&str> = found.findings().iter().map(Finding::check).collect();
+    assert_eq!(
+        checks,
+        [
+            "reachable",
+            "server",
+            "role",
+            "eviction",
+            "memory",
+            "persistence",
+            "uptime",
+            "messages",
+            "idle",
+            "clock",
+            "rights",
+            "guard",
+            "keys"
+        ]
+    );
+    let ill: Vec<&str> = found
+        .findings()
+        .iter()
+        .filter(|finding| finding.health() != Health::Ok)
+        .map(Finding::check)
+        .collect();
+    assert_eq!(ill, ["persistence", "uptime", "guard"], "{found:?}");
+    assert_eq!(found.health(), Health::Warning);
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_an_error() {
+    let config = RedisConfig::default().with_maxmemory("50mb", "volatile-lru");
+    let server = RedisServer::start(config);
+    let found = look(&server.url()).await;
+    assert_eq!(of(&found, "eviction").health(), Health::Error, "{found:?}");
+    assert_eq!(found.health(), Health::Error);
+}
+
+#[tokio::test]
+async fn a_replica_is_an_error_and_its_master_a_warning() {
+    let master = RedisServer::start(RedisConfig::default());
+    let config = RedisConfig::default().with_replica_of(master.address());
+    let replica = RedisServer::start(config);
+    let found = look(&replica.url()).await;
+    assert_eq!(of(&found, "role").health(), Health::Error, "{found:?}");
+    let mut raw = master.raw();
+    loop {
+        // event: the replica has come, which only the master can tell
+        let role = raw.say("INFO replication").expect("told");
+        if role.text().is_some_and(|text| text.contains("connected_slaves:1")) {
+            break;
+        }
+    }
+    let found = look(&master.url()).await;
+    assert_eq!(of(&found, "role").health(), Health::Warning, "{found:?}");
+    let fix = of(&found, "role").fix().expect("one");
+    assert!(fix.contains("min-replicas-to-write 1"), "{fix}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_finding() {
+    let server = RedisServer::start(RedisConfig::default());
+    let url = server.url();
+    drop(server);
+    let found = look(&url).await;
+    assert_eq!(found.findings().len(), 1);
+    assert_eq!(of(&found, "reachable").health(), Health::Error, "{found:?}");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_is_told() {
+    let server = RedisServer::start(RedisConfig::default().with_clock());
+    let before = look(&server.url()).await;
+    assert_eq!(of(&before, "clock").health(), Health::Ok, "{before:?}");
+    server.clock().step_forward(Duration::from_secs(3_600));
+    let found = look(&server.url()).await;
+    assert_eq!(of(&found, "clock").health(), Health::Warning, "{found:?}");
+    assert!(of(&found, "clock").found().starts_with("+3"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_user_with_too_few_rights_is_told_which_are_missing() {
+    let few = "few on >canary-few ~holdline:* &holdline:* +@all -setrange -scan";
+    let other = "other on >canary-other ~other:* &* +@all";
+    let mute = "mute on >canary-mute ~* &* +ping +hello +client|setname";
+    let config = RedisConfig::default().with_user(few).with_user(other).with_user(mute);
+    let server = RedisServer::start(config);
+    let as_user = |user: &str| {
+        let address = server.address();
+        format!("redis://{user}:canary-{user}@{address}")
+    };
+    let found = look(&as_user("few")).await;
+    let rights = of(&found, "rights");
+    assert_eq!(rights.health(), Health::Error, "{found:?}");
+    assert!(rights.found().contains("SETRANGE <lock key>"), "{found:?}");
+    assert!(!rights.found().contains("HSET"), "{found:?}");
+    // Its commands are allowed, but not on our keys.
+    let found = look(&as_user("other")).await;
+    assert_eq!(of(&found, "rights").health(), Health::Error, "{found:?}");
+    // Whoever may not ask is told so, check by check, and nothing is taken for well.
+    let found = look(&as_user("mute")).await;
+    for check in ["server", "settings", "clock", "rights", "keys"] {
+        if found.findings().iter().any(|finding| finding.check() == check) {
+            let finding = of(&found, check);
+            assert_eq!(finding.health(), Health::Warning, "{finding:?}");
+            assert!(finding.found().contains("may not be asked"), "{finding:?}");
+        }
+    }
+    assert!(!format!("{found:?}").contains("canary"), "{found:?}");
+}
+
+#[tokio::test]
+async fn what_stands_under_our_keys_is_counted() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    take(&engine, &request("ours")).await;
+    let found = look(&server.url()).await;
+    assert_eq!(of(&found, "keys").health(), Health::Ok, "{found:?}");
+    let mut raw = server.raw();
+    raw.say("SET holdline:{theirs} x PX 60000").expect("set");
+    raw.say("SET holdline:{endless} x").expect("set");
+    let found = look(&server.url()).await;
+    let keys = of(&found, "keys");
+    assert_eq!(keys.health(), Health::Warning);
+    assert!(
+        keys.found().contains("1 without an end") && keys.found().contains("2 not ours"),
+        "{found:?}"
+    );
+}

@@ -16,8 +16,8 @@ const MESSAGES: &str = "those who wait are woken by messages; a connection that 
                         backlog waits for the next heartbeat instead";
 const IDLE: &str = "a connection that is closed while idle is opened again by the next renewal, \
                     which costs time";
-const UPTIME: &str = "a server that has just restarted may have forgotten leases that holders still \
-                      believe";
+const UPTIME: &str = "a server that has just restarted may have forgotten leases that holders \
+                      still believe";
 
 /// Below this, a burst of wake-ups may cut a subscriber off.
 const BACKLOG: u64 = 1 << 20;

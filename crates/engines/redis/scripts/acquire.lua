@@ -49,7 +49,7 @@ if position > 0 then
   local tail = call('ZRANGE', s.line, position - 1, position - 1, 'WITHSCORES')
   place = tail[2] + 1
 end
-call('ZADD', s.line, place, 'p' .. id, now, 't' .. id)
+call('ZADD', s.line, place, 'p' .. id, us, 't' .. id)
 call('HSET', s.data, id, id .. 'q-' .. sub(ARGV[2], 3) .. NONE .. format('%016.0f', us)
   .. format('%013.0f', ARGV[7]) .. sub(ARGV[3], 14))
 if of then call('HSET', s.data, 'n', of) end

@@ -13,7 +13,7 @@ local DEAD, READERS = 64, 64
 local SILENCE, HEARTBEAT, MEMORY = 4000, 1000, 30000
 -- How much longer than its contents a key is kept, so that a command can still see who missed.
 local MARGIN = 5000
--- In the line, places are scores below this and stand for order; above, times of last hearing.
+-- In the line, places are scores below this and stand for order; above, µs of last hearing.
 local TIMES = 1000000000000
 local INBOX = sub(KEYS[1], 1, -6) .. 'inbox:'
 
@@ -101,7 +101,7 @@ local function leave_line(s, ids)
   s.waiting = s.waiting - #ids
 end
 
--- Returns the ids of those in the line that were last heard at `till` or before.
+-- Returns the ids of those in the line that were last heard at `till`, in µs, or before.
 local function silent(s, till)
   local ids = call('ZRANGEBYSCORE', s.line, TIMES, till, 'LIMIT', 0, DEAD)
   for at, member in ipairs(ids) do ids[at] = sub(member, 2) end
@@ -112,7 +112,7 @@ end
 -- would only cost the others a claim window each.
 local function missed(s, record)
   if s.waiting == 0 then return end
-  local ids = silent(s, math.floor(tonumber(sub(record, 84, 99)) / 1000))
+  local ids = silent(s, sub(record, 84, 99))
   if #ids == 0 then return end
   local gone = {}
   for at, entry in ipairs(call('HMGET', s.data, unpack(ids))) do
@@ -252,9 +252,8 @@ end
 -- Gives a free name to the freeze, or to the line.
 local function hand_over(s)
   if not s.freeze and not s.value and s.waiting > 0 then serve_line(s) end
-  local free = not s.value and not s.set
-  if free and s.freeze then take_for_freeze(s) end
-  if free and s.of and s.waiting == 0 then
+  if s.freeze and not s.value and not s.set then take_for_freeze(s) end
+  if s.of and not s.set and s.waiting == 0 then
     call('HDEL', s.data, 'n')
     s.of = nil
   end
@@ -269,7 +268,7 @@ local function settle(s)
   if s.value and not s.freeze and state_of(s.value) == 'f' then leave_lock(s) end
   expire_holders(s)
   if s.waiting > 0 then
-    local ids = silent(s, now - SILENCE)
+    local ids = silent(s, us - SILENCE * 1000)
     if #ids > 0 then leave_line(s, ids) end
   end
   hand_over(s)
@@ -358,7 +357,7 @@ end
 
 -- Notes that a waiter was heard; returns how many stand before it.
 local function hear(s, id)
-  call('ZADD', s.line, now, 't' .. id)
+  call('ZADD', s.line, us, 't' .. id)
   keep(s, SILENCE + MARGIN)
   return call('ZRANK', s.line, 'p' .. id)
 end

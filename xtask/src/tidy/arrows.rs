@@ -75,7 +75,7 @@ fn in_tests(from: Place) -> &'static [Place] {
         Place::Core => &[Model],
         Place::Memory | Place::Engine => &[Library, Conformance, Services],
         Place::Library => &[Conformance, Services],
-        Place::Conformance => &[Memory],
+        Place::Conformance => &[Memory, Services],
         Place::Sim | Place::Model => &[Memory, Engine, Services],
         Place::Cli | Place::Server | Place::Dashboard => &[Services],
         Place::Bench | Place::Services | Place::Tasks => &[],

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use holdline::Client;
 use holdline_conformance::Status;
 use holdline_conformance::processes::{self, Reachable};
+use holdline_services::{RedisConfig, RedisServer};
 
 /// A directory of this test, removed at its end.
 struct Scratch(PathBuf);
@@ -49,6 +50,14 @@ fn local() {
     let scratch = Scratch::new("local");
     let url = format!("local://{}", scratch.directory("store").display());
     processes::run(&reachable(url, &scratch.directory("files"), "processes::local")).conclude();
+}
+
+#[test]
+fn redis() {
+    let scratch = Scratch::new("redis");
+    let server = RedisServer::start(RedisConfig::default());
+    processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::redis"))
+        .conclude();
 }
 
 /// The control: processes that share nothing, each with a memory of its own, must be found out.

@@ -35,7 +35,7 @@ pub(crate) fn without_password(url: &str) -> Option<String> {
 fn without_passwords(parameters: &str) -> String {
     let is_password = |parameter: &&str| {
         let key = parameter.split_once('=').map_or("", |(key, _)| key);
-        key.to_ascii_lowercase().contains("pass")
+        key.to_ascii_lowercase().contains("pass") && is_secret(key)
     };
     let kept: Vec<&str> = parameters.split('&').filter(|part| !is_password(part)).collect();
     if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) }
@@ -63,6 +63,10 @@ fn split_scheme(url: &str) -> (&str, &str) {
 
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
+    // These name keys of the store, and a file.
+    if ["key_template", "password_file"].contains(&key.as_str()) {
+        return false;
+    }
     ["pass", "secret", "token", "auth", "key"].iter().any(|word| key.contains(word))
 }
 
@@ -86,6 +90,7 @@ mod tests {
             "redis://h?db=1&Auth_Token=CANARY",
             "redis:u:CANARY@h",
             "redis://u@h",
+            "redis://h?key_template=app:{name}&password_file=/run/secrets/redis",
         ] {
             assert_eq!(has_password(url), url.contains("CANARY"), "{url}");
             assert!(!holdline::redact_url(url).contains("CANARY"), "{url}");

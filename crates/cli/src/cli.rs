@@ -38,8 +38,8 @@ pub(crate) struct Cli {
 /// What every verb takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// The engine: local: or local:///directory [default: HOLDLINE_URL, a configuration file, or
-    /// local:]
+    /// The engine: local:, local:///directory or redis://host:port [default: HOLDLINE_URL, a
+    /// configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) url: Option<String>,
     /// Read this configuration file instead of ./holdline.toml, the user's and the system's

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdline_core::{Certainty, Checkup, Engine, ErrorKind, Finding, LockError, nearest};
+use holdline_core::{
+    Certainty, Checkup, Clock, ClockKind, Engine, ErrorKind, Finding, LockError, nearest,
+};
 use holdline_memory::{MemoryEngine, MemoryOptions};
 use parking_lot::Mutex;
 
@@ -11,9 +13,25 @@ use crate::clock::SystemClock;
 use crate::url::{EngineUrl, redact_url, unknown_parameter};
 
 /// The schemes of this build.
-const SCHEMES: &[&str] = if cfg!(feature = "local") { &["local", "memory"] } else { &["memory"] };
+const SCHEMES: &[&str] = &[
+    #[cfg(feature = "local")]
+    "local",
+    "memory",
+    #[cfg(feature = "redis")]
+    "redis",
+    #[cfg(feature = "redis")]
+    "rediss",
+    #[cfg(feature = "redis")]
+    "redis+unix",
+];
 /// Schemes that name an engine which this build may lack.
-const ELSEWHERE: &[(&str, &str)] = &[("local", "the engine `local` (cargo feature `local`)")];
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("local", "the engine `local` (cargo feature `local`)"),
+    ("redis", REDIS),
+    ("rediss", REDIS),
+    ("redis+unix", REDIS),
+];
+const REDIS: &str = "the engine `redis` (cargo feature `redis`)";
 
 /// Connects to the engine that a URL names.
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
@@ -29,6 +47,8 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         "memory" => memory(split),
         #[cfg(feature = "local")]
         "local" => local(url).await,
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "redis+unix" => redis(url).await,
         scheme => Err(unknown_scheme(scheme)),
     }
 }
@@ -44,6 +64,8 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
     match EngineUrl::split(url).map(|split| split.scheme) {
         #[cfg(feature = "local")]
         Some("local") => Ok(holdline_local::checkup(&holdline_local::LocalOptions::from_url(url)?)),
+        #[cfg(feature = "redis")]
+        Some("redis" | "rediss" | "redis+unix") => redis_checkup(url).await,
         // All others are looked at by being opened.
         _ => {
             let engine = connect(url).await?;
@@ -77,14 +99,45 @@ fn memory(url: EngineUrl<'_>) -> Result<Arc<dyn Engine>, LockError> {
     if let Some(engine) = tables.get(url.rest) {
         return Ok(Arc::new(engine.clone()));
     }
-    let clock = SystemClock::new(holdline_core::ClockKind::Monotonic).map_err(|error| {
-        let message = format!("the machine gives no timer: {error}");
-        LockError::new("memory", ErrorKind::Refused { message }, Certainty::NotApplied)
-    })?;
+    let clock = clock(ClockKind::Monotonic, "memory")?;
     let identity = format!("memory:{}", url.rest);
-    let engine = MemoryEngine::new(identity, Arc::new(clock), &MemoryOptions::default());
+    let engine = MemoryEngine::new(identity, clock, &MemoryOptions::default());
     tables.insert(url.rest.to_owned(), engine.clone());
     Ok(Arc::new(engine))
+}
+
+/// Makes the clock that an engine asks for.
+fn clock(kind: ClockKind, engine: &'static str) -> Result<Arc<dyn Clock>, LockError> {
+    match SystemClock::new(kind) {
+        Ok(clock) => Ok(Arc::new(clock)),
+        Err(error) => {
+            let message = format!("the machine gives no timer: {error}");
+            Err(LockError::new(engine, ErrorKind::Refused { message }, Certainty::NotApplied))
+        }
+    }
+}
+
+/// Connects to a Redis server. Its timers run on while this machine sleeps.
+#[cfg(feature = "redis")]
+async fn redis(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let options = holdline_redis::RedisOptions::from_url(url)?;
+    let clock = clock(ClockKind::Boottime, "redis")?;
+    Ok(Arc::new(holdline_redis::RedisEngine::connect(&options, clock).await?))
+}
+
+/// Looks whether the server lets us in.
+#[cfg(feature = "redis")]
+async fn redis_checkup(url: &str) -> Result<Checkup, LockError> {
+    let matters = "without the server nobody takes, keeps or sees a lock";
+    let mut checkup = Checkup::new("redis");
+    let answers = |found: String| Finding::ok("server", matters, found);
+    checkup.add(match redis(url).await {
+        Ok(engine) => answers(format!("{} answers", engine.capabilities().identity)),
+        Err(error) if matches!(error.kind(), ErrorKind::Invalid { .. }) => return Err(error),
+        Err(error) => answers(error.to_string())
+            .fail("start the server, or correct host, port, user and password of the URL"),
+    });
+    Ok(checkup)
 }
 
 /// Opens the engine of this machine, beside the runtime: another process may be stopped inside a

@@ -9,6 +9,8 @@ mod json;
 mod leases;
 mod nested;
 mod operators;
+#[cfg(feature = "redis")]
+mod redis;
 mod run;
 mod secrets;
 mod usage;

@@ -62,7 +62,7 @@ fn urls_that_mean_nothing_are_a_matter_of_configuration() {
         ("nonsense", "scheme"),
         ("locl:", "did you mean 'local:'"),
         ("local:?sise=3", "sise"),
-        ("redis://h", "redis"),
+        ("redis://h?sise=3", "sise"),
         ("\u{1b}[2J:", "\\u{1b}"),
     ] {
         refused(&world, &["--url", url, "ls"], 78, says);

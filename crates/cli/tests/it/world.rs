@@ -131,7 +131,7 @@ impl Drop for World {
     }
 }
 
-fn told(command: &mut Command) -> Told {
+pub(crate) fn told(command: &mut Command) -> Told {
     let output = command.output().expect("the command starts");
     Told {
         code: code(output.status),

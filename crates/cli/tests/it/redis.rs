@@ -1,0 +1,93 @@
+//! The verbs on a Redis server: that they are wired to the engine.
+
+use std::process::Command;
+
+use holdline_services::{RedisConfig, RedisServer};
+
+use crate::world::{Told, World, eventually, told};
+
+/// A server, and a world whose commands use it.
+struct Redis {
+    server: RedisServer,
+    world: World,
+}
+
+impl Redis {
+    fn start() -> Redis {
+        Redis { server: RedisServer::start(RedisConfig::default()), world: World::new() }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.world.command(arguments);
+        command.env("HOLDLINE_URL", self.server.url());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Told {
+        told(&mut self.command(arguments))
+    }
+
+    fn who(&self, name: &str) -> serde_json::Value {
+        let told = self.run(&["--json", "who", name]);
+        serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+    }
+}
+
+#[test]
+fn a_job_holds_the_name_and_is_shown() {
+    let redis = Redis::start();
+    let first = redis.run(&["run", "demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"]);
+    assert_eq!(first.code, 0, "{first:?}");
+    let token: u64 = first.stdout.trim().parse().expect("a token");
+    let job = ["run", "demo", "--", "sh", "-c", "echo up $$; read line; exit 3"];
+    let mut holder = redis.world.start_command(&mut redis.command(&job));
+    assert!(holder.line().starts_with("up "));
+    let who = redis.who("demo");
+    let shown = &who["holders"][0];
+    assert!(shown["fencing_token"].as_u64().is_some_and(|next| next > token), "{who}");
+    assert_eq!((&shown["live"], &shown["program"]), (&false.into(), &"sh".into()));
+    assert!(redis.run(&["ls"]).stdout.contains("demo"));
+    let busy = redis.run(&["run", "demo", "--try", "--", "true"]);
+    assert_eq!(busy.code, 75, "{busy:?}");
+    let mut waiter = redis.command(&["run", "demo", "--", "echo", "up 1"]);
+    let waiter = redis.world.start_command(&mut waiter);
+    eventually("queued", || redis.who("demo")["queue_length"] == 1);
+    holder.let_go();
+    assert_eq!(waiter.line(), "up 1");
+    eventually("free", || redis.who("demo")["held"] == false);
+}
+
+#[test]
+fn operators_revoke_and_freeze() {
+    let redis = Redis::start();
+    let job = ["run", "demo", "--", "sh", "-c", "echo up $$; exec sleep 60"];
+    let mut holder = redis.world.start_command(&mut redis.command(&job));
+    assert!(holder.line().starts_with("up "));
+    let token = redis.who("demo")["holders"][0]["fencing_token"].to_string();
+    let asked = ["revoke", "demo", "--if-fencing-token", &token, "--reason", "rollback"];
+    assert_eq!(redis.run(&asked).code, 0);
+    let rest = holder.rest();
+    assert_eq!(holder.code(), 79, "{rest}");
+    assert!(rest.contains("rollback"), "{rest}");
+    assert_eq!(redis.run(&["freeze", "demo", "--for", "1h", "--reason", "moving"]).code, 0);
+    let frozen = redis.run(&["run", "demo", "--try", "--", "true"]);
+    assert_eq!(frozen.code, 75, "{frozen:?}");
+    assert!(frozen.stderr.contains("moving"), "{frozen:?}");
+    assert_eq!(redis.run(&["unfreeze", "demo"]).code, 0);
+    assert_eq!(redis.run(&["run", "demo", "--", "true"]).code, 0);
+}
+
+#[test]
+fn what_is_foreign_and_who_is_away_have_their_exit_codes() {
+    let redis = Redis::start();
+    let planted = redis.server.raw().send(&["SET", "holdline:{demo}", "mine", "NX", "PX", "60000"]);
+    planted.expect("planted");
+    let foreign = redis.run(&["run", "demo", "--", "true"]);
+    assert_eq!(foreign.code, 65, "{foreign:?}");
+    let explained = redis.run(&["explain"]);
+    assert!(explained.stdout.contains("engine redis"), "{explained:?}");
+    redis.server.shutdown();
+    let away = redis.run(&["run", "demo", "--", "true"]);
+    assert_eq!(away.code, 69, "{away:?}");
+    assert_eq!(redis.run(&["doctor"]).code, 2);
+}

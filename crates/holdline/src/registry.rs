@@ -216,7 +216,11 @@ impl Registry {
             match &mut entry.stage {
                 Stage::Asking => continue,
                 Stage::Held(keeping) if keeping.grant.is_over() => continue,
-                Stage::Held(keeping) => keeping.watch_at = now,
+                // A watch that was open is gone with the last worker.
+                Stage::Held(keeping) if keeping.watch_at == Moment::NEVER => {
+                    keeping.watch_at = now;
+                }
+                Stage::Held(_) => {}
                 Stage::Waiting(_) | Stage::Undoing(_) => {}
             }
             self.schedule(key, now);

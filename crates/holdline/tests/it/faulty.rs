@@ -68,6 +68,8 @@ pub(crate) struct Line {
     pub(crate) deaf: AtomicBool,
     /// Each watch says once, for nothing, that a lease should be looked at.
     pub(crate) nagging: AtomicBool,
+    /// Each watch ends at once.
+    pub(crate) ending: AtomicBool,
     /// Nobody is told how a name stands.
     pub(crate) mute: AtomicBool,
     /// What every renewal is answered with, if anything.
@@ -119,6 +121,7 @@ impl Faulty {
             acquired: Mutex::default(),
             deaf: AtomicBool::new(false),
             nagging: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             mute: AtomicBool::new(false),
             nonsense: Mutex::new(None),
             late: Mutex::default(),
@@ -246,6 +249,9 @@ impl Engine for Faulty {
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
         if self.line.deaf.load(Ordering::Relaxed) {
             return Box::pin(futures_util::stream::pending());
+        }
+        if self.line.ending.load(Ordering::Relaxed) {
+            return Box::pin(futures_util::stream::empty());
         }
         let hints = self.inner().watch(name, lease_id);
         if self.line.nagging.load(Ordering::Relaxed) {

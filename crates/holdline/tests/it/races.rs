@@ -1,12 +1,13 @@
 //! Things that happen at the same time, or in the moment between two others.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdline::{
-    Client, Clock, ErrorKind, Guard, Keep, LockOptions, LostReason, Observer, Operation,
-    RiskReason, Subject,
+    Client, Clock, ErrorKind, Guard, Keep, LockOptions, LostReason, MemoryEngine, MemoryOptions,
+    Observer, Operation, RiskReason, Subject,
 };
 use holdline_core::RenewReply;
 
@@ -218,4 +219,148 @@ async fn an_observer_that_always_panics_costs_nothing() {
     settle().await;
     assert!(client.shutdown(S).await.is_clean());
     assert_eq!(look(&client, name("a").as_str()).await.holder_count, 0);
+}
+
+#[tokio::test]
+async fn a_revoke_that_shortens_a_lease_shortens_what_may_be_believed() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 10);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let revoked = RenewReply::Revoked { reason: "soon".into(), left: Some(2 * S) };
+    *faulty.line.nonsense.lock() = Some(revoked);
+    assert!(guard.renew().await.is_err());
+    assert!(guard.is_valid() && guard.remaining() <= 2 * S, "{:?}", guard.remaining());
+}
+
+#[tokio::test]
+async fn a_body_is_not_polled_after_its_lease_although_nobody_has_told_yet() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 11);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let polls = AtomicUsize::new(0);
+    let mut run = std::pin::pin!(guard.run(std::future::poll_fn(|_| {
+        polls.fetch_add(1, Ordering::Relaxed);
+        std::task::Poll::<()>::Pending
+    })));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(run.as_mut().poll(&mut context).is_pending());
+    // The process was paused: body and keeper wake at the same time, the body first.
+    clock.advance(31 * S);
+    let std::task::Poll::Ready(Err(error)) = run.as_mut().poll(&mut context) else {
+        panic!("the body goes on");
+    };
+    assert!(matches!(error.kind(), ErrorKind::Lost { reason: LostReason::Expired }), "{error}");
+    assert_eq!(polls.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn an_id_of_which_one_request_is_late_is_given_up_for_good() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 12);
+    let held = client.mutex("a").expect("good").lock().await.expect("free");
+    // The first request gets stuck; the same is asked again, queues, and waits in vain.
+    faulty.line.judge(|call, n| match (call, n) {
+        (Call::Acquire, 1) => Fate::Late,
+        _ => Fate::Good,
+    });
+    let options = LockOptions::default().with_wait(20 * S);
+    let mutex = client.mutex_with("a", &options).expect("fits");
+    let error = drive(&clock, mutex.lock_owned()).await.expect_err("held throughout");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
+    let outcome = drive(&clock, async move { held.release().await }).await;
+    assert!(outcome.is_released());
+    assert_eq!(faulty.deliver().len(), 1);
+    let seen = look(&client, "a").await;
+    assert_eq!((seen.holder_count, seen.queue_length), (0, 0), "it comes to nothing");
+}
+
+#[tokio::test]
+async fn what_was_lost_while_the_last_name_was_waited_for_makes_the_whole_fail() {
+    let (inner, clock) = engine();
+    let other = client(inner.clone(), &clock, 13);
+    let in_the_way = other.mutex("b").expect("good").lock().await.expect("free");
+    let faulty = Faulty::new(inner);
+    faulty.line.judge(|call, _| if call == Call::Renew { Fate::RequestLost } else { Fate::Good });
+    let client = client(faulty, &clock, 14);
+    let options = LockOptions::default().with_lease_duration(3 * S);
+    let both = client.clone();
+    let both = tokio::spawn(async move { both.lock_all_with(["a", "b"], &options).await });
+    pass(&clock, 5 * S).await;
+    in_the_way.release().await;
+    let error = drive(&clock, both).await.expect("no panic").expect_err("one was lost");
+    assert!(matches!(error.kind(), ErrorKind::Lost { reason: LostReason::Expired }), "{error}");
+    assert_eq!(error.name().map(|name| name.as_str()), Some("a"));
+    pass(&clock, S).await;
+    assert_eq!(look(&other, "b").await.holder_count, 0, "none of them is held");
+}
+
+#[tokio::test]
+async fn a_grant_whose_answer_took_longer_than_its_lease_is_no_guard() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    faulty.slow(clock.clone(), 20 * S);
+    let options = options(&clock, 15).with_answer_within(60 * S);
+    let client = Client::with_options(Arc::new(faulty), options).expect("made");
+    let mutex = client.mutex("a").expect("good");
+    let error = drive(&clock, mutex.lock_owned()).await.expect_err("it had run out");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert_eq!(error.certainty(), holdline::Certainty::Unknown);
+}
+
+#[tokio::test]
+async fn a_lease_is_given_out_behind_the_renewal_that_is_under_way() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 16);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    pass(&clock, 3 * S).await;
+    faulty.slow(clock.clone(), S);
+    let looks = faulty.line.count(Call::Renew);
+    while faulty.line.count(Call::Renew) == looks {
+        pass(&clock, S / 10).await;
+    }
+    let detaching = tokio::spawn(guard.detach());
+    pass(&clock, S).await;
+    assert_eq!(faulty.line.count(Call::Renew), looks + 1, "one that came later would undo it");
+    drive(&clock, detaching).await.expect("no panic").expect("detached");
+    assert!(look(&client, "a").await.holders[0].detached);
+}
+
+#[tokio::test]
+async fn a_lease_id_of_the_caller_is_exchanged_for_no_other() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 17);
+    let _held = client.mutex("a").expect("good").lock().await.expect("free");
+    let options = LockOptions::default().with_lease_id(client.draw_lease_id());
+    let waiting = client.mutex_with("a", &options).expect("fits").lock_owned();
+    let waiting = tokio::spawn(waiting);
+    pass(&clock, S).await;
+    // The store forgets everything, the place in the queue too.
+    let fresh = MemoryEngine::new("t", Arc::new(clock.clone()), &MemoryOptions::default());
+    faulty.flush(fresh);
+    let error = drive(&clock, waiting).await.expect("no panic").expect_err("the id is spent");
+    assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error}");
+}
+
+#[tokio::test]
+async fn a_watch_that_ended_is_opened_again() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 18);
+    faulty.line.ending.store(true, Ordering::Relaxed);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let waiting = tokio::spawn(client.mutex("a").expect("good").lock_owned());
+    pass(&clock, 3 * S).await;
+    faulty.line.ending.store(false, Ordering::Relaxed);
+    // A heartbeat for the waiter, an interval for the holder.
+    pass(&clock, 12 * S).await;
+    revoke(&client, &guard, false).await;
+    settle().await;
+    assert!(guard.cancellation_token().is_cancelled(), "told at once");
+    guard.release().await;
+    settle().await;
+    assert!(waiting.is_finished(), "handed over without another heartbeat");
 }

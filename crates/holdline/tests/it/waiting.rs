@@ -255,7 +255,7 @@ async fn the_observer_is_told_of_everything() {
     let mutex = client.mutex("a").expect("good");
     let guard = mutex.lock().await.expect("free");
     mutex.try_lock().await.expect_err("held");
-    pass(&clock, 10 * S).await;
+    pass(&clock, 11 * S).await;
     guard.release().await;
     drop(mutex.lock().await.expect("free"));
     settle().await;

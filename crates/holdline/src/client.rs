@@ -63,6 +63,10 @@ impl Client {
     /// - `Invalid`: no such scheme or parameter; the message names the nearest.
     /// - `Unsupported`: this build was made without that engine.
     /// - what the engine says when it cannot be reached or used. Nothing is held.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves no client; of `local:` the directory and an empty store may be
+    /// there.
     pub async fn connect(url: &str) -> Result<Client, LockError> {
         Client::connect_with(url, ClientOptions::default()).await
     }
@@ -71,6 +75,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::connect`]; and `Invalid` for options that do not fit together.
+    ///
+    /// # Cancel safety
+    /// As [`Client::connect`].
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
         let engine = engines::connect(url).await?;
         Client::with_options(engine, options)
@@ -82,6 +89,9 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`]; and `Invalid` when the variable is empty or no text: who sets it
     /// wants some store, and to lock in another one would exclude nobody.
+    ///
+    /// # Cancel safety
+    /// As [`Client::connect`].
     pub async fn from_env() -> Result<Client, LockError> {
         Client::connect(&url_of_environment()?).await
     }
@@ -192,6 +202,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::lock_all`] and [`Client::mutex_with`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::lock_all`].
     pub async fn lock_all_with<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -217,6 +230,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::attach`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only: the lease may have been renewed.
     pub async fn renew(&self, lease: &Lease) -> Result<Duration, LockError> {
         lease::renew(&self.core, lease).await
     }
@@ -226,6 +242,9 @@ impl Client {
     /// # Errors
     /// `Invalid` when the lease does not fit this engine. A store that does not answer is an
     /// outcome that is not confirmed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only: the janitor goes on releasing.
     pub async fn release(&self, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
         lease::release(&self.core, lease).await
     }
@@ -235,6 +254,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::attach`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::renew`].
     pub async fn renew_by_id(
         &self,
         name: &LockName,
@@ -249,6 +271,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::release`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::release`].
     pub async fn release_by_id(
         &self,
         name: &LockName,
@@ -262,6 +287,9 @@ impl Client {
     ///
     /// # Errors
     /// What the engine says. Nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer.
     pub async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         let shared = self.shared();
         let snapshot = shared.answer(shared.engine.inspect(name)).await;
@@ -272,6 +300,9 @@ impl Client {
     ///
     /// # Errors
     /// `Unsupported` where the engine cannot list; otherwise what it says. Nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer.
     pub async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         let shared = self.shared();
         shared.answer(shared.engine.list(request)).await

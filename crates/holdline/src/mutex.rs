@@ -89,6 +89,9 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`Mutex::lock`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`].
     pub async fn lock_owned(self) -> Result<Guard, LockError> {
         self.lock().await
     }
@@ -111,6 +114,9 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`Mutex::try_lock`] and [`Mutex::lock_as`].
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`].
     pub async fn try_lock_as(&self, owner: &Owner) -> Result<Guard, LockError> {
         owner::acquire_as(&self.core, &self.plan, owner, Wait::Try).await
     }

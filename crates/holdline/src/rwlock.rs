@@ -64,6 +64,9 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`crate::Mutex::try_lock`]; `Busy` also when a writer waits.
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
     pub async fn try_read(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.shared, Wait::Try).await
     }
@@ -83,6 +86,9 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`crate::Mutex::try_lock`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
     pub async fn try_write(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.exclusive, Wait::Try).await
     }

@@ -89,6 +89,9 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`crate::Mutex::try_lock`] and [`Semaphore::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
     pub async fn try_acquire(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.single, Wait::Try).await
     }
@@ -97,6 +100,9 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`crate::Mutex::try_lock`] and [`Semaphore::acquire_many`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
     pub async fn try_acquire_many(&self, count: u32) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.plan(count)?, Wait::Try).await
     }

@@ -220,8 +220,7 @@ impl Registry {
                 Stage::Held(keeping) if keeping.watch_at == Moment::NEVER => {
                     keeping.watch_at = now;
                 }
-                Stage::Held(_) => {}
-                Stage::Waiting(_) | Stage::Undoing(_) => {}
+                Stage::Held(_) | Stage::Waiting(_) | Stage::Undoing(_) => {}
             }
             self.schedule(key, now);
         }

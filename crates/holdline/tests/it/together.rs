@@ -257,7 +257,7 @@ async fn urls_name_what_is_wrong_with_them() {
         ("memroy:", "did you mean 'memory:'"),
         ("memory", "has no scheme"),
         ("memory:a?lease=1", "no parameters"),
-        ("redis://u:secret@h/0", "no engine 'redis:'"),
+        ("mongodb://u:secret@h/0", "no engine 'mongodb:'"),
         ("u:secret@h", "no engine"),
         ("", "has no scheme"),
     ] {

@@ -1,5 +1,6 @@
 //! The Redis engine on real servers.
 
 mod checkup;
+mod rights;
 mod scripts;
 mod support;

@@ -1,0 +1,86 @@
+//! The users of `docs/redis.md` have just the rights that they need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{
+    AcquireReply, Engine, Finding, Health, ListRequest, Operation, Purpose, RenewRequest,
+};
+use holdline_redis::{RedisEngine, RedisOptions, checkup};
+use holdline_services::{RedisConfig, RedisServer};
+
+use crate::support::{ending, name, request, take};
+
+const DOCUMENT: &str = include_str!("../../../../../docs/redis.md");
+
+/// A server with both users, as the document has them.
+fn server() -> RedisServer {
+    let rule = |user: &str| {
+        let line = DOCUMENT.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
+        format!("{user} {}", line.expect("the document's line"))
+    };
+    let config = RedisConfig::default().with_user(&rule("locker")).with_user(&rule("operator"));
+    RedisServer::start(config)
+}
+
+fn options(server: &RedisServer, user: &str) -> RedisOptions {
+    let url = format!("redis://{user}:PASSWORD@{}", server.address());
+    RedisOptions::from_url(&url).expect("a good URL")
+}
+
+async fn engine(server: &RedisServer, user: &str) -> RedisEngine {
+    let clock = Arc::new(MachineClock);
+    RedisEngine::connect(&options(server, user), clock).await.expect("connected")
+}
+
+#[tokio::test]
+async fn the_locker_can_do_all_that_a_lock_needs() {
+    let server = server();
+    let engine = engine(&server, "locker").await;
+    let (first, second) = (request("a"), request("a"));
+    take(&engine, &first).await;
+    let queued = engine.try_acquire(&second).await.expect("queued");
+    assert!(matches!(queued, AcquireReply::Queued { .. }), "{queued:?}");
+    let line = |request: &holdline_core::AcquireRequest, purpose| RenewRequest {
+        name: request.name.clone(),
+        lease_id: request.lease_id,
+        client: request.client,
+        purpose,
+    };
+    for reply in
+        engine.renew(&[line(&first, Purpose::Keep(first.hold)), line(&second, Purpose::Wait)]).await
+    {
+        reply.expect("renewed or heard");
+    }
+    assert!(engine.inspect(&name("a")).await.expect("told").is_held());
+    engine.release(&ending(&first, false)).await.expect("handed over");
+    let claim = holdline_core::AcquireRequest { known: true, ..second.clone() };
+    let token = take(&engine, &claim).await;
+    let (reason, now) = ("enough".to_owned(), false);
+    let revoke = Operation::Revoke { name: name("a"), token, reason: reason.clone(), now };
+    engine.operate(&revoke).await.expect("told");
+    engine.release(&ending(&second, true)).await.expect("released");
+    let duration = Duration::from_secs(1);
+    engine.operate(&Operation::Freeze { name: name("a"), duration, reason }).await.expect("frozen");
+    engine.operate(&Operation::Unfreeze { name: name("a") }).await.expect("free");
+    let list = ListRequest { prefix: String::new(), after: None, limit: 10 };
+    assert!(engine.list(&list).await.is_err(), "that is the operator's");
+}
+
+#[tokio::test]
+async fn the_operator_can_list_and_examine() {
+    let server = server();
+    let engine = engine(&server, "operator").await;
+    take(&engine, &request("a")).await;
+    let list = ListRequest { prefix: String::new(), after: None, limit: 10 };
+    assert_eq!(engine.list(&list).await.expect("listed").names.len(), 1);
+    let found = checkup(&options(&server, "operator"), Arc::new(MachineClock)).await;
+    let found = found.expect("good options");
+    let refused: Vec<&Finding> = found
+        .findings()
+        .iter()
+        .filter(|finding| finding.found().contains("may not") || finding.health() == Health::Error)
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}

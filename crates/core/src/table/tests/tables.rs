@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use super::super::{Command, Reply};
+use super::super::state::Remembered;
+use super::super::{Command, MAX_REMEMBERED, Reply};
 use super::world::{LEASE, World, ask, id, name, renewal};
 use crate::contract::{
     AcquireReply, HAND_OVER_BATCH, Hint, Operation, OperationReply, Purpose, ReleaseReply,
     RenewReply,
 };
-use crate::{ClientId, ErrorKind, FencingToken, Hold, LockError, LostReason, Mode, Moment};
+use crate::{
+    ClientId, ErrorKind, FencingToken, Hold, LeaseId, LockError, LostReason, Metadata, Mode, Moment,
+};
 
 const S: Duration = Duration::from_secs(1);
 const X: Mode = Mode::Exclusive;
@@ -203,7 +206,9 @@ fn asking_again_is_a_heartbeat() {
     world.acquire(0x20, X, true);
     for _ in 0..3 {
         world.pass(2 * S);
-        assert_eq!(position(&world.acquire(0x20, X, true)), 0);
+        let again = crate::AcquireRequest { known: true, ..ask(0x20, X, true) };
+        let reply = world.step(&Command::Acquire(again)).0;
+        assert!(matches!(reply, Reply::Acquire(Ok(AcquireReply::Queued { .. }))), "{reply:?}");
     }
 }
 
@@ -339,6 +344,163 @@ fn a_polite_revoke_tells_and_refuses_renewals_until_the_lease_ends() {
     let reason = LostReason::Revoked("why".into());
     assert_eq!(error.kind(), &ErrorKind::Lost { reason });
     world.grant(0x20, X);
+}
+
+#[test]
+fn a_revoked_grant_that_was_released_is_remembered_as_revoked() {
+    let mut world = World::new();
+    let token = world.grant(0x10, X);
+    let reason = "why".to_string();
+    world.operate(Operation::Revoke { name: name(), token, reason, now: false });
+    world.release(0x10, false);
+    let told = RenewReply::Revoked { reason: "why".into(), left: Some(Duration::ZERO) };
+    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), told);
+    world.pass(30 * S);
+    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), RenewReply::Unknown);
+    assert!(world.state.head.is_idle());
+}
+
+/// How a lease id stands before its watch is open is what the watch begins with.
+#[test]
+fn a_watch_begins_with_what_has_happened() {
+    let mut world = World::new();
+    let first = world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    assert_eq!((world.pending(0x10), world.pending(0x20)), (None, None));
+    let revoke = |token, now| Operation::Revoke { name: name(), token, reason: "r".into(), now };
+    world.operate(revoke(first, false));
+    assert_eq!((world.pending(0x10), world.pending(0x20)), (Some(Hint::CheckLease), None));
+    world.operate(revoke(first, true));
+    let both = (Some(Hint::CheckLease), Some(Hint::LookAgain));
+    assert_eq!((world.pending(0x10), world.pending(0x20)), both);
+    world.pass(S);
+    assert_eq!(world.pending(0x20), Some(Hint::CheckLease), "it missed its claim");
+}
+
+#[test]
+fn a_freeze_that_is_prolonged_keeps_its_token() {
+    let mut world = World::new();
+    let freeze = |seconds| Operation::Freeze {
+        name: name(),
+        duration: Duration::from_secs(seconds),
+        reason: String::new(),
+    };
+    world.operate(freeze(5));
+    let token = world.state.head.freeze.as_ref().and_then(|freeze| freeze.token);
+    world.operate(freeze(9));
+    let again = world.state.head.freeze.as_ref().and_then(|freeze| freeze.token);
+    assert!(token.is_some() && token == again, "{token:?} became {again:?}");
+}
+
+#[test]
+fn a_hand_off_goes_on_at_once_when_it_is_revoked_and_the_head_looks_at_its_end() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.acquire(0x30, X, true);
+    world.release(0x10, false);
+    world.pass(S - S / 4);
+    match world.renew(0x30, Purpose::Wait) {
+        RenewReply::Queued { next_look, .. } => assert_eq!(next_look, S / 4),
+        other => panic!("{other:?}"),
+    }
+    let token = world.state.head.holders()[0].token();
+    let revoke = Operation::Revoke { name: name(), token, reason: "r".into(), now: false };
+    let reply = world.operate(revoke);
+    assert!(matches!(reply, Reply::Operate(Ok(OperationReply::Done))), "{reply:?}");
+    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Handed { .. }));
+}
+
+#[test]
+fn a_busy_name_is_free_when_the_last_of_its_holders_ends() {
+    let mut world = World::new();
+    world.grant(0x10, R);
+    world.pass(4 * S);
+    world.grant(0x20, R);
+    match world.acquire(0x30, X, false) {
+        AcquireReply::Busy { at_most, .. } => assert_eq!(at_most, Some(10 * S)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_claim_tells_what_its_holder_says_by_then() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.release(0x10, false);
+    let metadata = Metadata::from_encoded(r#"{"reason":"by now"}"#).expect("short");
+    let claim = crate::AcquireRequest { metadata: metadata.clone(), ..ask(0x20, X, true) };
+    world.step(&Command::Acquire(claim));
+    assert_eq!(world.state.head.holders()[0].metadata, metadata);
+}
+
+#[test]
+fn the_dead_lose_hand_offs_of_every_kind_and_only_live_grants_end_with_their_anchor() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    let detached = crate::AcquireRequest { hold: Hold::Detached(9 * S), ..ask(0x20, X, true) };
+    world.step(&Command::Acquire(detached));
+    let bury = |world: &mut World, client: Option<u64>, live: u8| {
+        let (state, counter) = (&mut world.state, &mut world.counter);
+        let mut store = super::super::MemoryStore { queue: &mut state.queue, counter };
+        let (head, profile) = (&mut state.head, &world.profile);
+        let mut table = super::super::Table::new(head, &mut store, profile, world.now);
+        let Ok(()) = match client {
+            Some(client) => table.bury_client(ClientId::from_u64(client)),
+            None => table.bury_live(id(live)),
+        };
+        state.head.holders().len()
+    };
+    assert_eq!(bury(&mut world, None, 0x10), 1);
+    assert_eq!(world.state.head.holders()[0].lease_id(), id(0x10), "a lease has no anchor");
+    world.release(0x10, false);
+    assert_eq!(world.state.head.holders()[0].lease_id(), id(0x20));
+    assert_eq!(bury(&mut world, Some(2), 0), 0, "nobody will claim it");
+    let live = crate::AcquireRequest { hold: Hold::Live, ..ask(0x30, X, true) };
+    world.step(&Command::Acquire(live));
+    assert_eq!(bury(&mut world, None, 0x30), 0);
+}
+
+#[test]
+fn kinds_do_not_mix_in_the_queue_of_a_frozen_name() {
+    let mut world = World::new();
+    let reason = String::new();
+    world.operate(Operation::Freeze { name: name(), duration: 9 * S, reason });
+    world.acquire(0x10, X, true);
+    let error = refused(&mut world, &Command::Acquire(ask(0x20, permits(1, 2), true)));
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "mode", .. }), "{error}");
+    world.acquire(0x30, R, true);
+}
+
+#[test]
+fn a_reboot_forgets_a_hand_off_that_was_not_claimed() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    let detached = crate::AcquireRequest { hold: Hold::Detached(9 * S), ..ask(0x20, X, true) };
+    world.step(&Command::Acquire(detached));
+    world.release(0x10, false);
+    assert_eq!(world.state.head.holders()[0].lease_id(), id(0x20));
+    world.state.head.restart(Moment::ORIGIN);
+    assert!(world.state.head.is_idle());
+}
+
+#[test]
+fn marks_are_prolonged_and_the_oldest_go_when_there_are_too_many() {
+    let mut marks = Vec::new();
+    let mark = |number: u128, seconds| Remembered {
+        lease_id: LeaseId::from_bytes(number.to_be_bytes()),
+        until: Moment::ORIGIN.after(S * seconds),
+        reason: String::new(),
+    };
+    for number in 0..=MAX_REMEMBERED as u128 {
+        Remembered::add(&mut marks, mark(number, if number == 7 { 1 } else { 5 }));
+    }
+    assert_eq!(marks.len(), MAX_REMEMBERED);
+    assert!(!marks.contains(&mark(7, 1)));
+    Remembered::add(&mut marks, mark(9, 8));
+    Remembered::add(&mut marks, mark(10, 2));
+    assert!(marks.contains(&mark(9, 8)) && marks.contains(&mark(10, 5)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::{Command, Entry, Head, LockState, MemoryStore, Planted, Reply, Table, WakeUp};
 use crate::contract::{
-    AcquireReply, AcquireRequest, Ending, HAND_OVER_BATCH, MIN_CLAIM_WINDOW, MIN_TOMBSTONE,
+    AcquireReply, AcquireRequest, Ending, HAND_OVER_BATCH, Hint, MIN_CLAIM_WINDOW, MIN_TOMBSTONE,
     Operation, Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
 };
 use crate::{
@@ -104,6 +104,15 @@ impl World {
 
     pub(super) fn release(&mut self, number: u8, for_good: bool) -> (Reply, Vec<WakeUp>) {
         self.step(&Command::Release(ending(number, for_good)))
+    }
+
+    /// What a watch of this lease id would begin with.
+    pub(super) fn pending(&mut self, number: u8) -> Option<Hint> {
+        let (state, counter) = (&mut self.state, &mut self.counter);
+        let mut store = MemoryStore { queue: &mut state.queue, counter };
+        let mut table = Table::new(&mut state.head, &mut store, &self.profile, self.now);
+        let Ok(hint) = table.pending_hint(id(number));
+        hint
     }
 
     pub(super) fn operate(&mut self, operation: Operation) -> Reply {

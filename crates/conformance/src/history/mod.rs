@@ -8,8 +8,8 @@
 //! - lease ids by actor: both get the same ids, and shown ids are compared by their first digits;
 //! - fencing tokens by rank among the name's grants: one token of the table is one token of the
 //!   engine, and exclusive grants stand in the same order;
-//! - durations: within the engine's range, and at most what the table has left plus the
-//!   engine's step and lag (a real clock adds how late a command may be carried out);
+//! - durations: above zero for a grant, and at most what the table has left plus the engine's step
+//!   and lag (a real clock adds how late a command may be carried out);
 //! - positions only where the engine is fair and tells them;
 //! - holders as a set, the queue as a sequence where the engine is fair and as a set elsewhere;
 //! - every wake-up of the table has a hint of the engine's watch, or a next look that is no later

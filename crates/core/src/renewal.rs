@@ -68,7 +68,8 @@ pub fn standing(
 }
 
 /// Returns the pause after a failed try that `failures` others came before: it doubles from
-/// [`MIN_RETRY`] and is at most an eighth of the interval, so that several tries fit before the end.
+/// [`MIN_RETRY`] and is at most an eighth of the interval, so that several tries fit before the
+/// end.
 pub fn retry_after(failures: u32, terms: &LeaseTerms) -> Duration {
     let ceiling = (terms.renew_interval() / 8).max(MIN_RETRY);
     MIN_RETRY.saturating_mul(1 << failures.min(16)).min(ceiling)

@@ -8,6 +8,7 @@
 //! Read next: [`crate::table::Table::pending_hint`], for engines that look when a watch opens.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
@@ -114,6 +115,12 @@ impl Watches {
             }
         }
         true
+    }
+
+    /// Returns the lease ids of a range that are watched or expected: a message that is no proof
+    /// names an id by its first digits only.
+    pub fn ids_in(&self, range: RangeInclusive<LeaseId>) -> Vec<LeaseId> {
+        lock(&self.by_id).range(range).map(|(id, _)| *id).collect()
     }
 
     /// Returns how many lease ids are watched or expected.
@@ -230,6 +237,17 @@ mod tests {
             assert_eq!(poll(stream), Poll::Ready(Some(Hint::CheckLease)));
             assert_eq!(poll(stream), Poll::Pending);
         }
+    }
+
+    #[test]
+    fn the_ids_of_a_range_are_found() {
+        let watches = Arc::new(Watches::default());
+        let id = |byte| LeaseId::from_bytes([byte; 16]);
+        watches.expect(id(1));
+        watches.expect(id(3));
+        let _open = Watches::open(&watches, id(2));
+        assert_eq!(watches.ids_in(id(1)..=id(2)), [id(1), id(2)]);
+        assert_eq!(watches.ids_in(id(4)..=id(5)), []);
     }
 
     #[test]

@@ -8,8 +8,8 @@
 --   freeze             until when, token, reason: as kept in the field `f`
 local find = string.find
 local NOBODY, NONE, NEVER = string.rep('0', 32), string.rep('0', 16), string.rep('0', 13)
--- How many dead entries one command removes, and how many readers it admits, at most.
-local DEAD, READERS = 64, 64
+-- How many dead entries one command removes, and how many it hands the name to, at most.
+local DEAD, BATCH = 64, 64
 local SILENCE, HEARTBEAT, MEMORY = 4000, 1000, 30000
 -- How much longer than its contents a key is kept, so that a command can still see who missed.
 local MARGIN = 5000
@@ -66,7 +66,8 @@ local function forget_holders(s)
 end
 
 local function load(at)
-  local s = { lock = KEYS[at], line = KEYS[at + 1], data = KEYS[at + 2], used = 0, waiting = 0 }
+  local s = { lock = KEYS[at], line = KEYS[at + 1], data = KEYS[at + 2], used = 0, waiting = 0,
+    handed = 0 }
   local kind = call('TYPE', s.lock).ok
   if kind == 'string' then
     s.value = call('GET', s.lock)
@@ -218,6 +219,7 @@ local function take_for_freeze(s)
 end
 
 local function hand_to(s, id, entry)
+  s.handed = s.handed + 1
   leave_line(s, { id })
   local token, since = draw(us)
   local window = tonumber(sub(entry, 100, 112))
@@ -228,25 +230,25 @@ end
 -- Hands a free name to the head of the line and whoever fits beside it. Whose process hears
 -- nothing is passed over and keeps its place; if none hears, the head has it all the same.
 local function serve_line(s)
-  local served, deaf, first = 0, 0, nil
-  while s.waiting > deaf and deaf < DEAD do
+  local deaf, first = 0, nil
+  local served = s.handed
+  while s.waiting > deaf and deaf < DEAD and s.handed < BATCH do
     local id = sub(call('ZRANGE', s.line, deaf, deaf)[1], 2)
     local entry = call('HGET', s.data, id)
     if not entry then
       leave_line(s, { id })
     else
       local mode, count, of = mode_of(entry)
-      if (mode == 's' and served == READERS) or not admits(s, mode, count, of) then break end
+      if not admits(s, mode, count, of) then break end
       if tell(entry, 'l') then
         hand_to(s, id, entry)
-        served = served + 1
       else
         first = first or { id, entry }
         deaf = deaf + 1
       end
     end
   end
-  if first and served == 0 then hand_to(s, first[1], first[2]) end
+  if first and s.handed == served then hand_to(s, first[1], first[2]) end
 end
 
 -- Gives a free name to the freeze, or to the line.

@@ -1,63 +1,75 @@
 //! The inbox of this process on its server: one subscription, opened when it is first needed.
 //!
-//! Invariant E1: who asks to be queued with our inbox is queued only after the subscription
-//! stands, or else with none: a hand-off passes over an inbox that nobody hears.
+//! - H1: who asks to be queued with our inbox is queued only after the subscription stands, or
+//!   else with none: a hand-off passes over an inbox that nobody hears.
+//! - H2: whenever the subscription stands anew, everything that is waited for is looked up again.
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_core::Stream;
 use holdline_core::Clock;
+use holdline_core::hints::Watches;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::messages;
 use crate::node::{Heard, Node};
-use crate::surroundings::{Surroundings, Task};
-use crate::watches::Watches;
 
 /// What hears the messages to this process. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct Ears {
     node: Node,
     clock: Arc<dyn Clock>,
-    surroundings: Option<Arc<dyn Surroundings>>,
     channel: Vec<u8>,
     watches: Arc<Watches>,
-    opened: OnceLock<Opened>,
+    opened: Mutex<Option<Opened>>,
 }
 
 #[derive(Debug)]
 struct Opened {
+    /// Closed when the task that listens is gone, with its runtime.
     hears: watch::Receiver<bool>,
     _end: DropGuard,
+}
+
+impl Opened {
+    fn is_gone(&self) -> bool {
+        self.hears.has_changed().is_err()
+    }
 }
 
 impl Ears {
     pub(crate) fn new(
         node: Node,
         clock: Arc<dyn Clock>,
-        surroundings: Option<Arc<dyn Surroundings>>,
         channel: Vec<u8>,
         watches: Arc<Watches>,
     ) -> Ears {
-        Ears { node, clock, surroundings, channel, watches, opened: OnceLock::new() }
+        Ears { node, clock, channel, watches, opened: Mutex::default() }
     }
 
-    /// Begins to listen, without waiting for it.
-    pub(crate) fn open(&self) {
-        self.opened.get_or_init(|| self.begin());
+    /// Begins to listen, without waiting for it. Returns what tells whether messages are heard.
+    pub(crate) fn open(&self) -> watch::Receiver<bool> {
+        let mut opened = self.opened.lock();
+        match &*opened {
+            Some(open) if !open.is_gone() => open.hears.clone(),
+            _ => opened.insert(self.begin()).hears.clone(),
+        }
     }
 
     /// Tells whether messages are heard already.
     pub(crate) fn hears(&self) -> bool {
-        self.opened.get().is_some_and(|opened| *opened.hears.borrow())
+        let opened = self.opened.lock();
+        opened.as_ref().is_some_and(|open| *open.hears.borrow() && !open.is_gone())
     }
 
     /// Begins to listen, and waits until messages are heard; false when that takes too long.
     pub(crate) async fn hears_within(&self, limit: Duration) -> bool {
-        let mut hears = self.opened.get_or_init(|| self.begin()).hears.clone();
+        let mut hears = self.open();
         if *hears.borrow() {
             return true;
         }
@@ -75,7 +87,7 @@ impl Ears {
         let ended = end.clone();
         let mut inbox = self.node.subscribe(self.channel.clone());
         let watches = self.watches.clone();
-        let listen: Task<()> = Box::pin(async move {
+        self.node.spawn(Box::pin(async move {
             loop {
                 let next = poll_fn(|context| Pin::new(&mut inbox).poll_next(context));
                 let heard = tokio::select! {
@@ -84,19 +96,15 @@ impl Ears {
                     heard = next => heard,
                 };
                 match heard {
-                    Some(Heard::Message(message)) => watches.deliver(&message),
+                    Some(Heard::Message(message)) => messages::deliver(&watches, &message),
                     Some(Heard::Resubscribed) => {
                         sender.send_replace(true);
-                        watches.tell_all();
+                        messages::tell_all(&watches);
                     }
                     None => return,
                 }
             }
-        });
-        match &self.surroundings {
-            Some(surroundings) => surroundings.spawn(listen),
-            None => drop(tokio::spawn(listen)),
-        }
+        }));
         Opened { hears, _end: end.drop_guard() }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::hints::Watches;
 use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
-    ErrorKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation,
+    ErrorKind, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation,
     OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
@@ -19,7 +20,6 @@ use crate::keys::Layout;
 use crate::native::{self, Asker};
 use crate::node::Node;
 use crate::options::RedisOptions;
-use crate::watches::Watches;
 
 /// How many lines one call renews.
 const BATCH: usize = 128;
@@ -57,13 +57,11 @@ impl RedisEngine {
         options.validate()?;
         let node = Node::new(options, clock.clone())?;
         let layout = Layout::new(options.key_template(), options.prefix());
-        let surroundings = options.surroundings();
-        let random = || surroundings.as_ref().map_or_else(rand::random, |world| world.random());
         // Never all zeros, which is the inbox of those who hear nothing.
-        let inbox = format!("{:08x}{:08x}", random(), random() | 1);
+        let inbox = format!("{:08x}{:08x}", node.random(), node.random() | 1);
         let watches = Arc::new(Watches::default());
         let channel = layout.inbox(&inbox);
-        let ears = Ears::new(node.clone(), clock, surroundings, channel, watches.clone());
+        let ears = Ears::new(node.clone(), clock, channel, watches.clone());
         let asker = Asker { layout, inbox, deadline: options.command_timeout() };
         let capabilities = capabilities(options);
         Ok(RedisEngine(Arc::new(Inner { capabilities, node, asker, watches, ears })))
@@ -149,9 +147,13 @@ impl Engine for RedisEngine {
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        // Hints that came since the reply are waiting in the watch, which was expected (rule G4).
+        let expected = self.0.watches.expects(lease_id);
         let stream = Watches::open(&self.0.watches, lease_id);
         self.0.ears.open();
+        if !expected {
+            // Nothing was kept since the last answer, so whoever watches has to ask (rule G4).
+            self.0.watches.tell(lease_id, Hint::CheckLease);
+        }
         Box::pin(stream)
     }
 

@@ -11,7 +11,7 @@
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `native` and `scripts/common.lua` for the
-//! rules, `ears` and `watches` for wake-ups, `node` for how a command travels, `options` for what
+//! rules, `ears` and `messages` for wake-ups, `node` for how a command travels, `options` for what
 //! can be set.
 
 mod checkup;
@@ -19,12 +19,12 @@ mod ears;
 mod engine;
 mod error;
 mod keys;
+mod messages;
 mod native;
 #[allow(dead_code, reason = "the engine is written on it next")]
 mod node;
 mod options;
 mod surroundings;
-mod watches;
 
 pub use checkup::checkup;
 pub use engine::RedisEngine;

@@ -1,1 +1,110 @@
-//! The Redis engine on a real server.
+//! The Redis engine on a real server of its own.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use holdline_conformance::clock::MachineClock;
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
+use holdline_core::{Engine, LockError, LockName};
+use holdline_redis::{RedisEngine, RedisOptions};
+use holdline_services::{RedisConfig, RedisServer, Reply};
+
+/// How long a client may take to find a server that is there again.
+const LIMIT: Duration = Duration::from_secs(20);
+const FOREIGN: &str = "somebody else's lock";
+
+struct Redis {
+    server: RedisServer,
+    /// All clients that were opened: after a restart they have to find the server again.
+    engines: Mutex<Vec<RedisEngine>>,
+}
+
+impl Redis {
+    fn start() -> Redis {
+        // So that a restart keeps what was granted.
+        let config = RedisConfig::default().with_appendonly("always");
+        Redis { server: RedisServer::start(config), engines: Mutex::default() }
+    }
+
+    /// Stops the server and starts it again. A request that meets the end of its connection has an
+    /// unknown outcome, which is not what a restart is to show: so every client finds the server
+    /// before anything is asked again.
+    async fn restart(&self) -> Disturbed {
+        self.server.restart();
+        let engines = self.engines.lock().expect("nobody panicked").clone();
+        let nobody = LockName::new("nobody").expect("a good name");
+        for engine in engines {
+            let deadline = Instant::now() + LIMIT;
+            while let Err(error) = engine.inspect(&nobody).await {
+                if Instant::now() > deadline {
+                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
+                }
+            }
+        }
+        Disturbed::Done
+    }
+
+    fn options(&self) -> Result<RedisOptions, LockError> {
+        // A queue short enough that the suite can fill it.
+        RedisOptions::from_url(&self.server.url()).map(|options| options.with_max_waiters(100))
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<Reply, String> {
+        self.server.raw().send(words).map_err(|error| error.to_string())
+    }
+}
+
+fn key(name: &LockName) -> String {
+    format!("holdline:{{{}}}", name.as_str())
+}
+
+impl Factory for Redis {
+    fn name(&self) -> String {
+        "redis, one server".into()
+    }
+
+    fn command(&self) -> String {
+        "cargo test -p holdline-redis --test conformance -- --nocapture".into()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
+        Box::pin(async {
+            let clock = Arc::new(MachineClock);
+            let engine = RedisEngine::connect(&self.options()?, clock).await?;
+            self.engines.lock().expect("nobody panicked").push(engine.clone());
+            let engine: Arc<dyn Engine> = Arc::new(engine);
+            Ok(engine)
+        })
+    }
+
+    fn time(&self) -> Time {
+        Time::Real(Arc::new(MachineClock))
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::quick()
+    }
+
+    fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
+        Box::pin(async move {
+            match disturbance {
+                Disturbance::PlantForeign(name) => {
+                    match self.ask(&["SET", &key(name), FOREIGN, "NX", "PX", "600000"]) {
+                        Ok(Reply::Simple(_)) => Disturbed::Done,
+                        other => Disturbed::Failed(format!("{other:?}")),
+                    }
+                }
+                Disturbance::CheckForeign(name) => match self.ask(&["GET", &key(name)]) {
+                    Ok(reply) if reply.text().as_deref() == Some(FOREIGN) => Disturbed::Done,
+                    other => Disturbed::Failed(format!("{other:?}")),
+                },
+                Disturbance::Restart => self.restart().await,
+            }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_real_time() {
+    run(Redis::start()).await.conclude();
+}

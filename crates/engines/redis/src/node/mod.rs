@@ -44,6 +44,7 @@ pub(crate) use value::Value;
 
 use crate::error::{ENGINE, refusal, unavailable};
 use crate::options::RedisOptions;
+use crate::surroundings::Task;
 use board::{Board, Route};
 use home::Home;
 use hub::Hub;
@@ -211,6 +212,16 @@ impl Node {
     /// Hears a channel until the inbox is dropped, over all connections that come and go.
     pub(crate) fn subscribe(&self, channel: Vec<u8>) -> Inbox {
         self.shared().hub.open(channel)
+    }
+
+    /// Runs a task where the connection's own tasks run.
+    pub(crate) fn spawn(&self, task: Task<()>) {
+        self.shared().home.spawn(task);
+    }
+
+    /// Draws a number, evenly over all of `u32`.
+    pub(crate) fn random(&self) -> u32 {
+        self.shared().random()
     }
 
     fn shared(&self) -> &Arc<Shared> {

@@ -182,6 +182,34 @@ async fn whatever_stands_under_the_key_is_reported_and_left() {
 }
 
 #[tokio::test]
+async fn a_waiter_whose_process_hears_nothing_is_passed_over_at_once() {
+    let server = RedisServer::start(RedisConfig::default());
+    let (alive, gone) = (engine(&server).await, engine(&server).await);
+    let (holder, dead, next) = (request("a"), request("a"), request("a"));
+    take(&alive, &holder).await;
+    queue(&gone, &dead).await;
+    queue(&alive, &next).await;
+    drop(gone);
+    queue_is_heard(&server, 1).await;
+    let_go(&alive, &holder).await;
+    let reply = renew(&alive, &next, Purpose::Wait).await.expect("heard");
+    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
+}
+
+/// Waits until so many inboxes are heard.
+async fn queue_is_heard(server: &RedisServer, wanted: usize) {
+    for _ in 0..1_000 {
+        let channels = raw(server, &["PUBSUB", "CHANNELS"]);
+        if channels.items().is_some_and(|channels| channels.len() == wanted) {
+            return;
+        }
+        // event: the server tells nobody when a subscription comes or goes.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not {wanted} inboxes: {:?}", raw(server, &["PUBSUB", "CHANNELS"]));
+}
+
+#[tokio::test]
 async fn a_waiter_that_asks_is_handed_the_name_though_its_inbox_is_deaf() {
     let server = RedisServer::start(RedisConfig::default());
     // Who may not publish, and whose inbox nobody hears: heartbeats alone must do.

@@ -65,7 +65,10 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
         #[cfg(feature = "local")]
         Some("local") => Ok(holdline_local::checkup(&holdline_local::LocalOptions::from_url(url)?)),
         #[cfg(feature = "redis")]
-        Some("redis" | "rediss" | "redis+unix") => redis_checkup(url).await,
+        Some("redis" | "rediss" | "redis+unix") => {
+            let options = holdline_redis::RedisOptions::from_url(url)?;
+            holdline_redis::checkup(&options, clock(ClockKind::Boottime, "redis")?).await
+        }
         // All others are looked at by being opened.
         _ => {
             let engine = connect(url).await?;
@@ -123,21 +126,6 @@ async fn redis(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     let options = holdline_redis::RedisOptions::from_url(url)?;
     let clock = clock(ClockKind::Boottime, "redis")?;
     Ok(Arc::new(holdline_redis::RedisEngine::connect(&options, clock).await?))
-}
-
-/// Looks whether the server lets us in.
-#[cfg(feature = "redis")]
-async fn redis_checkup(url: &str) -> Result<Checkup, LockError> {
-    let matters = "without the server nobody takes, keeps or sees a lock";
-    let mut checkup = Checkup::new("redis");
-    let answers = |found: String| Finding::ok("server", matters, found);
-    checkup.add(match redis(url).await {
-        Ok(engine) => answers(format!("{} answers", engine.capabilities().identity)),
-        Err(error) if matches!(error.kind(), ErrorKind::Invalid { .. }) => return Err(error),
-        Err(error) => answers(error.to_string())
-            .fail("start the server, or correct host, port, user and password of the URL"),
-    });
-    Ok(checkup)
 }
 
 /// Opens the engine of this machine, beside the runtime: another process may be stopped inside a

@@ -11,6 +11,8 @@ use holdline_services::{RedisConfig, RedisServer, Reply};
 use crate::support::{HOLD, ending, engine, keys, let_go, name, queue, raw, renew, request, take};
 
 const COUNTER: &str = "holdline:fence";
+/// How often to look for what tells nobody.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[tokio::test]
 async fn tokens_grow_whatever_the_server_forgets() {
@@ -203,8 +205,7 @@ async fn queue_is_heard(server: &RedisServer, wanted: usize) {
         if channels.items().is_some_and(|channels| channels.len() == wanted) {
             return;
         }
-        // event: the server tells nobody when a subscription comes or goes.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(LOOK).await; // event: a subscription, which the server tells nobody of
     }
     panic!("not {wanted} inboxes: {:?}", raw(server, &["PUBSUB", "CHANNELS"]));
 }

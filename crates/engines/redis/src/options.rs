@@ -21,7 +21,7 @@ const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 const MOST_WAITERS: usize = 100_000;
 const DEFAULT_PORT: u16 = 6379;
-const PARAMETERS: [&str; 15] = [
+const PARAMETERS: [&str; 16] = [
     "ca",
     "cert",
     "client_name",
@@ -33,6 +33,7 @@ const PARAMETERS: [&str; 15] = [
     "key",
     "key_template",
     "max_waiters",
+    "password_env",
     "password_file",
     "prefix",
     "protocol",
@@ -114,7 +115,8 @@ impl RedisOptions {
     /// Reads the settings from a URL, with the parameters `dialect` (`native`, `plain`), `fencing`
     /// (`on`, `off`), `key_template`, `prefix`, `max_waiters`, `connect_timeout_ms`,
     /// `command_timeout_ms`, `protocol` (`resp3`, `resp2`), `client_name`, `user`,
-    /// `password_file`, `db`, and for TLS `ca`, `cert` and `key`.
+    /// `password_file`, `password_env` (the name of a variable), `db`, and for TLS `ca`, `cert` and
+    /// `key`.
     ///
     /// # Errors
     /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
@@ -160,6 +162,7 @@ impl RedisOptions {
                 self.access.resp3 = one_of(key, &value, [("resp3", true), ("resp2", false)])?;
             }
             "user" => self.access.user = Some(value),
+            "password_env" => self.access.password = password_from(&value)?,
             "password_file" => self.access.password = password_in(Path::new(&value))?,
             unknown => {
                 let meant = match nearest(unknown, PARAMETERS) {
@@ -200,7 +203,8 @@ impl RedisOptions {
             return Err(LockError::invalid(ENGINE, "fencing", message));
         }
         if self.access.user.is_some() && self.access.password.expose().is_none() {
-            let message = "needs a password: in the URL, by `password_file`, or set in code";
+            let message =
+                "needs a password: in the URL, by `password_file`, `password_env`, or in code";
             return Err(LockError::invalid(ENGINE, "user", message));
         }
         self.validate_tls()
@@ -224,6 +228,33 @@ impl RedisOptions {
     #[must_use]
     pub fn with_password(mut self, password: impl Into<String>) -> RedisOptions {
         self.access.password = Secret(Some(password.into()));
+        self
+    }
+
+    /// Sets the number of the database; 0 unless set.
+    #[must_use]
+    pub fn with_db(mut self, db: u32) -> RedisOptions {
+        self.access.db = db;
+        self
+    }
+
+    /// Sets the file with the authority that signed the server's certificate; unless set, the
+    /// machine's own list is used.
+    #[must_use]
+    pub fn with_ca(mut self, file: impl Into<PathBuf>) -> RedisOptions {
+        self.access.tls.ca = Some(file.into());
+        self
+    }
+
+    /// Sets the files with the certificate that we show to the server, and with its key.
+    #[must_use]
+    pub fn with_certificate(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> RedisOptions {
+        self.access.tls.cert = Some(certificate.into());
+        self.access.tls.key = Some(key.into());
         self
     }
 
@@ -266,6 +297,18 @@ impl RedisOptions {
 
 #[allow(dead_code, reason = "the engine is written on it next")]
 impl RedisOptions {
+    /// Tells whether the password would travel a network where others can read it.
+    pub(crate) fn exposes_password(&self) -> bool {
+        match &self.access.address {
+            Address::Tcp { host, tls: false, .. } => {
+                let parsed = host.parse::<std::net::IpAddr>();
+                let here = host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback());
+                self.access.password.expose().is_some() && !here
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn address(&self) -> &Address {
         &self.access.address
     }
@@ -384,6 +427,16 @@ fn one_of<T: Copy, const N: usize>(
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         bad(format!("has `{key}={value}`: must be {}", known.join(" or ")))
     })
+}
+
+/// The value of a variable of the environment.
+fn password_from(variable: &str) -> Result<Secret, LockError> {
+    let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
+    let missing = || {
+        let message = format!("the variable {variable} is not set, or is no text");
+        LockError::invalid(ENGINE, "password_env", message)
+    };
+    value.map(|value| Secret(Some(value))).ok_or_else(missing)
 }
 
 /// The first line of a file, as secrets are mounted.

@@ -67,6 +67,7 @@ fn what_is_wrong_is_told_without_the_password() {
         ("h?prefix=%z", "hex digits"),
         ("h?prefix=%ff", "no text"),
         ("h?password_file=/nowhere/at/all", "/nowhere/at/all"),
+        ("h?password_env=HOLDLINE_NO_SUCH", "HOLDLINE_NO_SUCH"),
     ] {
         let url = format!("redis://user:{CANARY}@{rest}");
         let told = format!("{:?}", RedisOptions::from_url(&url).expect_err(&url));
@@ -91,4 +92,37 @@ fn the_password_is_shown_nowhere() {
     let shown = format!("{options:?} {:#?} {}", options, options.access.address);
     assert!(!shown.contains(CANARY), "{shown}");
     assert!(shown.contains("(set)"), "{shown}");
+}
+
+#[test]
+fn a_password_may_stand_in_a_file_or_in_the_environment() {
+    // A variable that every process of a test has.
+    let url = "redis://h?password_env=CARGO_MANIFEST_DIR";
+    let options = RedisOptions::from_url(url).expect("read");
+    assert_eq!(options.access.password.expose(), Some(env!("CARGO_MANIFEST_DIR")));
+    let file = std::env::temp_dir().join(format!("holdline-password-{}", std::process::id()));
+    std::fs::write(&file, format!("{CANARY}\nmore\n")).expect("written");
+    let url = format!("redis://u@h?password_file={}", file.display());
+    let options = RedisOptions::from_url(&url);
+    std::fs::write(&file, "").expect("written");
+    let empty = RedisOptions::from_url(&url);
+    std::fs::remove_file(&file).expect("removed");
+    assert_eq!(options.expect("read").access.password.expose(), Some(CANARY));
+    assert!(empty.expect_err("empty").to_string().contains("is empty"));
+}
+
+#[test]
+fn a_password_on_an_open_network_is_noticed() {
+    for (url, exposed) in [
+        ("redis://:p@h", true),
+        ("redis://:p@10.0.0.1", true),
+        ("redis://h", false),
+        ("rediss://:p@h", false),
+        ("redis://:p@127.0.0.1", false),
+        ("redis://:p@[::1]", false),
+        ("redis://:p@localhost", false),
+        ("redis+unix://:p@/run/r", false),
+    ] {
+        assert_eq!(RedisOptions::from_url(url).expect(url).exposes_password(), exposed, "{url}");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use futures_core::Stream;
-use holdline_core::{Certainty, LockError};
+use holdline_core::{Certainty, ErrorKind, LockError};
 use redis::RedisConnectionInfo;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 
@@ -52,6 +52,10 @@ async fn open(
     options: &RedisOptions,
     stage: &Stage,
 ) -> Result<(PubSubSink, PubSubStream), LockError> {
+    if tokio::runtime::Handle::try_current().is_err() {
+        let message = "the older protocol needs tokio's runtime for its subscriptions";
+        return Err(unavailable(message, Certainty::NotApplied));
+    }
     let dialled = dial(options, stage).await?;
     let mut info = RedisConnectionInfo::default().set_skip_set_lib_name();
     if let Some(password) = options.password().expose() {
@@ -90,8 +94,14 @@ async fn fulfil(
     if !wishes.subscribe.is_empty() {
         let said =
             async { sink.subscribe(&wishes.subscribe).await.map_err(|error| broken(&error)) };
-        within(shared, stage, said).await?;
-        shared.hub.subscribed(&wishes.subscribe, id);
+        match within(shared, stage, said).await {
+            Ok(()) => shared.hub.subscribed(&wishes.subscribe, id),
+            Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
+                tracing::warn!(%error, "no subscription: waiters are left to their heartbeat");
+                shared.hub.refused(&wishes.subscribe, id);
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }

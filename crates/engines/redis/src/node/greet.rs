@@ -87,6 +87,12 @@ pub(super) async fn greet(
     if let Some(Err(words)) = needed.iter().find(|answer| answer.is_err()) {
         return Err(refusal(words.clone()).into());
     }
+    if let Some(Err(words)) = asked.first()
+        && matches!(words.code.as_str(), "BUSY" | "LOADING" | "MASTERDOWN")
+    {
+        // It may be asked, but not now: who the server is must not stay unknown for that.
+        return Err(refusal(words.clone()).into());
+    }
     let resp = if resp3 { 3 } else { 2 };
     let facts = ServerFacts { resp, round_trip, ..facts(asked) };
     Ok(Greeted { connection, driver, facts, reset: dialled.reset, trouble })

@@ -4,7 +4,8 @@
 //! Made outside of any, they run on one thread of the process, which has a small runtime and
 //! serves all nodes; a blocking caller then only waits for its answer. When the runtime of a node
 //! is shut down under it, or has no I/O, its tasks are dropped; their drop moves the node to that
-//! thread, and it dials anew.
+//! thread, and it dials anew. A runtime of one thread that nobody drives stands still, and so do
+//! the connections in it: requests then fail at their deadlines.
 
 use std::io;
 use std::sync::Arc;

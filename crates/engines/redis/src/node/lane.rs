@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value as Wire};
 
-use super::pending::{Overdue, Pending, Ticket};
+use super::pending::{Deadline, Overdue, Pending, Ticket};
 use super::value::{Value, words_in};
 use super::watched::Trouble;
 use super::{Affinity, ServerFacts};
@@ -35,6 +35,9 @@ use crate::surroundings::Task;
 pub(super) const MOST_PENDING: usize = 32_768;
 /// How many more may be put behind them once the connection is suspect.
 const MOST_BEHIND: usize = 1_024;
+
+/// How long a ping may be unanswered before the connection is suspect, unless it is a slow one.
+const GRACE: Duration = Duration::from_millis(250);
 
 /// What is handed to the client crate.
 pub(super) enum Request {
@@ -156,6 +159,11 @@ impl Lane {
             SUSPECT => Health::Suspect,
             _ => Health::Closed,
         }
+    }
+
+    /// How long a silence means nothing yet.
+    pub(super) fn grace(&self) -> Duration {
+        GRACE.max(self.facts.round_trip.saturating_mul(4))
     }
 
     /// Tells whether a request of this affinity may be unanswered here.
@@ -329,7 +337,8 @@ impl Exchange {
         let mut reply: Task<RedisResult<Wire>> = Box::pin(tokio::task::unconstrained(reply));
         let mut state = lane.state.lock();
         lane.admit(&state)?;
-        let ticket = state.pending.add(limit.end, affinity, context.waker().clone());
+        let deadline = Deadline { at: limit.end, hasty: limit.asked < lane.grace() };
+        let ticket = state.pending.add(deadline, affinity, context.waker().clone());
         let early = match reply.as_mut().poll(context) {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,

@@ -2,8 +2,9 @@
 //!
 //! A deadline that passes while somebody waits makes the connection suspect at once: the server
 //! answers in order, so nothing behind was answered either. A request whose taker went away may
-//! have been answered unseen: then a ping decides. Its answer must be the one number that it
-//! carried; any other shows that the answers are out of step, and ends the connection.
+//! have been answered unseen, and one that was given no time proves nothing: there a ping decides.
+//! Its answer must be the one number that it carried; any other shows that the answers are out of
+//! step, and ends the connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,11 +18,12 @@ use super::lane::{Answered, Health, Lane, Limit, NotTaken, Request};
 use super::pending::Overdue;
 use crate::surroundings::Task;
 
-/// How long a ping may be unanswered before the connection is suspect.
-const GRACE: Duration = Duration::from_millis(250);
 /// How long a suspect connection is kept, for what must go behind its requests: the longest
 /// orphan's life, and a little.
 pub(super) const PATIENCE: Duration = Duration::from_secs(35);
+
+/// How often the deadlines are looked at before others have their turn.
+const MOST_LOOKS: u32 = 8;
 
 pub(super) struct LaneTask {
     lane: Arc<Lane>,
@@ -56,14 +58,14 @@ impl LaneTask {
     /// Looks at what is due when there is something to look at, and sleeps towards what is next.
     fn watch(&mut self, sooner: bool, context: &mut Context<'_>) {
         let mut look = sooner | self.hear(context);
-        loop {
+        for _ in 0..MOST_LOOKS {
             if let Some(alarm) = &mut self.alarm
                 && alarm.as_mut().poll(context).is_ready()
             {
                 self.alarm = None;
                 look = true;
             }
-            if !std::mem::take(&mut look) {
+            if !std::mem::take(&mut look) || self.lane.health() == Health::Closed {
                 return;
             }
             let now = self.lane.clock().now();
@@ -76,6 +78,7 @@ impl LaneTask {
             let next = self.lane.arm(self.next_verdict());
             self.alarm = next.map(|at| self.lane.clock().sleep_until(at));
         }
+        context.waker().wake_by_ref();
     }
 
     /// Takes the answer to the ping; tells whether it came.
@@ -100,10 +103,11 @@ impl LaneTask {
 
     /// Draws conclusions from requests whose deadline has passed, and from a silent ping.
     fn judge(&mut self, overdue: &Overdue, now: Moment) {
-        if (overdue.waited_for || overdue.unwatched) && self.probe.is_none() {
+        if (overdue.waited_for || overdue.in_doubt) && self.probe.is_none() {
             self.probe = Some(self.ping(now));
         }
-        let silent = self.probe.as_ref().is_some_and(|probe| probe.since.after(GRACE) <= now);
+        let silent =
+            self.probe.as_ref().is_some_and(|probe| probe.since.after(self.lane.grace()) <= now);
         if (overdue.waited_for || silent) && self.lane.suspect() {
             self.suspected = Some(now);
         }
@@ -125,7 +129,7 @@ impl LaneTask {
     fn next_verdict(&self) -> Option<Moment> {
         match (self.suspected, &self.probe) {
             (Some(since), _) => Some(since.after(PATIENCE)),
-            (None, Some(probe)) => Some(probe.since.after(GRACE)),
+            (None, Some(probe)) => Some(probe.since.after(self.lane.grace())),
             (None, None) => None,
         }
     }

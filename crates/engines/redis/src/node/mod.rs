@@ -143,6 +143,10 @@ impl Node {
     /// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
     pub(crate) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Node, LockError> {
         options.validate()?;
+        if options.exposes_password() {
+            let address = options.address();
+            tracing::warn!(%address, "the password travels unencrypted: write `rediss://`");
+        }
         let home = Home::find(options.surroundings()).map_err(|error| {
             let message = format!("no thread for the connection: {error}");
             LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)

@@ -28,9 +28,17 @@ enum Waiting {
     Gone,
 }
 
+/// Until when an answer is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    pub(super) at: Moment,
+    /// It is so close that missing it says nothing about the connection.
+    pub(super) hasty: bool,
+}
+
 #[derive(Debug)]
 struct Entry {
-    deadline: Moment,
+    deadline: Deadline,
     affinity: Option<Affinity>,
     waiting: Waiting,
     /// The deadline was counted already.
@@ -42,8 +50,8 @@ struct Entry {
 pub(super) struct Overdue {
     /// Somebody waited for an answer until the deadline.
     pub(super) waited_for: bool,
-    /// Nobody waited: the answer may have come unseen.
-    pub(super) unwatched: bool,
+    /// Nobody waited, so the answer may have come unseen; or not for long enough.
+    pub(super) in_doubt: bool,
 }
 
 /// The requests of one connection that may be unanswered.
@@ -69,7 +77,7 @@ impl Pending {
     /// Adds a request at the end.
     pub(super) fn add(
         &mut self,
-        deadline: Moment,
+        deadline: Deadline,
         affinity: Option<Affinity>,
         waker: Waker,
     ) -> Ticket {
@@ -120,24 +128,27 @@ impl Pending {
 
     /// The soonest deadline that was not told yet.
     pub(super) fn soonest(&self) -> Option<Moment> {
-        self.untold().map(|entry| entry.deadline).min()
+        self.untold().map(|entry| entry.deadline.at).min()
     }
 
     /// Tells all whose deadline has passed; the wakers are for the caller to wake.
     pub(super) fn expire(&mut self, now: Moment, wake: &mut Vec<Waker>) -> Overdue {
         let mut overdue = Overdue::default();
         for entry in self.entries.iter_mut().flatten() {
-            if entry.told || entry.deadline > now {
+            if entry.told || entry.deadline.at > now {
                 continue;
             }
             entry.told = true;
             let Waiting::Here(waker) = &entry.waiting else {
-                overdue.unwatched = true;
+                overdue.in_doubt = true;
                 continue;
             };
             wake.push(waker.clone());
             entry.waiting = Waiting::Expired;
-            overdue.waited_for = true;
+            match entry.deadline.hasty {
+                true => overdue.in_doubt = true,
+                false => overdue.waited_for = true,
+            }
         }
         overdue
     }
@@ -160,9 +171,13 @@ mod tests {
         Moment::from_nanos(nanos)
     }
 
+    fn due(nanos: u64) -> Deadline {
+        Deadline { at: at(nanos), hasty: false }
+    }
+
     fn with(deadlines: &[u64]) -> (Pending, Vec<Ticket>) {
         let mut pending = Pending::default();
-        let add = |nanos: &u64| pending.add(at(*nanos), Some([*nanos as u8; 16]), noop());
+        let add = |nanos: &u64| pending.add(due(*nanos), Some([*nanos as u8; 16]), noop());
         let tickets = deadlines.iter().map(add).collect();
         (pending, tickets)
     }
@@ -202,7 +217,7 @@ mod tests {
         pending.leave(tickets[1]);
         pending.answered(tickets[0]);
         assert!(pending.has(&[2; 16]));
-        assert_eq!(pending.add(at(9), None, noop()), tickets[1] + 1);
+        assert_eq!(pending.add(due(9), None, noop()), tickets[1] + 1);
     }
 
     #[test]
@@ -212,7 +227,7 @@ mod tests {
         pending.leave(tickets[2]);
         let mut wake = Vec::new();
         assert_eq!(pending.expire(at(9), &mut wake), Overdue::default());
-        let both = Overdue { waited_for: true, unwatched: true };
+        let both = Overdue { waited_for: true, in_doubt: true };
         assert_eq!(pending.expire(at(20), &mut wake), both);
         assert_eq!(wake.len(), 1);
         assert_eq!(pending.expire(at(20), &mut wake), Overdue::default(), "told once");
@@ -220,6 +235,16 @@ mod tests {
         let late = tickets.iter().map(|ticket| pending.look(*ticket, Waker::noop()));
         assert_eq!(late.collect::<Vec<_>>(), [false, true, false]);
         assert_eq!(pending.len(), 3, "an expired request may still be unanswered");
+    }
+
+    #[test]
+    fn a_hasty_deadline_is_told_and_proves_nothing() {
+        let mut pending = Pending::default();
+        let ticket = pending.add(Deadline { at: at(1), hasty: true }, None, noop());
+        let mut wake = Vec::new();
+        let doubt = Overdue { waited_for: false, in_doubt: true };
+        assert_eq!(pending.expire(at(1), &mut wake), doubt);
+        assert!(pending.look(ticket, Waker::noop()) && wake.len() == 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! - Invariant S1: no command is ever sent again by us. What failed is told with its certainty.
 //! - Invariant S2: pauses between tries grow with full jitter. A server that refuses us is asked
 //!   seldom; whoever sends a command meanwhile is told why at once.
+//!   A connection that breaks soon after it was made counts as a failed try.
 //! - Invariant S3: after each new connection, and whenever messages may have been missed, every
 //!   inbox is told to look again.
 
@@ -73,40 +74,55 @@ impl Drop for Watch {
     }
 }
 
-/// Drops the work with its node.
+/// Ends with its node.
 async fn supervise(shared: Arc<Shared>) {
-    let mut near = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut far = Backoff::new(FIRST_REFUSED, LONGEST_REFUSED);
     let ear = listen(&shared);
-    let work = async {
-        loop {
-            match shared.board.tend() {
-                Found::Closed => return,
-                Found::Current(lane) => {
-                    near.reset();
-                    far.reset();
-                    attend(&shared, &lane).await;
-                }
-                Found::Nothing => {
-                    let Some(outcome) = unless_changed(&shared, connect(&shared)).await else {
-                        continue;
-                    };
-                    let Err(error) = outcome else { continue };
-                    let refused = !matches!(error.kind(), ErrorKind::Unavailable { .. });
-                    let backoff = if refused { &mut far } else { &mut near };
-                    let pause = backoff.next_pause(shared.random());
-                    tracing::debug!(%error, ?pause, "no connection to the server");
-                    shared.board.failed(error);
-                    let end = shared.clock.now().after(pause);
-                    unless_changed(&shared, shared.clock.sleep_until(end)).await;
-                }
-            }
-        }
-    };
+    let work = keep_connected(&shared);
     tokio::select! {
         biased;
         () = work => {}
         () = ear => {}
+    }
+}
+
+async fn keep_connected(shared: &Arc<Shared>) {
+    let mut near = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut far = Backoff::new(FIRST_REFUSED, LONGEST_REFUSED);
+    // When the last connection was made.
+    let mut born: Option<Moment> = None;
+    loop {
+        match shared.board.tend() {
+            Found::Closed => return,
+            Found::Current(lane) => {
+                far.reset();
+                attend(shared, &lane).await;
+                continue;
+            }
+            Found::Nothing => {}
+        }
+        let now = shared.clock.now();
+        match born.take().map(|born| born.until(now)) {
+            Some(lived) if lived < LONGEST_PAUSE => {
+                let end = now.after(near.next_pause(shared.random()));
+                unless_changed(shared, shared.clock.sleep_until(end)).await;
+                continue;
+            }
+            Some(_) => near.reset(),
+            None => {}
+        }
+        match unless_changed(shared, connect(shared)).await {
+            None => {}
+            Some(Ok(())) => born = Some(shared.clock.now()),
+            Some(Err(error)) => {
+                let refused = !matches!(error.kind(), ErrorKind::Unavailable { .. });
+                let backoff = if refused { &mut far } else { &mut near };
+                let pause = backoff.next_pause(shared.random());
+                tracing::debug!(%error, ?pause, "no connection to the server");
+                shared.board.failed(error);
+                let end = shared.clock.now().after(pause);
+                unless_changed(shared, shared.clock.sleep_until(end)).await;
+            }
+        }
     }
 }
 

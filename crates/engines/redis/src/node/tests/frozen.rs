@@ -141,3 +141,20 @@ async fn a_paused_server_answers_late_and_keeps_its_order() {
         Value::Integer(1)
     );
 }
+
+/// Half of a request stands in the server's socket when the connection is reset: the server does
+/// nothing of it.
+#[tokio::test]
+async fn a_half_written_request_is_never_carried_out() {
+    let server = server();
+    let node = Node::new(&frozen_options(&server), clock()).expect("a node");
+    node.ready().await.expect("a connection");
+    server.stop();
+    let words = vec![b"SET".to_vec(), b"k".to_vec(), vec![b'x'; 32 << 20]];
+    let error = node.command(words, Some(ID), SHORT).await.expect_err("no answer");
+    unavailable(&error, Certainty::Unknown);
+    drop(node);
+    server.cont();
+    until("the connection is gone", || connections(&server).is_empty()).await;
+    assert_eq!(behind(&server, "EXISTS k").integer(), Some(0));
+}

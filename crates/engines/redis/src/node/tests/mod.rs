@@ -7,6 +7,7 @@ mod loss;
 mod runtimes;
 mod subscriptions;
 mod tls;
+mod world;
 
 use std::future::Future;
 use std::net::SocketAddr;

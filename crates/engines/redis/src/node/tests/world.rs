@@ -1,0 +1,300 @@
+//! The connector in a world of its own: streams in memory, a clock moved by hand, and a server
+//! that says what the test says.
+
+use super::*;
+use crate::surroundings::{Stream as Bytes, Surroundings, Task};
+use holdline::ManualClock;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::{Mutex, mpsc};
+
+const CANARY: &str = "canary-55d0";
+const ID: Affinity = [3; 16];
+
+#[derive(Debug)]
+struct World {
+    dials: AtomicUsize,
+    accepted: mpsc::UnboundedSender<DuplexStream>,
+}
+
+impl Surroundings for World {
+    fn dial(&self) -> Task<io::Result<Box<dyn Bytes>>> {
+        self.dials.fetch_add(1, Ordering::SeqCst);
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let refused = self.accepted.send(theirs).is_err();
+        Box::pin(async move {
+            match refused {
+                true => Err(io::ErrorKind::ConnectionRefused.into()),
+                false => Ok(Box::new(ours) as Box<dyn Bytes>),
+            }
+        })
+    }
+
+    fn spawn(&self, task: Task<()>) {
+        drop(tokio::spawn(task));
+    }
+
+    fn random(&self) -> u32 {
+        u32::MAX
+    }
+}
+
+/// The server's end of one connection.
+struct Peer {
+    stream: DuplexStream,
+    unread: Vec<u8>,
+}
+
+impl Peer {
+    /// Reads until a request with this word has come.
+    async fn hears(&mut self, word: &str) -> String {
+        let mut bytes = [0; 4096];
+        loop {
+            let text = String::from_utf8_lossy(&self.unread).into_owned();
+            if text.contains(word) {
+                self.unread.clear();
+                return text;
+            }
+            match in_time(self.stream.read(&mut bytes)).await.expect("open") {
+                0 => panic!("closed before {word}, after {text:?}"),
+                count => self.unread.extend_from_slice(&bytes[..count]),
+            }
+        }
+    }
+
+    async fn says(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.expect("open");
+    }
+
+    /// Answers the first words.
+    async fn greets(&mut self) {
+        self.hears("HELLO").await;
+        self.says("%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n").await;
+        self.hears("LIB-VER").await;
+        self.says("$9\r\nrun_id:ab\r\n*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
+    }
+
+    async fn is_closed(&mut self) {
+        let mut bytes = [0; 4096];
+        while in_time(self.stream.read(&mut bytes)).await.unwrap_or(0) > 0 {}
+    }
+}
+
+struct Ground {
+    node: Node,
+    clock: ManualClock,
+    world: Arc<World>,
+    accepted: Mutex<mpsc::UnboundedReceiver<DuplexStream>>,
+}
+
+impl Ground {
+    fn new(url: &str) -> Ground {
+        let (sender, accepted) = mpsc::unbounded_channel();
+        let world = Arc::new(World { dials: AtomicUsize::new(0), accepted: sender });
+        let clock = ManualClock::new();
+        let options = options(url).with_surroundings(world.clone());
+        let node = Node::new(&options, Arc::new(clock.clone())).expect("a node");
+        Ground { node, clock, world, accepted: Mutex::new(accepted) }
+    }
+
+    async fn accepts(&self) -> Peer {
+        let stream = in_time(async { self.accepted.lock().await.recv().await }).await;
+        Peer { stream: stream.expect("a dial"), unread: Vec::new() }
+    }
+
+    /// Sends a request, which is under way when this returns.
+    fn sends(
+        &self,
+        line: &str,
+        affinity: Option<Affinity>,
+        deadline: Duration,
+    ) -> tokio::task::JoinHandle<Result<Value, LockError>> {
+        let (node, line) = (self.node.clone(), line.to_owned());
+        tokio::spawn(async move { say_within(&node, &line, affinity, deadline).await })
+    }
+
+    fn dials(&self) -> usize {
+        self.world.dials.load(Ordering::SeqCst)
+    }
+
+    /// Lets every task of the one thread run as far as it can.
+    async fn settle(&self) {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn outcome(
+    sent: tokio::task::JoinHandle<Result<Value, LockError>>,
+) -> Result<Value, LockError> {
+    in_time(sent).await.expect("no panic")
+}
+
+fn words_of_ping(text: &str) -> String {
+    let after = text.split("PING\r\n").nth(1).expect("a ping");
+    after.split("\r\n").nth(1).expect("its number").to_owned()
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_connection_that_is_silent_for_too_long_is_given_up() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let taken = ground.sends("SET k mine", Some(ID), SECOND);
+    peer.hears("SET").await;
+    ground.clock.advance(SECOND);
+    unavailable(&outcome(taken).await.expect_err("silent"), Certainty::Unknown);
+    peer.hears("PING").await;
+    let undone = ground.sends("DEL k", Some(ID), 100 * SECOND);
+    peer.hears("DEL").await;
+    ground.clock.advance(34 * SECOND);
+    ground.settle().await;
+    assert!(!undone.is_finished(), "it is kept for what goes behind");
+    ground.clock.advance(2 * SECOND);
+    let error = outcome(undone).await.expect_err("given up");
+    assert!(unavailable(&error, Certainty::Unknown).contains("given up"), "{error}");
+    peer.is_closed().await;
+}
+
+/// A deadline that gave the server no time is told, but only a ping tells about the connection.
+#[tokio::test]
+async fn a_hasty_deadline_does_not_cost_the_connection() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let asked = ground.sends("ECHO a", None, Duration::from_millis(1));
+    peer.hears("ECHO").await;
+    ground.clock.advance(Duration::from_millis(1));
+    unavailable(&outcome(asked).await.expect_err("no time"), Certainty::Unknown);
+    let number = words_of_ping(&peer.hears("PING").await);
+    let next = ground.sends("ECHO b", None, SECOND);
+    peer.hears("ECHO").await;
+    peer.says(&format!("$1\r\na\r\n${}\r\n{number}\r\n$1\r\nb\r\n", number.len())).await;
+    assert_eq!(outcome(next).await.expect("an answer"), bytes("b"));
+    assert_eq!(ground.dials(), 1);
+}
+
+/// The late answer clears a suspect connection, which is used again instead of a new one.
+#[tokio::test]
+async fn a_connection_that_recovers_is_used_again() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let asked = ground.sends("ECHO a", None, SECOND);
+    peer.hears("ECHO").await;
+    ground.clock.advance(SECOND);
+    unavailable(&outcome(asked).await.expect_err("silent"), Certainty::Unknown);
+    let number = words_of_ping(&peer.hears("PING").await);
+    let mut second = ground.accepts().await;
+    second.hears("HELLO").await;
+    let waiting = ground.sends("ECHO b", None, SECOND);
+    ground.settle().await;
+    peer.says(&format!("$1\r\na\r\n${}\r\n{number}\r\n", number.len())).await;
+    peer.hears("ECHO").await;
+    peer.says("$1\r\nb\r\n").await;
+    assert_eq!(outcome(waiting).await.expect("an answer"), bytes("b"));
+    second.is_closed().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_at_once_is_dialled_with_growing_pauses() {
+    let ground = Ground::new("redis://h");
+    for turn in 1..=6_u32 {
+        let mut peer = ground.accepts().await;
+        peer.greets().await;
+        drop(peer);
+        ground.settle().await;
+        assert_eq!(ground.dials(), turn as usize, "no dial without a pause");
+        let pause = Duration::from_millis(20) * 2_u32.pow(turn - 1);
+        ground.clock.advance(pause / 2);
+        ground.settle().await;
+        assert_eq!(ground.dials(), turn as usize, "the pause grows");
+        ground.clock.advance(pause / 2);
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_the_server_quotes_is_not_shown() {
+    let ground = Ground::new(&format!("redis://user:{CANARY}@h"));
+    let asked = ground.sends("PING", None, 10 * SECOND);
+    let mut peer = ground.accepts().await;
+    assert!(peer.hears("HELLO").await.contains(CANARY));
+    let quoted = format!("with args beginning with: `3` `AUTH` `user` `{CANARY}`");
+    peer.says(&format!("-ERR unknown command `HELLO`, {quoted}\r\n")).await;
+    drop(peer);
+    let mut peer = ground.accepts().await;
+    peer.hears("LIB-VER").await;
+    peer.says(&format!("-ERR unknown command `AUTH`, {quoted}\r\n")).await;
+    peer.says("*0\r\n*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
+    let error = outcome(asked).await.expect_err("refused");
+    let shown = format!("{error} {error:?} {:?}", ground.node);
+    assert!(shown.contains("does not know a command") && !shown.contains(CANARY), "{shown}");
+}
+
+#[tokio::test]
+async fn rubbish_in_mid_stream_ends_the_connection() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let asked = ground.sends("ECHO a", None, SECOND);
+    peer.hears("ECHO").await;
+    peer.says("!!!nothing that Redis says\r\n").await;
+    let error = outcome(asked).await.expect_err("rubbish");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error:?}");
+    peer.is_closed().await;
+}
+
+/// What a reply announces is not believed before it is there.
+#[tokio::test]
+async fn an_announced_giant_is_waited_for_until_the_deadline_only() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let asked = ground.sends("ECHO a", None, SECOND);
+    peer.hears("ECHO").await;
+    peer.says("$536870912\r\na few bytes").await;
+    ground.settle().await;
+    ground.clock.advance(SECOND);
+    unavailable(&outcome(asked).await.expect_err("never whole"), Certainty::Unknown);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_connection_is_not_applied_at_its_deadline() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.hears("HELLO").await;
+    let asked = ground.sends("SET k v", None, SECOND);
+    ground.settle().await;
+    ground.clock.advance(SECOND);
+    unavailable(&outcome(asked).await.expect_err("no connection"), Certainty::NotApplied);
+    let late = ground.sends("SET k v", None, 10 * SECOND);
+    ground.settle().await;
+    ground.clock.advance(SECOND);
+    let error = outcome(late).await.expect_err("the dial has failed");
+    assert!(unavailable(&error, Certainty::NotApplied).contains("no answer"), "{error}");
+    peer.is_closed().await;
+}
+
+/// A refusal that somebody must mend is told at once, and the server is asked seldom.
+#[tokio::test]
+async fn while_the_server_refuses_us_requests_are_told_so_at_once() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.hears("HELLO").await;
+    peer.says("-NOAUTH HELLO must be called with the client already authenticated\r\n").await;
+    ground.settle().await;
+    for _ in 0..3 {
+        let asked = ground.sends("PING", None, 10 * SECOND);
+        assert!(refused(&outcome(asked).await.expect_err("refused")).contains("password"));
+    }
+    assert_eq!(ground.dials(), 1);
+    ground.clock.advance(SECOND);
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    ground.settle().await;
+    ground.node.ready().await.expect("a connection");
+}

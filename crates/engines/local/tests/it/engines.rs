@@ -140,6 +140,21 @@ fn a_store_that_was_removed_shows_nothing_and_obeys_nobody() {
     }
 }
 
+#[test]
+fn new_grants_soon_end_in_a_store_that_was_removed() {
+    let scratch = Scratch::new();
+    let engine = scratch.open();
+    engine.granted(&ask("a", 1));
+    std::fs::remove_file(scratch.database()).expect("removed");
+    // It was seen a moment ago, and that is good enough for a moment only.
+    let mut number = 1;
+    let error = until(|| {
+        number += 1;
+        engine.acquire(&ask("a", number)).err()
+    });
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+}
+
 /// Writes a row that we never wrote.
 fn plant(scratch: &Scratch, key: &str, value: &[u8]) {
     let database = Connection::open(scratch.database()).expect("opened");

@@ -19,8 +19,9 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::session::Idle;
 
-/// What goes on to the command's group, besides SIGTSTP.
-const CAUGHT: [Signal; 8] = [
+/// What goes on to the command's group, besides SIGTSTP: all that somebody may send to a program by
+/// name, and that a program may listen to.
+const CAUGHT: [Signal; 13] = [
     Signal::INT,
     Signal::TERM,
     Signal::HUP,
@@ -29,6 +30,11 @@ const CAUGHT: [Signal; 8] = [
     Signal::USR2,
     Signal::WINCH,
     Signal::CONT,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::POWER,
 ];
 
 /// What a signal means while there is no command yet.

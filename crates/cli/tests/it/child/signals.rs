@@ -15,7 +15,7 @@ while True:
         sys.exit(0)
 ";
 
-const REPORTED: [(&str, Signal); 7] = [
+const REPORTED: [(&str, Signal); 12] = [
     ("SIGINT", Signal::INT),
     ("SIGTERM", Signal::TERM),
     ("SIGHUP", Signal::HUP),
@@ -23,6 +23,11 @@ const REPORTED: [(&str, Signal); 7] = [
     ("SIGUSR2", Signal::USR2),
     ("SIGWINCH", Signal::WINCH),
     ("SIGCONT", Signal::CONT),
+    ("SIGALRM", Signal::ALARM),
+    ("SIGVTALRM", Signal::VTALARM),
+    ("SIGPROF", Signal::PROF),
+    ("SIGIO", Signal::IO),
+    ("SIGPWR", Signal::POWER),
 ];
 
 #[test]

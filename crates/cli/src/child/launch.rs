@@ -105,10 +105,13 @@ impl<'a> Launch<'a> {
         let mut terminal = Terminal::find();
         let hand_over = terminal.as_ref().is_some_and(Terminal::is_wanted);
         let child = if self.death_signal || hand_over {
-            let errand = shim::Errand { death_signal: self.death_signal, terminal: hand_over };
+            let (death_signal, stops) = (self.death_signal, signals.holds_stops());
+            let errand = shim::Errand { death_signal, terminal: hand_over, stops };
             let mut command = shim::command(errand, &program);
-            let started = self.start(command.args(&self.arguments), signals, idle);
-            started.map_err(LaunchError::before_exec)?
+            // Stopped any later we would leave a command behind that nobody watches.
+            signals.let_stops_through(idle, || ());
+            self.start(command.args(&self.arguments), |command| self.spawn_in_time(command))
+                .map_err(LaunchError::before_exec)?
         } else {
             self.start_directly(&program, signals, idle)?
         };
@@ -118,28 +121,35 @@ impl<'a> Launch<'a> {
         Ok(Job::new(child, terminal, self.freeze_on_stop))
     }
 
-    /// Without a shim, the kernel's verdict comes back as an error.
+    /// Without a shim, the kernel's verdict comes back as an error. The command inherits our
+    /// thread's mask, so stops are let through until it runs.
     fn start_directly(
         &self,
         program: &Program,
         signals: &Signals,
         idle: &Idle,
     ) -> Result<Child, LaunchError> {
+        let spawn =
+            |command: &mut Command| signals.let_stops_through(idle, || self.spawn_in_time(command));
         let mut command = Command::new(&program.path);
         command.arg0(&program.typed).args(&self.arguments);
-        let error = match self.start(&mut command, signals, idle) {
+        let error = match self.start(&mut command, spawn) {
             Ok(child) => return Ok(child),
             Err(error) => error,
         };
         if is_unknown_format(&error) && format::is_shell_text(&program.path) {
             let mut command = by_shell(program);
-            let started = self.start(command.args(&self.arguments), signals, idle);
+            let started = self.start(command.args(&self.arguments), spawn);
             return started.map_err(LaunchError::before_exec);
         }
         Err(LaunchError::too_late(&error).unwrap_or_else(|| program.explain(error)))
     }
 
-    fn start(&self, command: &mut Command, signals: &Signals, idle: &Idle) -> io::Result<Child> {
+    fn start(
+        &self,
+        command: &mut Command,
+        spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
+    ) -> io::Result<Child> {
         for (name, value) in &self.environment {
             match value {
                 Some(value) => command.env(name, value),
@@ -147,13 +157,11 @@ impl<'a> Launch<'a> {
             };
         }
         let _open = OpenAcrossExec::new(&self.inherit)?;
-        // The command inherits this thread's mask.
-        signals.let_stops_through(idle, || {
-            if !(self.condition)() {
-                return Err(io::Error::other(TooLate));
-            }
-            command.process_group(0).spawn()
-        })
+        spawn(command.process_group(0))
+    }
+
+    fn spawn_in_time(&self, command: &mut Command) -> io::Result<Child> {
+        if (self.condition)() { command.spawn() } else { Err(io::Error::other(TooLate)) }
     }
 
     /// The `PATH` that the command will have.

@@ -9,6 +9,8 @@
 //!   first and then look whether the parent is still the same.
 //! - Terminal: only the new process can take the foreground before the command's first
 //!   instruction, after which the command might look.
+//! - Stops: SIGTSTP is held back in the wrapper until the command is watched, and the command
+//!   must not inherit that.
 //!
 //! Code between `fork` and `exec` in the parent would need `unsafe`; a second `exec` does not.
 
@@ -20,19 +22,21 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use super::launch::{LaunchError, by_shell, is_unknown_format};
 use super::program::Program;
-use super::{format, terminal};
+use super::{format, signals, terminal};
 use crate::groups;
 
 pub(super) const VERB: &str = "__exec-shim";
 
 const DEATH_SIGNAL: &str = "death-signal";
 const TERMINAL: &str = "terminal";
+const STOPS: &str = "stops";
 
 /// What to do before the command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Errand {
     pub(super) death_signal: bool,
     pub(super) terminal: bool,
+    pub(super) stops: bool,
 }
 
 /// The shim's command line, to which the command's arguments are to be added.
@@ -40,7 +44,8 @@ pub(super) fn command(errand: Errand, program: &Program) -> Command {
     // The kernel's own name for our binary holds even if the file was replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("holdline").arg(VERB).arg(getpid().as_raw_nonzero().to_string());
-    for (wanted, word) in [(errand.death_signal, DEATH_SIGNAL), (errand.terminal, TERMINAL)] {
+    let Errand { death_signal, terminal, stops } = errand;
+    for (wanted, word) in [(death_signal, DEATH_SIGNAL), (terminal, TERMINAL), (stops, STOPS)] {
         if wanted {
             command.arg(word);
         }
@@ -87,6 +92,8 @@ fn run_errand(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
         if let Ok(Some(group)) = groups::of(parent) {
             terminal::take_foreground_from(group);
         }
+    } else if word == STOPS {
+        signals::unhold_stops().map_err(failed)?;
     } else {
         return Err(misuse());
     }

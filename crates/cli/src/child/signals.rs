@@ -169,6 +169,11 @@ impl Signals {
         let _ = kill_current_process_group(Signal::TSTP);
     }
 
+    /// Whether a command that inherits our thread's mask would have SIGTSTP held back.
+    pub(super) fn holds_stops(&self) -> bool {
+        self.stops.is_some()
+    }
+
     /// Does something during which `^Z` stops us as if we did not listen.
     pub(super) fn let_stops_through<T>(&self, _: &Idle, action: impl FnOnce() -> T) -> T {
         if self.stops.is_none() {
@@ -214,6 +219,11 @@ impl Signals {
         ready.clear_ready();
         Poll::Ready(Signal::TSTP)
     }
+}
+
+/// Lets stops through to this process, which inherited a mask that holds them back.
+pub(super) fn unhold_stops() -> nix::Result<()> {
+    stops().thread_unblock()
 }
 
 fn stops() -> SigSet {

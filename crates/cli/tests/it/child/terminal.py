@@ -363,7 +363,8 @@ def stopped_at_the_start(shell, options=()):
     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     pids = shell.start(run(["./program"], options=options))
     signal.sigwait((signal.SIGIO,))
-    shell.type(b"\x1a")
+    # What the terminal does for ^Z, but done when this returns.
+    os.killpg(pids[0], signal.SIGTSTP)
     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     os.close(file)
     shell.expect_end(pids[0], STOPPED)

@@ -8,7 +8,8 @@ use std::time::Duration;
 use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
 use holdline_core::{
     Capabilities, Certainty, ErrorKind, Escaped, HolderFields, HolderSummary, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Mode, Operation, OperationReply, Snapshot,
+    ListRequest, LockError, LockName, Mode, Operation, OperationReply, Purpose, RenewReply,
+    RenewRequest, Snapshot,
 };
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 
@@ -19,6 +20,9 @@ use crate::user;
 
 /// How long the end of a verb waits for a store that does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a verb that asks one thing waits for the answer.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// An open engine.
 pub(crate) struct Session {
@@ -186,6 +190,22 @@ impl Session {
     /// Lists names.
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         self.client.list(request).await
+    }
+
+    /// Asks what stands under a lease id. To wait changes nothing, nor does to keep a live grant.
+    pub(crate) async fn ask_after(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+        purpose: Purpose,
+    ) -> Result<RenewReply, LockError> {
+        let line = RenewRequest { name: name.clone(), lease_id, client: self.client.id(), purpose };
+        let batch = [line];
+        let answer = tokio::time::timeout(ANSWER, self.client.engine().renew(&batch)).await;
+        answer.ok().and_then(|replies| replies.into_iter().next()).unwrap_or_else(|| {
+            let message = format!("nothing for {ANSWER:?}");
+            Err(self.error(ErrorKind::Unavailable { message }).with_name(name))
+        })
     }
 
     /// Carries out an operator's command.

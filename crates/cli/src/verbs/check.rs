@@ -1,9 +1,7 @@
 //! `holdline check NAME`.
 
-use std::time::Duration;
-
 use clap::Args;
-use holdline_core::{ErrorKind, LockName, Purpose, RenewReply, RenewRequest};
+use holdline_core::{LockName, Purpose, RenewReply};
 use serde_json::json;
 
 use super::common::{self, LeaseIdArgs};
@@ -12,9 +10,6 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 use crate::view::millis;
-
-/// How long the store may take to answer.
-const ANSWER: Duration = Duration::from_secs(10);
 
 /// What `check` takes.
 #[derive(Debug, Args)]
@@ -31,23 +26,9 @@ pub(crate) struct CheckArgs {
 /// Asks the store about the lease, and changes nothing.
 pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
-    let client = session.client();
     // The heartbeat of a queue never claims and never renews; for a grant it tells what is left.
-    let line = RenewRequest {
-        name: name.clone(),
-        lease_id: arguments.lease_id.required()?,
-        client: client.id(),
-        purpose: Purpose::Wait,
-    };
-    let batch = [line];
-    let answer = tokio::time::timeout(ANSWER, client.engine().renew(&batch)).await;
-    let reply = match answer.ok().and_then(|replies| replies.into_iter().next()) {
-        Some(reply) => reply?,
-        None => {
-            let message = format!("nothing for {ANSWER:?}");
-            return Err(session.error(ErrorKind::Unavailable { message }).with_name(name).into());
-        }
-    };
+    let lease_id = arguments.lease_id.required()?;
+    let reply = session.ask_after(name, lease_id, Purpose::Wait).await?;
     let (held, left) = match reply {
         RenewReply::Handed { claim_within } => (true, claim_within),
         RenewReply::Revoked { left, .. } => (left.is_none_or(|left| !left.is_zero()), left),

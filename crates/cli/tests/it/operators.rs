@@ -221,3 +221,20 @@ fn doctor_says_what_is_ill_and_what_to_do() {
     }
     assert_eq!(world.run(&["doctor", "locla:"]).code, 78);
 }
+
+#[test]
+fn a_job_that_ends_before_its_wrapper_hears_of_the_revoke_has_lost() {
+    let world = World::new();
+    let mut holder = world.hold(&["--report", "r", "a"]);
+    let token = world.token("a");
+    // The wrapper hears nothing before the job has ended.
+    holder.signal(rustix::process::Signal::STOP);
+    let revoke = ["revoke", "a", "--if-fencing-token", &token, "--reason", "rollback"];
+    let mut operator = world.start(&[&revoke[..], &["--grace", "30s"]].concat());
+    crate::world::eventually("ended", || !is_alive(holder.job.get()));
+    holder.signal(rustix::process::Signal::CONT);
+    assert_eq!((holder.code(), operator.code()), (79, 0));
+    let report = std::fs::read_to_string(world.path("r")).expect("a report");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!((&report["outcome"], &report["lost"]["kind"]), (&"lost".into(), &"revoked".into()));
+}

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Guard, Keep, LockOptions, ReleaseOutcome};
-use holdline_core::LostReason;
 use holdline_core::lease::{DEFAULT_LEASE, MAX_FIRST_LEASE};
+use holdline_core::{Hold, LostReason, Purpose, RenewReply};
 use tokio::time::Instant;
 
 pub(crate) use args::{OnLost, RunArgs};
@@ -37,6 +37,9 @@ use crate::failure::{Failure, Outcome};
 use crate::held::Held;
 use crate::holder::Holder;
 use crate::session::{Asker, Session};
+
+/// How long the end of a job waits to hear whether it was made to end.
+const NEWS: Duration = Duration::from_secs(1);
 
 /// Holds, runs, releases; writes the report whatever happens.
 pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
@@ -231,6 +234,7 @@ impl Run<'_> {
         report: &mut Report,
     ) -> Outcome {
         let name = guard.name().clone();
+        let revoked = self.revoked(&guard, ended.as_ref().ok()).await;
         let released = self.session.release(guard).await;
         report.held = Some(since.elapsed());
         let lost = match released {
@@ -246,6 +250,7 @@ impl Run<'_> {
                 None
             }
         };
+        let lost = revoked.or(lost);
         report.lost.clone_from(&lost);
         let ended = ended?;
         let (outcome, exit) = self.verdict(&ended, lost.as_ref());
@@ -255,6 +260,20 @@ impl Run<'_> {
             self.console.failure(&Failure::lost(message).exit(exit));
         }
         Ok(exit)
+    }
+
+    /// Whether an operator took a live grant from a job that ended by itself, as it seems:
+    /// `revoke` signals the job, whose end may come before the news.
+    async fn revoked(&self, guard: &Guard, ended: Option<&Ended>) -> Option<LostReason> {
+        if guard.anchor().is_none() || ended.is_none_or(|ended| ended.stop.is_some()) {
+            return None;
+        }
+        let keep = Purpose::Keep(Hold::Live);
+        let answer = self.session.ask_after(guard.name(), guard.lease_id(), keep);
+        match tokio::time::timeout(NEWS, answer).await {
+            Ok(Ok(RenewReply::Revoked { reason, .. })) => Some(LostReason::Revoked(reason)),
+            _ => None,
+        }
     }
 
     fn verdict(&self, ended: &Ended, lost: Option<&LostReason>) -> (&'static str, Exit) {

@@ -97,6 +97,7 @@ impl Ears {
                 };
                 match heard {
                     Some(Heard::Message(message)) => messages::deliver(&watches, &message),
+                    Some(Heard::Lost) => drop(sender.send_replace(false)),
                     Some(Heard::Resubscribed) => {
                         sender.send_replace(true);
                         messages::tell_all(&watches);

@@ -177,3 +177,22 @@ impl<S: AsFd + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_has_the_options_that_keep_it_from_hanging() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let stream = connect("localhost", port).await.expect("a connection");
+        assert!(stream.nodelay().expect("told"));
+        assert!(sockopt::socket_keepalive(&stream).expect("told"));
+        assert_eq!(sockopt::tcp_keepidle(&stream).expect("told"), KEEPALIVE);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).expect("told"), KEEPALIVE_AGAIN);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).expect("told"), KEEPALIVE_TIMES);
+        let limit = sockopt::tcp_user_timeout(&stream).expect("told");
+        assert_eq!(u128::from(limit), UNACKNOWLEDGED.as_millis());
+    }
+}

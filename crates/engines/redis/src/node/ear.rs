@@ -32,20 +32,22 @@ pub(super) async fn listen(shared: &Arc<Shared>) -> LockError {
     };
     let hub = &shared.hub;
     let id = shared.next_id();
-    loop {
+    let error = loop {
         if let Err(error) = fulfil(shared, &stage, &mut sink, id).await {
-            return error;
+            break error;
         }
         match next(&mut stream, hub).await {
             Next::Message(Some(message)) => {
                 hub.deliver(message.get_channel_name().as_bytes(), message.get_payload_bytes());
             }
             Next::Message(None) => {
-                return unavailable("the subscriptions broke", Certainty::Unknown);
+                break unavailable("the subscriptions broke", Certainty::Unknown);
             }
             Next::Wishes => {}
         }
-    }
+    };
+    hub.lost(id);
+    error
 }
 
 async fn open(

@@ -2,6 +2,8 @@
 //!
 //! - Invariant H1: an inbox that lost messages says so, by [`Heard::Resubscribed`]: it never
 //!   loses one silently. So do a new subscription, and one that was made anew.
+//! - Invariant H2: between [`Heard::Lost`] and [`Heard::Resubscribed`] the server knows nobody who
+//!   hears the channel here.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -21,6 +23,8 @@ pub(crate) enum Heard {
     /// Messages may have been missed: look again at all that is waited for. Also the first thing
     /// that a new subscription hears, once it is made.
     Resubscribed,
+    /// The subscription is gone; it is being made anew.
+    Lost,
 }
 
 /// The messages of one channel, until it is dropped.
@@ -34,6 +38,7 @@ pub(crate) struct Inbox {
 struct Post {
     messages: VecDeque<Vec<u8>>,
     missed: bool,
+    lost: bool,
     closed: bool,
     reader: Option<Waker>,
 }
@@ -63,6 +68,9 @@ impl futures_core::Stream for Inbox {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Heard>> {
         let mut post = self.post.lock();
+        if std::mem::take(&mut post.lost) {
+            return Poll::Ready(Some(Heard::Lost));
+        }
         if std::mem::take(&mut post.missed) {
             return Poll::Ready(Some(Heard::Resubscribed));
         }
@@ -177,6 +185,21 @@ impl Hub {
         self.channels.lock().is_empty()
     }
 
+    /// The connection `on` is gone, and its subscriptions with it.
+    pub(super) fn lost(&self, on: u64) {
+        let mut channels = self.channels.lock();
+        for channel in channels.values_mut().filter(|channel| channel.on == Some(on)) {
+            channel.on = None;
+            for reader in &channel.readers {
+                let mut post = reader.lock();
+                // Whatever was missed is made good when the subscription stands again.
+                (post.lost, post.missed) = (true, false);
+                drop(post);
+                wake(reader);
+            }
+        }
+    }
+
     /// Hands a message to whoever reads the channel.
     pub(super) fn deliver(&self, channel: &[u8], message: &[u8]) {
         if let Some(channel) = self.channels.lock().get(channel) {
@@ -252,6 +275,22 @@ mod tests {
         }
         assert_eq!(next(&mut inbox), ready(Heard::Resubscribed));
         assert_eq!(next(&mut inbox), Poll::Pending);
+    }
+
+    #[test]
+    fn a_lost_subscription_is_told_and_then_that_it_stands_anew() {
+        let hub: Arc<Hub> = Arc::default();
+        let mut inbox = hub.open(b"c".to_vec());
+        hub.subscribed(&[b"c".to_vec()], 1);
+        hub.lost(2);
+        hub.lost(1);
+        hub.lost(1);
+        assert_eq!(next(&mut inbox), ready(Heard::Lost), "the news before are worth nothing");
+        assert_eq!(next(&mut inbox), Poll::Pending);
+        assert_eq!(hub.wishes(1).subscribe, [b"c".to_vec()]);
+        hub.lost(1);
+        hub.subscribed(&[b"c".to_vec()], 3);
+        assert_eq!(next(&mut inbox), ready(Heard::Resubscribed));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!   seldom; whoever sends a command meanwhile is told why at once.
 //!   A connection that breaks soon after it was made counts as a failed try.
 //! - Invariant S3: after each new connection, and whenever messages may have been missed, every
-//!   inbox is told to look again.
+//!   inbox is told to look again. A connection that pushes is subscribed before it is used.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use holdline_core::{Backoff, Certainty, ErrorKind, LockError, Moment};
 use super::board::Found;
 use super::dial::{Stage, dial};
 use super::greet::{Greeted, Refused, greet};
-use super::lane::{Lane, Limit, Request};
+use super::lane::{Health, Lane, Limit, Request};
 use super::lane_task::LaneTask;
 use super::{Shared, ear};
 use crate::error::{refusal, unavailable};
@@ -33,6 +33,8 @@ const FIRST_REFUSED: Duration = Duration::from_secs(1);
 const LONGEST_REFUSED: Duration = Duration::from_secs(5);
 /// How often the tasks move before the node is left alone: only one that panics comes here.
 const MOST_MOVES: u32 = 8;
+/// How soon a subscription that did not come about is asked for again.
+const SUBSCRIBE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Starts the supervisor.
 pub(super) fn start(shared: &Arc<Shared>) {
@@ -90,11 +92,17 @@ async fn keep_connected(shared: &Arc<Shared>) {
     let mut far = Backoff::new(FIRST_REFUSED, LONGEST_REFUSED);
     // When the last connection was made.
     let mut born: Option<Moment> = None;
+    let mut last: Option<Arc<Lane>> = None;
     loop {
-        match shared.board.tend() {
+        let found = shared.board.tend();
+        if let Some(gone) = last.take_if(|lane| lane.health() == Health::Closed) {
+            shared.hub.lost(gone.id());
+        }
+        match found {
             Found::Closed => return,
             Found::Current(lane) => {
                 far.reset();
+                last = Some(lane.clone());
                 attend(shared, &lane).await;
                 continue;
             }
@@ -145,31 +153,45 @@ async fn unless_changed<T>(shared: &Shared, work: impl Future<Output = T>) -> Op
 
 /// Looks after the subscriptions of a connection until something changes.
 async fn attend(shared: &Arc<Shared>, lane: &Arc<Lane>) {
-    if lane.facts().resp == 2 {
-        return shared.board.changed().await;
-    }
-    let wishes = shared.hub.wishes(lane.id());
-    if wishes.is_empty() {
-        tokio::select! {
-            biased;
-            () = shared.board.changed() => {}
-            () = shared.hub.changed() => {}
+    let wishes = async {
+        if lane.facts().resp == 2 {
+            return std::future::pending().await;
         }
-        return;
+        if !fulfil(shared, lane).await {
+            let end = shared.clock.now().after(SUBSCRIBE_AGAIN);
+            return shared.clock.sleep_until(end).await;
+        }
+        shared.hub.changed().await;
+    };
+    tokio::select! {
+        biased;
+        () = shared.board.changed() => {}
+        () = wishes => {}
     }
+}
+
+/// Subscribes to what is wanted on a connection; false when it must be tried again.
+async fn fulfil(shared: &Shared, lane: &Arc<Lane>) -> bool {
+    let wishes = shared.hub.wishes(lane.id());
     if !wishes.unsubscribe.is_empty() {
         // Whether it works does not matter: nobody reads what comes.
         drop(say(shared, lane, Request::Unsubscribe(wishes.unsubscribe)).await);
     }
-    if !wishes.subscribe.is_empty() {
-        match say(shared, lane, Request::Subscribe(wishes.subscribe.clone())).await {
-            Ok(()) => shared.hub.subscribed(&wishes.subscribe, lane.id()),
-            Err(error) => {
-                tracing::warn!(%error, "no subscription: waiters are left to their heartbeat");
-                shared.hub.refused(&wishes.subscribe, lane.id());
-            }
+    if wishes.subscribe.is_empty() {
+        return true;
+    }
+    match say(shared, lane, Request::Subscribe(wishes.subscribe.clone())).await {
+        Ok(()) => shared.hub.subscribed(&wishes.subscribe, lane.id()),
+        Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
+            tracing::warn!(%error, "no subscription: waiters are left to their heartbeat");
+            shared.hub.refused(&wishes.subscribe, lane.id());
+        }
+        Err(error) => {
+            tracing::debug!(%error, "no subscription yet");
+            return false;
         }
     }
+    true
 }
 
 async fn say(shared: &Shared, lane: &Arc<Lane>, request: Request) -> Result<(), LockError> {
@@ -202,10 +224,31 @@ async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
     tracing::debug!(address = %shared.options.address(), ?facts, "connected");
     let ends = super::lane::Ends { told: shared.board.clone(), reset, trouble };
     let lane = Lane::new(shared.next_id(), facts, connection, shared.clock.clone(), ends);
-    let lane = Arc::new(lane);
-    shared.home.spawn(Box::pin(LaneTask::new(lane.clone(), driver)));
-    shared.board.adopt(lane);
+    let lane = Unadopted(Some(Arc::new(lane)));
+    if let Some(lane) = &lane.0 {
+        shared.home.spawn(Box::pin(LaneTask::new(lane.clone(), driver)));
+        // Before any request: so who queues with our inbox is never passed over as deaf.
+        if lane.facts().resp == 3 {
+            fulfil(shared, lane).await;
+        }
+    }
+    lane.adopt(shared);
     Ok(())
+}
+
+/// A connection that ends unless it is put on the board.
+struct Unadopted(Option<Arc<Lane>>);
+
+impl Unadopted {
+    fn adopt(mut self, shared: &Shared) {
+        self.0.take().into_iter().for_each(|lane| shared.board.adopt(lane));
+    }
+}
+
+impl Drop for Unadopted {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|lane| lane.close("the connection is no longer needed"));
+    }
 }
 
 struct OldProtocol;

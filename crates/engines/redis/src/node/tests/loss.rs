@@ -146,10 +146,10 @@ async fn a_refused_connection_is_told_at_once_and_found_when_it_is_back() {
 
 #[tokio::test]
 async fn a_name_without_an_address_is_told() {
-    let node = node("redis://no-such-host.invalid:1");
-    let error = say(&node, "PING").await.expect_err("no such host");
-    let told = unavailable(&error, Certainty::NotApplied);
-    assert!(told.contains("cannot be looked up") || told.contains("no connection"), "{error}");
+    let options = options("redis://no-such-host.invalid:1").with_connect_timeout(2 * LONG);
+    let node = Node::new(&options, clock()).expect("a node");
+    let error = say_within(&node, "PING", None, 2 * LONG).await.expect_err("no such host");
+    assert!(unavailable(&error, Certainty::NotApplied).contains("cannot be looked up"), "{error}");
 }
 
 #[tokio::test]
@@ -230,4 +230,73 @@ async fn a_connection_with_something_unanswered_is_reset() {
         proxy.await_event(end).what
     }));
     assert_eq!(ended.await.expect("no panic"), What::Reset);
+}
+
+/// Under resets at random moments, what is told of each request is what the server has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_of_a_request_is_what_the_server_did() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let node = node_at(proxy.address());
+    let breaking = std::sync::atomic::AtomicBool::new(true);
+    let worker = |number: u32| {
+        let node = node.clone();
+        tokio::spawn(async move {
+            let mut told = Vec::new();
+            for turn in 0..60 {
+                let key = format!("{number}.{turn}");
+                let answer = say_within(&node, &format!("INCR {key}"), None, LONG).await;
+                told.push((key, answer.map_err(|error| error.certainty())));
+            }
+            told
+        })
+    };
+    let workers: Vec<_> = (0..16).map(worker).collect();
+    let told = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = 0;
+            while breaking.load(std::sync::atomic::Ordering::SeqCst) {
+                // After some more requests, in the middle of whatever is on its way.
+                seen = proxy.seen(Traffic::Requests).max(seen + 40);
+                while proxy.seen(Traffic::Requests) < seen
+                    && breaking.load(std::sync::atomic::Ordering::SeqCst)
+                {
+                    std::thread::yield_now();
+                }
+                proxy.reset();
+            }
+        });
+        let told = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                let mut told = Vec::new();
+                for worker in workers {
+                    told.extend(worker.await.expect("no panic"));
+                }
+                told
+            })
+        });
+        breaking.store(false, std::sync::atomic::Ordering::SeqCst);
+        told
+    });
+    let mut raw = server.raw();
+    let mut outcomes = [0; 3];
+    for (key, answer) in told {
+        let done = raw.send(&["GET", &key]).expect("a reply").text();
+        let done = done.as_deref();
+        match answer {
+            Ok(value) => {
+                assert_eq!((value, done), (Value::Integer(1), Some("1")), "{key}");
+                outcomes[0] += 1;
+            }
+            Err(Certainty::NotApplied) => {
+                assert_eq!(done, None, "{key}");
+                outcomes[1] += 1;
+            }
+            Err(_) => {
+                assert!(matches!(done, None | Some("1")), "{key}: sent again");
+                outcomes[2] += 1;
+            }
+        }
+    }
+    assert!(outcomes[0] > 0 && outcomes[2] > 0, "answered, not applied, unknown: {outcomes:?}");
 }

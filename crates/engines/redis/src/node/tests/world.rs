@@ -298,3 +298,45 @@ async fn while_the_server_refuses_us_requests_are_told_so_at_once() {
     ground.settle().await;
     ground.node.ready().await.expect("a connection");
 }
+
+/// Who queues with our inbox must never be taken for deaf by the server.
+#[tokio::test]
+async fn a_new_connection_is_subscribed_before_it_carries_requests() {
+    let ground = Ground::new("redis://h");
+    let mut inbox = ground.node.subscribe(b"inbox".to_vec());
+    let subscribed = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
+    for turn in 0..2 {
+        let mut peer = ground.accepts().await;
+        let asked = ground.sends("ECHO a", None, 10 * SECOND);
+        peer.greets().await;
+        assert!(!peer.hears("SUBSCRIBE").await.contains("ECHO"));
+        ground.settle().await;
+        assert!(!asked.is_finished());
+        peer.says(subscribed).await;
+        peer.hears("ECHO").await;
+        peer.says("$1\r\na\r\n").await;
+        assert_eq!(outcome(asked).await.expect("an answer"), bytes("a"));
+        if turn > 0 {
+            assert_eq!(heard(&mut inbox).await, Some(Heard::Lost));
+        }
+        assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+        drop(peer);
+        ground.settle().await;
+        ground.clock.advance(SECOND);
+    }
+}
+
+#[tokio::test]
+async fn the_queue_for_a_connection_is_bounded() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.hears("HELLO").await;
+    let asked: Vec<_> = (0..16_400).map(|_| ground.sends("PING", None, SECOND)).collect();
+    let told = || asked.iter().filter(|one| one.is_finished()).count() == 16_400 - 16_384;
+    until("what finds no room is told", told).await;
+    let full: Vec<_> = asked.into_iter().filter(tokio::task::JoinHandle::is_finished).collect();
+    for one in full {
+        let error = outcome(one).await.expect_err("full");
+        assert!(unavailable(&error, Certainty::NotApplied).contains("wait for a connection"));
+    }
+}

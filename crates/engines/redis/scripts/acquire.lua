@@ -1,15 +1,17 @@
-local id, mode, count, of = ARGV[1], ARGV[5], tonumber(ARGV[9]), tonumber(ARGV[10])
+local id, mode = sub(ARGV[1], 1, 32), sub(ARGV[4], 1, 1)
+local _, _, window, longest, count, of = find(ARGV[4], ' (%d+) (%d+) ?(%d*) ?(%d*)')
+count, of = tonumber(count) or 1, tonumber(of)
 local s = load(2)
 if s.foreign then return { 'foreign', s.foreign } end
 asking[id] = true
 settle(s)
 
-local terms = sub(ARGV[3], 14, (find(ARGV[3], ';', 14, true)))
+local terms = sub(ARGV[2], 14, (find(ARGV[2], ';', 14, true)))
 local record = find_record(s, id)
 
 local function queued(position)
   local holder, left = blocker(s)
-  return { 'queued', position, next_look(s, position), format('%.0f', us), holder, left }
+  return { 'queued', position, next_look(s, position), since, holder, left }
 end
 
 if record then
@@ -17,31 +19,31 @@ if record then
   local state = state_of(record)
   if state == 'q' then return queued(hear(s, id)) end
   if state == 'h' then
-    record = id .. 'g' .. sub(record, 34, 99) .. ARGV[3]
+    record = id .. 'g' .. sub(record, 34, 99) .. ARGV[2]
     if s.set then s.used = s.used - select(2, mode_of(record)) end
-    hold(s, record, tonumber(ARGV[4]))
-    return { 'granted', sub(record, 68, 83), ARGV[4] }
+    hold(s, record, tonumber(ARGV[3]))
+    return sub(record, 68, 83)
   end
   return { 'granted', sub(record, 68, 83), left_of(s, record) }
 end
 if call('EXISTS', KEYS[5]) == 1 then return { 'cancelled' } end
 local reason = revoked(s, id)
 if reason then return { 'revoked', reason } end
-if sub(ARGV[6], 2) == 'k' then return { 'unknown' } end
+if sub(ARGV[4], 2, 2) == 'k' then return { 'unknown' } end
 
 local held = s.set or (s.value and state_of(s.value) ~= 'f')
 if (held or s.waiting > 0) and s.of ~= of then return { 'mode', s.of or 0 } end
 if not s.freeze and s.waiting == 0 and admits(s, mode, count, of) then
-  local token, since = draw(us)
-  hold(s, id .. ARGV[2] .. token .. since .. ARGV[3], tonumber(ARGV[4]))
-  return { 'granted', token, ARGV[4] }
+  local token = draw(since)
+  hold(s, ARGV[1] .. token .. since .. ARGV[2], tonumber(ARGV[3]))
+  return token
 end
-if sub(ARGV[6], 1, 1) == '-' then
+if sub(ARGV[4], 3, 3) == '-' then
   local holder, left = blocker(s)
   local _, last = ends(s)
-  return { 'busy', last, next_look(s, 0), format('%.0f', us), holder, left }
+  return { 'busy', last, next_look(s, 0), since, holder, left }
 end
-if s.waiting >= tonumber(ARGV[8]) then return { 'full' } end
+if s.waiting >= tonumber(longest) then return { 'full' } end
 
 -- The line: a place for the order, a time for the last hearing.
 local position, place = s.waiting, 1
@@ -50,8 +52,8 @@ if position > 0 then
   place = tail[2] + 1
 end
 call('ZADD', s.line, place, 'p' .. id, us, 't' .. id)
-call('HSET', s.data, id, id .. 'q-' .. sub(ARGV[2], 3) .. NONE .. format('%016.0f', us)
-  .. format('%013.0f', ARGV[7]) .. sub(ARGV[3], 14))
+call('HSET', s.data, id, id .. 'q-' .. sub(ARGV[1], 35) .. NONE .. since
+  .. format('%013.0f', window) .. sub(ARGV[2], 14))
 if of then call('HSET', s.data, 'n', of) end
 s.waiting, s.of = position + 1, of
 local left = call('PTTL', s.data)

@@ -17,8 +17,8 @@ local MARGIN = 5000
 local TIMES = 1000000000000
 local INBOX = sub(KEYS[1], 1, -6) .. 'inbox:'
 
-local clock = call('TIME')
-local us = clock[1] * 1000000 + clock[2]
+local since = stamp(call('TIME'))
+local us = tonumber(since)
 local now = math.floor(us / 1000)
 
 local function is_record(text)
@@ -205,13 +205,13 @@ local function hold(s, record, ms)
 end
 
 local function freeze_record(s)
-  return NOBODY .. 'fwd' .. NOBODY .. sub(s.freeze, 14, 29) .. format('%016.0f', us) .. NEVER
-    .. 'x;' .. sub(s.freeze, 30)
+  return NOBODY .. 'fwd' .. NOBODY .. sub(s.freeze, 14, 29) .. since .. NEVER .. 'x;'
+    .. sub(s.freeze, 30)
 end
 
 local function take_for_freeze(s)
   if sub(s.freeze, 14, 29) == NONE then
-    s.freeze = sub(s.freeze, 1, 13) .. draw(us) .. sub(s.freeze, 30)
+    s.freeze = sub(s.freeze, 1, 13) .. draw(since) .. sub(s.freeze, 30)
     call('HSET', s.data, 'f', s.freeze)
   end
   s.value = freeze_record(s)
@@ -221,7 +221,7 @@ end
 local function hand_to(s, id, entry)
   s.handed = s.handed + 1
   leave_line(s, { id })
-  local token, since = draw(us)
+  local token = draw(since)
   local window = tonumber(sub(entry, 100, 112))
   hold(s, id .. 'h' .. waits(s) .. sub(entry, 35, 67) .. token .. since
     .. format('%013.0f', now + window) .. sub(entry, 113), window)

@@ -10,20 +10,26 @@
 --   113- terms (mode, hold, lease as asked), a semicolon, the holder's own words
 local call, format, sub = redis.call, string.format, string.sub
 
--- Draws a token: the server's time in µs, or one more than the last, whichever is larger.
--- Returns it and the time, both as 16 digits: plain concatenation would lose some.
-local function draw(us)
-  local since = format('%016.0f', us)
+-- Writes the answer of TIME as µs in 16 digits: arithmetic would cost more, and plain numbers
+-- would lose digits.
+local function stamp(time)
+  local micros = time[2]
+  if #micros < 6 then micros = sub('00000' .. micros, -6) end
+  return time[1] .. micros
+end
+
+-- Draws a token: the server's time, or one more than the last, whichever is larger.
+local function draw(since)
   local last = call('GETSET', KEYS[1], since)
-  if not last then return since, since end
+  if not last then return since end
   local number = tonumber(last)
-  if number and number < us then return since, since end
+  if number and #last == 16 and last < since then return since end
   -- What cannot be counted on from is put back as it was.
   if not number or number % 1 ~= 0 or number >= 9007199254740991 then
     call('SET', KEYS[1], last)
     error(number and 'HOLDLINE-SPENT' or 'HOLDLINE-FOREIGN ' .. KEYS[1])
   end
-  local token = format('%016.0f', number + 1)
+  local token = format('%016.0f', math.max(number + 1, tonumber(since)))
   call('SET', KEYS[1], token)
-  return token, since
+  return token
 end

@@ -46,5 +46,5 @@ if s.freeze then
   freeze, freeze_left = sub(s.freeze, 14), tonumber(sub(s.freeze, 1, 13)) - now
 end
 local active = s.value and state_of(s.value) == 'f' and 1 or 0
-return { 'shown', format('%.0f', us), count, holders, s.waiting, waiters, s.of or 0,
+return { 'shown', since, count, holders, s.waiting, waiters, s.of or 0,
   freeze, freeze_left, active }

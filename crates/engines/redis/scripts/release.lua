@@ -1,8 +1,8 @@
 local s = load(2)
 if s.foreign then return { 'foreign', s.foreign } end
 settle(s)
-local id = ARGV[1]
-if ARGV[3] ~= '0' then call('SET', KEYS[5], '', 'PX', ARGV[3]) end
+local id = sub(ARGV[1], 1, 32)
+if ARGV[2] ~= '0' then call('SET', KEYS[5], '', 'PX', ARGV[2]) end
 local record = find_record(s, id)
 if not record then
   local reason = revoked(s, id)

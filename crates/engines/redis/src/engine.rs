@@ -189,8 +189,7 @@ impl Inner {
         };
         let limit = self.capabilities.max_waiters;
         let reply = self.node.call(native::acquire(&self.asker, request, hears, limit)).await;
-        let asked = || request.mode.to_string();
-        let reply = reply.and_then(|reply| native::acquired(&reply, &asked(), limit));
+        let reply = reply.and_then(|reply| native::acquired(&reply, request, limit));
         let may_come_yet = match &reply {
             Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
             Err(error) => error.certainty() == Certainty::Unknown,

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, Certainty, ErrorKind, FreezeView, HolderSummary, HolderView, LockError, LockName,
-    LostReason, OperationReply, ReleaseReply, RenewReply, Snapshot,
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, FreezeView, HolderSummary, HolderView,
+    LockError, LockName, LostReason, OperationReply, ReleaseReply, RenewReply, Snapshot,
 };
 
 use super::record::Record;
@@ -89,19 +89,23 @@ fn refused(kind: ErrorKind) -> LockError {
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
-/// Reads the reply to an acquire; `asked` is the mode in words, `limit` how many may wait.
+/// Reads the reply to an acquire; `limit` is how many may wait.
 pub(crate) fn acquired(
     value: &Value,
-    asked: &str,
+    request: &AcquireRequest,
     limit: usize,
 ) -> Result<AcquireReply, LockError> {
+    let granted = |token: &str, left| {
+        let token = token.parse().map_err(|_| protocol("a grant came without a token"))?;
+        Ok(AcquireReply::Granted { token, left, anchor: None })
+    };
     let reply = Reply::of(value)?;
     match reply.word {
-        "granted" => Ok(AcquireReply::Granted {
-            token: reply.text(0)?.parse().map_err(|_| reply.odd(0))?,
-            left: Some(reply.millis(1)?),
-            anchor: None,
-        }),
+        // A grant that begins now: the token alone.
+        token if token.len() == 16 && reply.parts.is_empty() => {
+            granted(token, request.hold.duration())
+        }
+        "granted" => granted(reply.text(0)?, Some(reply.millis(1)?)),
         "queued" => Ok(AcquireReply::Queued {
             position: Some(reply.count(0)?),
             next_look: reply.millis(1)?,
@@ -129,7 +133,7 @@ pub(crate) fn acquired(
                 0 => "a mutex or read/write lock".to_owned(),
                 of => format!("a semaphore of {of}"),
             };
-            let message = format!("the name is in use as {used}, not as {asked}");
+            let message = format!("the name is in use as {used}, not as {}", request.mode);
             Err(LockError::invalid(ENGINE, "mode", message))
         }
         _ => Err(reply.unknown()),
@@ -267,7 +271,31 @@ pub(crate) fn listed(value: &Value) -> Result<(Vec<u8>, &[Value]), LockError> {
 
 #[cfg(test)]
 mod tests {
+    use holdline_core::contract::MIN_CLAIM_WINDOW;
+    use holdline_core::{ClientId, Hold, LeaseId, Metadata, Mode};
+
     use super::*;
+
+    fn request() -> AcquireRequest {
+        AcquireRequest {
+            name: LockName::new("a").expect("a good name"),
+            lease_id: LeaseId::from_bytes([1; 16]),
+            client: ClientId::from_u64(1),
+            mode: Mode::Exclusive,
+            hold: Hold::Leased(Duration::from_secs(1)),
+            queue: false,
+            known: false,
+            claim_window: MIN_CLAIM_WINDOW,
+            metadata: Metadata::default(),
+        }
+    }
+
+    #[test]
+    fn a_token_alone_is_a_grant_with_all_of_its_lease() {
+        let reply = acquired(&word("0000000000000042"), &request(), 1).expect("a grant");
+        let AcquireReply::Granted { token, left, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!((token.get(), left), (42, Some(Duration::from_secs(1))));
+    }
 
     fn word(text: &str) -> Value {
         Value::Bytes(text.as_bytes().to_vec())
@@ -282,12 +310,14 @@ mod tests {
             Value::Array(vec![Value::Nil]),
             word("granted"),
             word("hello"),
+            word("000000000000000x"),
+            word("0000000000000000"),
             Value::Array(vec![word("granted"), word("0"), word("30000")]),
             Value::Array(vec![word("granted"), word("1"), word("-2")]),
             Value::Array(vec![word("queued"), Value::Integer(-1), Value::Integer(1)]),
             Value::Bytes(vec![0xff]),
         ] {
-            let told = acquired(&odd, "exclusive", 1).expect_err("no grant");
+            let told = acquired(&odd, &request(), 1).expect_err("no grant");
             assert!(matches!(told.kind(), ErrorKind::Protocol { .. }), "{odd:?}: {told}");
             assert_eq!(told.certainty(), Certainty::Unknown);
             assert!(released(&odd).is_err() && operated(&odd).is_err() && line(&odd).is_err());

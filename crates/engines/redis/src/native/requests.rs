@@ -43,19 +43,22 @@ pub(crate) fn acquire(
     let metadata = request.metadata.as_encoded();
     let mode = mode_text(request.mode);
     let yes = |set: bool, word: char| if set { word } else { '-' };
-    let mut arguments = vec![
-        id.into_bytes(),
-        format!("g-{kind}{client:016x}{inbox}").into_bytes(),
+    let mut line = format!(
+        "{}{}{} {} {max_waiters}",
+        &mode[..1],
+        yes(request.known, 'k'),
+        yes(request.queue, 'q'),
+        millis(request.claim_window),
+    );
+    if let Mode::Permits { count, of } = request.mode {
+        line.push_str(&format!(" {count} {of}"));
+    }
+    let arguments = vec![
+        format!("{id}g-{kind}{client:016x}{inbox}").into_bytes(),
         format!("{NEVER}{mode} {kind}{lease};{metadata}").into_bytes(),
         lease.to_string().into_bytes(),
-        mode.as_bytes()[..1].to_vec(),
-        format!("{}{}", yes(request.queue, 'q'), yes(request.known, 'k')).into_bytes(),
-        millis(request.claim_window).to_string().into_bytes(),
-        max_waiters.to_string().into_bytes(),
+        line.into_bytes(),
     ];
-    if let Mode::Permits { count, of } = request.mode {
-        arguments.extend([count.to_string().into_bytes(), of.to_string().into_bytes()]);
-    }
     Call {
         script: &ACQUIRE,
         keys: with_counter(asker, keys, [tombstone]),
@@ -74,7 +77,7 @@ pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Call {
     Call {
         script: &RELEASE,
         keys: with_counter(asker, keys, [tombstone]),
-        arguments: vec![id.into(), head.into(), remembered.to_string().into()],
+        arguments: vec![head.into(), remembered.to_string().into()],
         affinity: Some(*request.lease_id.as_bytes()),
         deadline: asker.deadline,
     }

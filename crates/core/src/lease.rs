@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::renewal::MIN_RETRY;
 use crate::validity::MARGIN;
 
 /// The shortest lease.
@@ -91,8 +92,9 @@ impl LeaseTerms {
         }
         let renew_interval = renew_interval.unwrap_or(lease_duration / 3);
         let believed = crate::validity::believed(lease_duration, drift_ppm);
-        if renew_interval.is_zero() || renew_interval.saturating_mul(2) > believed {
-            return Err(TermsError::RenewInterval { renew_interval, longest: believed / 2 });
+        let longest = believed / 2;
+        if !(MIN_RETRY..=longest).contains(&renew_interval) {
+            return Err(TermsError::RenewInterval { renew_interval, longest });
         }
         Ok(LeaseTerms { lease_duration, renew_interval, drift_ppm })
     }
@@ -131,7 +133,7 @@ pub enum TermsError {
     LeaseDuration(Duration),
     /// The renew interval leaves no room for two renewals.
     #[error(
-        "renew_interval must be above 0 and at most {longest:?} (two renewals must fit into the \
+        "renew_interval must be from {MIN_RETRY:?} to {longest:?} (two renewals must fit into the \
          lease less drift and a margin of {MARGIN:?}), not {renew_interval:?}"
     )]
     RenewInterval {
@@ -167,6 +169,7 @@ mod tests {
             (MAX_LEASE + S, None, 0, "lease_duration"),
             (Duration::MAX, None, 0, "lease_duration"),
             (30 * S, Some(Duration::ZERO), 0, "renew_interval"),
+            (30 * S, Some(Duration::from_micros(4_999)), 0, "renew_interval"),
             (30 * S, Some(16 * S), 0, "renew_interval"),
             (30 * S, Some(Duration::MAX), 0, "renew_interval"),
             (30 * S, None, MAX_DRIFT_PPM + 1, "drift"),

@@ -13,19 +13,6 @@ use crate::moment::Moment;
 /// The smallest pause between two tries of a renewal that failed.
 pub const MIN_RETRY: Duration = Duration::from_millis(5);
 
-/// Where a lease stands, by the holder's own clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing to do before `renew_at`.
-    Valid,
-    /// A renewal is due.
-    Due,
-    /// At most one renewal interval is left: the holder is told.
-    AtRisk,
-    /// The lease may no longer be believed.
-    Lost,
-}
-
 /// Returns when a lease is renewed next that was last confirmed by a request sent at `sent`, whose
 /// reply said that `left` was left: after the renewal interval, or a third of what is left if
 /// that is less (asking again answers what is left of a lease, and sessions share theirs).
@@ -40,31 +27,13 @@ pub fn renew_at(sent: Moment, left: Option<Duration>, terms: &LeaseTerms, jitter
     sent.after(Duration::from_nanos(interval - spread.min(interval)))
 }
 
-/// Returns when the holder is told that its lease is at risk: one interval before the end.
-pub fn at_risk_at(valid_until: Moment, terms: &LeaseTerms) -> Moment {
+/// Returns when the holder of a lease that was last confirmed by a request sent at `sent` is told
+/// that it is at risk: one renewal interval before its end, or half-way to it if that is later.
+pub fn at_risk_at(sent: Moment, valid_until: Moment, terms: &LeaseTerms) -> Moment {
     if valid_until == Moment::NEVER {
-        valid_until
-    } else {
-        valid_until.before(terms.renew_interval())
+        return valid_until;
     }
-}
-
-/// Returns where a lease stands at `now`.
-pub fn standing(
-    now: Moment,
-    renew_at: Moment,
-    valid_until: Moment,
-    terms: &LeaseTerms,
-) -> Standing {
-    if now >= valid_until {
-        Standing::Lost
-    } else if now >= at_risk_at(valid_until, terms) {
-        Standing::AtRisk
-    } else if now >= renew_at {
-        Standing::Due
-    } else {
-        Standing::Valid
-    }
+    valid_until.before(terms.renew_interval().min(sent.until(valid_until) / 2))
 }
 
 /// Returns the pause after a failed try that `failures` others came before: it doubles from
@@ -95,24 +64,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_goes_from_valid_to_lost_in_order() {
+    fn the_warning_comes_one_interval_before_the_end_or_half_way() {
         let (terms, at) = (terms(), |s| Moment::ORIGIN.after(Duration::from_secs(s)));
-        let (renew, until) = (at(10), at(29));
-        for (now, expected) in [
-            (at(0), Standing::Valid),
-            (at(10), Standing::Due),
-            (at(18), Standing::Due),
-            (at(19), Standing::AtRisk),
-            (at(29), Standing::Lost),
-            (Moment::NEVER, Standing::Lost),
+        for (sent, until, expected) in [
+            (at(0), at(29), at(19)),
+            (at(10), at(39), at(29)),
+            (at(0), at(20), at(10)),
+            (at(0), at(6), at(3)),
+            (at(6), at(6), at(6)),
+            // Confirmed by a request that was sent after the end.
+            (at(9), at(6), at(6)),
+            (at(0), Moment::NEVER, Moment::NEVER),
         ] {
-            assert_eq!(standing(now, renew, until, &terms), expected, "{now:?}");
+            assert_eq!(at_risk_at(sent, until, &terms), expected, "{sent:?} {until:?}");
         }
-    }
-
-    #[test]
-    fn a_live_grant_is_never_at_risk_by_time() {
-        assert_eq!(at_risk_at(Moment::NEVER, &terms()), Moment::NEVER);
     }
 
     #[test]

@@ -52,19 +52,15 @@ fn plan_next(keeping: &mut Keeping, sent: Moment) {
     let grant = &keeping.grant;
     let (plan, until) = (&grant.plan, grant.valid_until());
     let terms = &plan.terms;
-    let believed = sent.until(until);
     // A renewal that brought no time, near the longest hold, moves no warning either.
     if until != keeping.planned_for {
         keeping.planned_for = until;
-        keeping.risk_at = match until {
-            Moment::NEVER => Moment::NEVER,
-            until => until.before(terms.renew_interval().min(believed / 2)),
-        };
+        keeping.risk_at = renewal::at_risk_at(sent, until, terms);
     }
     keeping.renew_at = if !plan.renews() {
         Moment::NEVER
     } else {
-        let left = (until != Moment::NEVER).then_some(believed);
+        let left = (until != Moment::NEVER).then_some(sent.until(until));
         renewal::renew_at(sent, left, terms, grant.lease_id.as_bytes()[15])
     };
 }

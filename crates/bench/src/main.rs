@@ -9,6 +9,7 @@ mod cycle;
 mod floor;
 mod handoff;
 mod memory;
+mod redis;
 mod rounds;
 mod run;
 
@@ -24,7 +25,12 @@ fn main() -> ExitCode {
         ["cycle"] => cycle::section(),
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
-        _ => Err("usage: holdline-bench [memory | cycle | hand-off | run]".into()),
+        ["redis"] => redis::section(),
+        ["redis-leases"] => redis::leases(),
+        _ => {
+            Err("usage: holdline-bench [memory | cycle | hand-off | run | redis | redis-leases]"
+                .into())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,5 +45,6 @@ fn all() -> Result<(), rounds::Failure> {
     memory::section()?;
     cycle::section()?;
     handoff::section()?;
-    run::section()
+    run::section()?;
+    redis::section()
 }

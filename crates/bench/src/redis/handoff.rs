@@ -1,0 +1,176 @@
+//! Hand-offs between many contenders for one name, and one wake-up.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use holdline_services::Raw as Observer;
+use tokio::task::LocalSet;
+
+use super::World;
+use super::raw::Raw;
+use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
+
+const TIME: Duration = Duration::from_millis(1_500);
+const WAKE_UPS: usize = 300;
+
+/// Everybody wants the same name, and gives it back at once.
+pub(crate) fn section(world: &World, contenders: usize) -> Result<(), Failure> {
+    let (mut rounds, mut spreads, mut commands) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let floor = world.runtime.block_on(floor(world.server.address(), contenders))?;
+        let mut observer = world.server.raw();
+        let before = commands_so_far(&mut observer)?;
+        let ours = world.runtime.block_on(ours(world, contenders))?;
+        let after = commands_so_far(&mut observer)?;
+        let total: usize = ours.iter().sum();
+        rounds.push(Round { floor: each(TIME, floor), subject: each(TIME, total) });
+        let (most, least) = (ours.iter().max().copied(), ours.iter().min().copied());
+        spreads.push(ratio(most.unwrap_or(0), least.unwrap_or(0)));
+        commands.push(ratio(after - before, total));
+    }
+    let title = format!("redis: a hand-off among {contenders}");
+    report(&title, &rounds, "at most 2.5");
+    println!(
+        "    most to least grants of a contender {:.2}, commands a hand-off {:.2}",
+        median(spreads.into_iter()),
+        median(commands.into_iter())
+    );
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn ratio(above: usize, below: usize) -> f64 {
+    above as f64 / below as f64
+}
+
+/// How many commands clients have sent. What scripts call is not among them.
+fn commands_so_far(observer: &mut Observer) -> Result<usize, Failure> {
+    let reply = observer.send(&["INFO", "stats"])?;
+    let text = reply.text().unwrap_or_default();
+    let field = text.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+    Ok(field.ok_or("no count of commands")?.trim().parse()?)
+}
+
+/// A token in a list: who pops it pushes it back.
+async fn floor(address: SocketAddr, contenders: usize) -> Result<usize, Failure> {
+    let set = LocalSet::new();
+    Raw::connect(address).await?.ask(&["DEL", "token"]).await?;
+    let deadline = Instant::now() + TIME;
+    let mut running = Vec::new();
+    for _ in 0..contenders {
+        let mut raw = Raw::connect(address).await?;
+        running.push(set.spawn_local(async move {
+            let mut hops = 0_usize;
+            while Instant::now() < deadline {
+                // The one that has it at the end keeps it; the others' waits run out.
+                let told = raw.ask(&["BLPOP", "token", "0.2"]).await?;
+                if told.starts_with(b"*2") {
+                    hops += 1;
+                    raw.ask(&["RPUSH", "token", "1"]).await?;
+                }
+            }
+            Ok::<_, Failure>(hops)
+        }));
+    }
+    Raw::connect(address).await?.ask(&["RPUSH", "token", "1"]).await?;
+    set.await;
+    let mut hops = 0;
+    for task in running {
+        hops += task.await??;
+    }
+    Ok(hops)
+}
+
+/// Grants of each contender.
+async fn ours(world: &World, contenders: usize) -> Result<Vec<usize>, Failure> {
+    let client = Rc::new(world.client().await?);
+    let set = LocalSet::new();
+    let deadline = Instant::now() + TIME;
+    let running: Vec<_> = (0..contenders)
+        .map(|_| {
+            let client = client.clone();
+            set.spawn_local(async move {
+                let lock = client.mutex("hand-off")?;
+                let mut grants = 0_usize;
+                while Instant::now() < deadline {
+                    let guard = lock.lock().await?;
+                    let _ = guard.release().await;
+                    grants += 1;
+                }
+                Ok::<_, Failure>(grants)
+            })
+        })
+        .collect();
+    set.await;
+    let mut grants = Vec::with_capacity(contenders);
+    for task in running {
+        grants.push(task.await??);
+    }
+    Ok(grants)
+}
+
+/// From just before the release leaves until somebody else has the name.
+pub(crate) fn wake_up(world: &World) -> Result<(), Failure> {
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let floor = world.runtime.block_on(raw_wake_ups(world.server.address()))?;
+        let subject = world.runtime.block_on(our_wake_ups(world))?;
+        rounds.push(Round { floor, subject });
+    }
+    report("redis: a wake-up, p50", &rounds, "at most 2.5");
+    Ok(())
+}
+
+async fn raw_wake_ups(address: SocketAddr) -> Result<f64, Failure> {
+    let (mut holder, mut times) = (Raw::connect(address).await?, Vec::new());
+    let set = LocalSet::new();
+    let mut waiter = Raw::connect(address).await?;
+    let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
+    set.spawn_local(async move {
+        for _ in 0..WAKE_UPS {
+            waiter.ask(&["BLPOP", "wake", "1"]).await?;
+            let _ = sender.send(Instant::now());
+        }
+        Ok::<_, Failure>(())
+    });
+    set.run_until(async {
+        for _ in 0..WAKE_UPS {
+            // Two round trips, in which the waiter's request has arrived as well.
+            holder.ask(&["PING"]).await?;
+            holder.ask(&["PING"]).await?;
+            let start = Instant::now();
+            holder.ask(&["RPUSH", "wake", "1"]).await?;
+            let end = woken.recv().await.ok_or("the waiter is gone")?;
+            times.push(each(end.duration_since(start), 1));
+        }
+        Ok::<_, Failure>(())
+    })
+    .await?;
+    Ok(median(times.into_iter()))
+}
+
+async fn our_wake_ups(world: &World) -> Result<f64, Failure> {
+    let (holder, waiter) = (world.client().await?, world.client().await?);
+    let lock = holder.mutex("wake-up")?;
+    let theirs = waiter.mutex("wake-up")?;
+    let mut times = Vec::new();
+    for _ in 0..WAKE_UPS {
+        let guard = lock.lock().await?;
+        let wait = async {
+            let guard = theirs.lock().await?;
+            let end = Instant::now();
+            let _ = guard.release().await;
+            Ok::<_, Failure>(end)
+        };
+        let release = async {
+            while holder.inspect(lock.name()).await?.queue_length == 0 {}
+            let start = Instant::now();
+            let _ = guard.release().await;
+            Ok::<_, Failure>(start)
+        };
+        let (end, start) = tokio::try_join!(wait, release)?;
+        times.push(each(end.duration_since(start), 1));
+    }
+    Ok(median(times.into_iter()))
+}

@@ -1,0 +1,61 @@
+//! One Redis server: cycles, hand-offs, wake-ups and leases beside raw floors.
+//!
+//! The server is Debian's, started for this run. Client and server share the machine's cores, so
+//! only ratios within a round mean anything.
+
+mod cycles;
+mod handoff;
+mod leases;
+mod raw;
+
+use holdline::Client;
+use holdline_services::{RedisConfig, RedisServer};
+
+use crate::rounds::Failure;
+
+/// All but the leases, which take a minute.
+pub(crate) fn section() -> Result<(), Failure> {
+    let world = World::start()?;
+    cycles::one_task(&world)?;
+    for tasks in [64, 1_024] {
+        cycles::many_tasks(&world, tasks)?;
+    }
+    for waiters in [2, 16, 128, 1_024] {
+        handoff::section(&world, waiters)?;
+    }
+    handoff::wake_up(&world)?;
+    world.report_server_time()
+}
+
+/// A hundred thousand leases that one process renews.
+pub(crate) fn leases() -> Result<(), Failure> {
+    leases::section(&World::start()?)
+}
+
+/// A server, and a runtime of one thread.
+pub(crate) struct World {
+    server: RedisServer,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl World {
+    fn start() -> Result<World, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let server = RedisServer::try_start(RedisConfig::default())?;
+        Ok(World { server, runtime })
+    }
+
+    async fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(&self.server.url()).await?)
+    }
+
+    /// Prints what the server itself says each command costs it.
+    fn report_server_time(&self) -> Result<(), Failure> {
+        let reply = self.server.raw().send(&["INFO", "commandstats"])?;
+        let text = reply.text().unwrap_or_default();
+        for line in text.lines().filter(|line| line.starts_with("cmdstat_eval")) {
+            println!("redis server: {line}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! The raw floors: our own few lines of RESP on tokio sockets, two commands a cycle.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::rounds::Failure;
+
+/// What the plain locks of other libraries do to release.
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+const VALUE: &str = "0123456789abcdef0123456789abcdef";
+const LEASE_MS: &str = "30000";
+
+/// A bare connection.
+pub(crate) struct Raw {
+    stream: TcpStream,
+    read: Vec<u8>,
+    chunk: Box<[u8]>,
+    sha: String,
+}
+
+impl Raw {
+    pub(crate) async fn connect(address: SocketAddr) -> Result<Raw, Failure> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let mut raw =
+            Raw { stream, read: Vec::new(), chunk: vec![0; 16 * 1024].into(), sha: String::new() };
+        let loaded = raw.ask(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).await?;
+        let text = String::from_utf8(loaded)?;
+        raw.sha = text.lines().nth(1).ok_or("no name of the script")?.to_owned();
+        Ok(raw)
+    }
+
+    /// Sends a command and returns the bytes of its reply.
+    pub(crate) async fn ask(&mut self, words: &[&str]) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::with_capacity(128);
+        write(&mut bytes, words);
+        self.stream.write_all(&bytes).await?;
+        loop {
+            if let Some(length) = reply(&self.read) {
+                return Ok(self.read.drain(..length).collect());
+            }
+            self.fill().await?;
+        }
+    }
+
+    async fn fill(&mut self) -> Result<(), Failure> {
+        match self.stream.read(&mut self.chunk).await? {
+            0 => Err("the server closed the connection".into()),
+            count => {
+                self.read.extend_from_slice(&self.chunk[..count]);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes and gives back a key.
+    pub(crate) async fn cycle(&mut self, key: &str) -> Result<(), Failure> {
+        self.ask(&["SET", key, VALUE, "NX", "PX", LEASE_MS]).await?;
+        let sha = self.sha.clone();
+        self.ask(&["EVALSHA", &sha, "1", key, VALUE]).await?;
+        Ok(())
+    }
+
+    /// Keeps `tasks` cycles under way on this one connection, each with a key of its own; returns
+    /// how many ended in this time.
+    pub(crate) async fn cycles(&mut self, tasks: usize, time: Duration) -> Result<usize, Failure> {
+        let keys: Vec<String> = (0..tasks).map(|task| format!("floor:{task}")).collect();
+        let mut under_way: VecDeque<(usize, bool)> = VecDeque::with_capacity(tasks);
+        let mut bytes = Vec::new();
+        for (task, key) in keys.iter().enumerate() {
+            write(&mut bytes, &["SET", key, VALUE, "NX", "PX", LEASE_MS]);
+            under_way.push_back((task, true));
+        }
+        let (mut ended, deadline) = (0, Instant::now() + time);
+        while Instant::now() < deadline {
+            self.stream.write_all(&bytes).await?;
+            bytes.clear();
+            self.fill().await?;
+            let mut at = 0;
+            while let Some(length) = reply(&self.read[at..]) {
+                at += length;
+                let Some((task, taken)) = under_way.pop_front() else { break };
+                match taken {
+                    true => write(&mut bytes, &["EVALSHA", &self.sha, "1", &keys[task], VALUE]),
+                    false => {
+                        ended += 1;
+                        write(&mut bytes, &["SET", &keys[task], VALUE, "NX", "PX", LEASE_MS]);
+                    }
+                }
+                under_way.push_back((task, !taken));
+            }
+            self.read.drain(..at);
+        }
+        Ok(ended)
+    }
+}
+
+/// Writes a command as the protocol wants it.
+fn write(bytes: &mut Vec<u8>, words: &[&str]) {
+    bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+}
+
+/// Returns the length of the first reply, once all of it is there.
+fn reply(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
+    match bytes[0] {
+        b'$' => match usize::try_from(number()?) {
+            Ok(length) => (bytes.len() >= line + length + 2).then_some(line + length + 2),
+            Err(_) => Some(line),
+        },
+        b'*' => {
+            let mut at = line;
+            for _ in 0..number()?.max(0) {
+                at += reply(&bytes[at..])?;
+            }
+            Some(at)
+        }
+        _ => Some(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_ends_where_it_ends() {
+        for (bytes, length) in [
+            (&b"+OK\r\n+O"[..], Some(5)),
+            (b":12\r\n", Some(5)),
+            (b"$-1\r\n:1\r\n", Some(5)),
+            (b"$3\r\nabc\r\n", Some(9)),
+            (b"$3\r\nabc\r", None),
+            (b"*2\r\n$1\r\na\r\n:1\r\n:2\r\n", Some(15)),
+            (b"*2\r\n$1\r\na\r\n", None),
+            (b"*-1\r\n", Some(5)),
+        ] {
+            assert_eq!(reply(bytes), length, "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+}

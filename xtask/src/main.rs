@@ -31,7 +31,8 @@ usage: cargo xtask VERB
   tidy --list       the rules
   services redis [--count N] [--flavour debian|valkey|redis8]
                     real servers, until the end of the input or ^C
-  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run
+  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, redis, and
+                    redis-leases, which takes a minute
   interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {

@@ -50,6 +50,9 @@ use home::Home;
 use hub::Hub;
 use lane::{Limit, NotTaken, Request};
 
+/// How much longer than a try to connect its outcome is waited for.
+const HEARD_OUT: Duration = Duration::from_millis(500);
+
 /// Sixteen bytes that tie requests together: a lease id.
 pub(crate) type Affinity = [u8; 16];
 
@@ -168,8 +171,9 @@ impl Node {
 
     /// Waits until there is a connection, and returns what is known of the server.
     pub(crate) async fn ready(&self) -> Result<Arc<ServerFacts>, LockError> {
+        // The try that fails in that time tells more than that nothing came: it is heard out.
         let asked = self.shared().options.connect_timeout();
-        let limit = self.limit(asked);
+        let limit = self.limit(asked.saturating_add(HEARD_OUT));
         let mut waiter = Waiter::default();
         Ok(self.next_lane(None, limit, &mut waiter).await?.facts().clone())
     }

@@ -1,0 +1,9 @@
+//! Locks on a real Redis server while everything goes wrong: messages, connections, the server
+//! itself, clocks. At the level of what users import; each test has one expected outcome.
+//!
+//! Nothing here waits for luck: tests wait for what the proxy between us and the server saw, for
+//! what the server shows behind the engine's back, and for what guards tell.
+
+mod connections;
+mod messages;
+mod support;

@@ -1,4 +1,4 @@
-//! The Redis engine on a real server of its own.
+//! The Redis engine on real servers: Debian's by both protocols, and the newest that can be had.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,23 +7,34 @@ use holdline_conformance::clock::MachineClock;
 use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
 use holdline_core::{Engine, LockError, LockName};
 use holdline_redis::{RedisEngine, RedisOptions};
-use holdline_services::{RedisConfig, RedisServer, Reply};
+use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
 /// How long a client may take to find a server that is there again.
 const LIMIT: Duration = Duration::from_secs(20);
+/// How many histories suffice where only the server or the protocol is another.
+const FEW: usize = 50;
 const FOREIGN: &str = "somebody else's lock";
 
 struct Redis {
     server: RedisServer,
+    test: &'static str,
+    parameters: &'static str,
+    histories: usize,
     /// All clients that were opened: after a restart they have to find the server again.
     engines: Mutex<Vec<RedisEngine>>,
 }
 
 impl Redis {
-    fn start() -> Redis {
+    fn start(test: &'static str, flavour: Flavour) -> Redis {
         // So that a restart keeps what was granted.
-        let config = RedisConfig::default().with_appendonly("always");
-        Redis { server: RedisServer::start(config), engines: Mutex::default() }
+        let config = RedisConfig::default().with_flavour(flavour).with_appendonly("always");
+        Redis {
+            server: RedisServer::start(config),
+            test,
+            parameters: "",
+            histories: Scale::quick().histories,
+            engines: Mutex::default(),
+        }
     }
 
     /// Stops the server and starts it again. A request that meets the end of its connection has an
@@ -46,7 +57,8 @@ impl Redis {
 
     fn options(&self) -> Result<RedisOptions, LockError> {
         // A queue short enough that the suite can fill it.
-        RedisOptions::from_url(&self.server.url()).map(|options| options.with_max_waiters(100))
+        let url = format!("{}{}", self.server.url(), self.parameters);
+        RedisOptions::from_url(&url).map(|options| options.with_max_waiters(100))
     }
 
     fn ask(&self, words: &[&str]) -> Result<Reply, String> {
@@ -60,11 +72,11 @@ fn key(name: &LockName) -> String {
 
 impl Factory for Redis {
     fn name(&self) -> String {
-        "redis, one server".into()
+        format!("redis, {}", self.test)
     }
 
     fn command(&self) -> String {
-        "cargo test -p holdline-redis --test conformance -- --nocapture".into()
+        format!("cargo test -p holdline-redis --test conformance {} -- --nocapture", self.test)
     }
 
     fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
@@ -82,7 +94,7 @@ impl Factory for Redis {
     }
 
     fn scale(&self) -> Scale {
-        Scale::quick()
+        Scale { histories: self.histories, ..Scale::quick() }
     }
 
     fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
@@ -104,7 +116,32 @@ impl Factory for Redis {
     }
 }
 
+/// One at a time: the suite goes by a real clock.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_real_time() {
-    run(Redis::start()).await.conclude();
+    let _turn = TURN.lock().await;
+    run(Redis::start("in_real_time", Flavour::Debian)).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_the_old_protocol() {
+    let _turn = TURN.lock().await;
+    let redis = Redis::start("by_the_old_protocol", Flavour::Debian);
+    run(Redis { parameters: "?protocol=resp2", histories: FEW, ..redis }).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_valkey() {
+    let _turn = TURN.lock().await;
+    let redis = Redis::start("on_valkey", Flavour::Valkey);
+    run(Redis { histories: FEW, ..redis }).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_redis_8() {
+    let _turn = TURN.lock().await;
+    let redis = Redis::start("on_redis_8", Flavour::Redis8);
+    run(Redis { histories: FEW, ..redis }).await.conclude();
 }

@@ -1,6 +1,7 @@
 //! The Redis engine on real servers.
 
 mod checkup;
+mod crowd;
 mod rights;
 mod scripts;
 mod support;

@@ -306,3 +306,23 @@ async fn a_grant_that_was_deleted_is_unknown_and_not_resurrected() {
     assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
     assert_eq!(keys(&server), [""; 0]);
 }
+
+#[tokio::test]
+async fn a_full_server_refuses_grants_and_takes_releases() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let (plain, for_good, next) = (request("a"), request("b"), request("b"));
+    take(&engine, &plain).await;
+    take(&engine, &for_good).await;
+    queue(&engine, &next).await;
+    raw(&server, &["CONFIG", "SET", "maxmemory", "1"]);
+    let told = engine.try_acquire(&request("c")).await.expect_err("no room");
+    assert!(matches!(told.kind(), ErrorKind::Refused { .. }), "{told:?}");
+    assert_eq!(told.certainty(), Certainty::NotApplied);
+    let_go(&engine, &plain).await;
+    let reply = engine.release(&ending(&for_good, true)).await.expect("answered");
+    assert!(matches!(reply, ReleaseReply::Released { .. }), "{reply:?}");
+    // The name was handed on, too.
+    let shown = engine.inspect(&name("b")).await.expect("shown");
+    assert_eq!((shown.holder_count, shown.queue_length), (1, 0));
+}

@@ -70,10 +70,10 @@ fn normal(from: Place) -> &'static [Place] {
 
 /// What its tests may use besides.
 fn in_tests(from: Place) -> &'static [Place] {
-    use Place::{Conformance, Engine, Library, Memory, Model, Services};
+    use Place::{Conformance, Engine, Library, Memory, Model, Services, Sim};
     match from {
         Place::Core => &[Model],
-        Place::Memory | Place::Engine => &[Library, Conformance, Services],
+        Place::Memory | Place::Engine => &[Library, Conformance, Services, Sim],
         Place::Library => &[Conformance, Services],
         Place::Conformance => &[Memory, Services],
         Place::Sim | Place::Model => &[Memory, Engine, Services],

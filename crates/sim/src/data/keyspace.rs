@@ -1,0 +1,175 @@
+//! One database: keys to entries, in the order of a hash.
+//!
+//! Invariant K1: a scan returns every key that is there throughout, at least once. A cursor is
+//! the hash from which to go on, and a key never changes its hash.
+//! Invariant K2: the order of keys depends on the seed and on nothing else.
+
+use std::collections::BTreeMap;
+
+use super::Value;
+use crate::number::mix;
+
+/// How many bits of the hash count: a cursor stays a number that every client can hold.
+const BITS: u64 = (1 << 48) - 1;
+
+/// A value and when it ends.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) value: Value,
+    /// In milliseconds of the server's wall clock; the last at which the key is still there.
+    pub(crate) expires_at: Option<i64>,
+    /// The number of the command that used it last.
+    pub(crate) used: u64,
+}
+
+impl Entry {
+    pub(crate) fn new(value: Value) -> Entry {
+        Entry { value, expires_at: None, used: 0 }
+    }
+
+    /// A key lives through its last millisecond.
+    pub(crate) fn is_over(&self, now: i64) -> bool {
+        self.expires_at.is_some_and(|end| now > end)
+    }
+}
+
+/// The keys of one database.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keyspace {
+    seed: u64,
+    /// Keys by hash; two keys hardly ever share one.
+    buckets: BTreeMap<u64, Vec<(Vec<u8>, Entry)>>,
+    length: usize,
+}
+
+impl Keyspace {
+    pub(crate) fn new(seed: u64) -> Keyspace {
+        Keyspace { seed, ..Keyspace::default() }
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        let mut hash = self.seed ^ mix(key.len() as u64);
+        for chunk in key.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            hash = mix(hash ^ u64::from_le_bytes(word));
+        }
+        // 0 is where a scan begins and what it answers at its end.
+        (hash & BITS).max(1)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry> {
+        let bucket = self.buckets.get(&self.hash(key))?;
+        bucket.iter().find(|(name, _)| name == key).map(|(_, entry)| entry)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let hash = self.hash(key);
+        let bucket = self.buckets.get_mut(&hash)?;
+        bucket.iter_mut().find(|(name, _)| name == key).map(|(_, entry)| entry)
+    }
+
+    /// Puts an entry in the place of what was there.
+    pub(crate) fn insert(&mut self, key: &[u8], entry: Entry) {
+        let hash = self.hash(key);
+        let bucket = self.buckets.entry(hash).or_default();
+        match bucket.iter_mut().find(|(name, _)| name == key) {
+            Some((_, old)) => *old = entry,
+            None => {
+                bucket.push((key.to_vec(), entry));
+                self.length += 1;
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
+        let hash = self.hash(key);
+        let bucket = self.buckets.get_mut(&hash)?;
+        let at = bucket.iter().position(|(name, _)| name == key)?;
+        let (_, entry) = bucket.swap_remove(at);
+        if bucket.is_empty() {
+            self.buckets.remove(&hash);
+        }
+        self.length -= 1;
+        Some(entry)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.buckets.clear();
+        self.length = 0;
+    }
+
+    /// All keys, in the order in which a scan meets them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Vec<u8>, &Entry)> {
+        self.buckets.values().flatten().map(|(key, entry)| (key, entry))
+    }
+
+    /// Looks at about `count` keys from `cursor` on; returns them and where to go on.
+    pub(crate) fn scan(&self, cursor: u64, count: usize) -> (u64, Vec<Vec<u8>>) {
+        let mut keys = Vec::new();
+        for (hash, bucket) in self.buckets.range(cursor..) {
+            if keys.len() >= count {
+                return (*hash, keys);
+            }
+            keys.extend(bucket.iter().map(|(key, _)| key.clone()));
+        }
+        (0, keys)
+    }
+
+    /// Drops what is over.
+    pub(crate) fn expire(&mut self, now: i64) -> Vec<Vec<u8>> {
+        let over = self.iter().filter(|(_, entry)| entry.is_over(now));
+        let over: Vec<Vec<u8>> = over.map(|(key, _)| key.clone()).collect();
+        for key in &over {
+            self.remove(key);
+        }
+        over
+    }
+
+    /// About how many bytes the keys take.
+    pub(crate) fn bytes(&self) -> usize {
+        const EACH: usize = 64;
+        self.iter().map(|(key, entry)| key.len() + entry.value.bytes() + EACH).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> Vec<u8> {
+        format!("key:{number}").into_bytes()
+    }
+
+    #[test]
+    fn a_scan_meets_every_key_that_stays() {
+        let mut space = Keyspace::new(7);
+        (0..200).for_each(|n| space.insert(&key(n), Entry::new(Value::String(Vec::new()))));
+        let (mut cursor, mut met, mut round) = (0, Vec::new(), 0);
+        loop {
+            let (next, keys) = space.scan(cursor, 7);
+            met.extend(keys);
+            // Others come and go between two calls.
+            space.remove(&key(100 + round));
+            space.insert(&key(1000 + round), Entry::new(Value::String(Vec::new())));
+            round += 1;
+            if next == 0 {
+                break;
+            }
+            cursor = next;
+        }
+        assert!(round > 10);
+        assert!((0..100).all(|n| met.contains(&key(n))));
+    }
+
+    #[test]
+    fn a_key_lives_through_its_last_millisecond() {
+        let mut entry = Entry::new(Value::String(Vec::new()));
+        entry.expires_at = Some(5);
+        assert!(!entry.is_over(5) && entry.is_over(6));
+    }
+}

@@ -1,0 +1,289 @@
+//! Scripts: the real Lua, in a sandbox like the server's.
+//!
+//! Invariant L1: a script runs as a whole, at one time of the clock.
+//! Invariant L2: a script leaves nothing behind in the sandbox: globals can neither be made nor
+//! changed, so the next one starts as the first did.
+//! Invariant L3: a script ends, if need be by the limit on its instructions.
+//! Read next: `sandbox` (what a script sees), `caller` (`redis.call`), `convert` (values).
+
+mod bit;
+mod caller;
+mod cjson;
+
+mod convert;
+mod json_text;
+mod msgpack;
+
+mod random;
+mod redis_table;
+mod sandbox;
+mod structs;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mlua::{Function, Lua, MultiValue, Value};
+use parking_lot::Mutex;
+
+use self::caller::{Running, Slot};
+use self::sandbox::Sandbox;
+use crate::commands::{
+    ALLOW_BUSY, Command, MAY_REPLICATE, NO_SCRIPT, READ, Run, STALE, ScriptVerb, container,
+};
+use crate::number;
+use crate::refusal::{Answer, NO_SCRIPT as NOT_KNOWN, NOT_INTEGER, Refusal, SYNTAX};
+use crate::resp::{Protocol, Reply};
+use crate::session::ConnectionId;
+use crate::sha1::sha1_hex;
+use crate::state::State;
+
+const RUNS: u32 = NO_SCRIPT | STALE | MAY_REPLICATE;
+const ASKS: u32 = NO_SCRIPT;
+
+const fn row(name: &'static str, arity: i32, flags: u32, verb: ScriptVerb) -> Command {
+    Command { name, arity, flags, keys: (0, 0, 0), run: Run::Script(verb) }
+}
+
+const fn eval(by_hash: bool, read_only: bool) -> ScriptVerb {
+    ScriptVerb::Eval { by_hash, read_only }
+}
+
+pub(crate) const TABLE: &[Command] = &[
+    row("eval", -3, RUNS, eval(false, false)),
+    row("evalsha", -3, RUNS, eval(true, false)),
+    row("eval_ro", -3, NO_SCRIPT | STALE | READ, eval(false, true)),
+    row("evalsha_ro", -3, NO_SCRIPT | STALE | READ, eval(true, true)),
+    container("script", SCRIPT),
+];
+
+const SCRIPT: &[Command] = &[
+    row("script|load", 3, ASKS | STALE, ScriptVerb::Load),
+    row("script|exists", -3, ASKS, ScriptVerb::Exists),
+    row("script|flush", -2, ASKS | MAY_REPLICATE, ScriptVerb::Flush),
+    row("script|kill", 2, ASKS | ALLOW_BUSY, ScriptVerb::Kill),
+];
+
+/// What the first line of a script declares.
+#[derive(Debug, Clone, Copy, Default)]
+struct Declared {
+    /// It has such a line at all.
+    any: bool,
+    no_writes: bool,
+    allow_oom: bool,
+}
+
+#[derive(Clone)]
+struct Stored {
+    function: Function,
+    declared: Declared,
+}
+
+/// The scripts that one server process knows, and the sandbox that they run in.
+pub(crate) struct Scripts {
+    sandbox: Sandbox,
+    slot: Arc<Mutex<Slot>>,
+    known: HashMap<String, Stored>,
+}
+
+impl Scripts {
+    pub(crate) fn new(limit: u64) -> Scripts {
+        let slot = Arc::new(Mutex::new(Slot::default()));
+        let sandbox = Sandbox::new(&slot, limit).expect("the sandbox is made of constants");
+        Scripts { sandbox, slot, known: HashMap::new() }
+    }
+
+    fn lua(&self) -> &Lua {
+        self.sandbox.lua()
+    }
+
+    /// Answers EVAL and its kin.
+    pub(crate) fn run(
+        &mut self,
+        state: &mut Option<Box<State>>,
+        verb: ScriptVerb,
+        connection: ConnectionId,
+        db: usize,
+        args: &[&[u8]],
+    ) -> Reply {
+        let answer = match verb {
+            ScriptVerb::Eval { by_hash, read_only } => {
+                self.eval(state, by_hash, read_only, connection, db, args)
+            }
+            ScriptVerb::Load => self.compile(args[2]).map(|sha| Reply::Bulk(sha.into_bytes())),
+            ScriptVerb::Exists => Ok(self.exist(&args[2..])),
+            ScriptVerb::Flush => self.flush(&args[2..]),
+            ScriptVerb::Kill => Err("NOTBUSY No scripts in execution right now.".into()),
+        };
+        answer.unwrap_or_else(Reply::from)
+    }
+
+    fn exist(&self, hashes: &[&[u8]]) -> Reply {
+        let known =
+            |hash: &&[u8]| std::str::from_utf8(hash).is_ok_and(|h| self.known.contains_key(h));
+        Reply::Array(hashes.iter().map(|hash| Reply::flag(known(hash))).collect())
+    }
+
+    fn flush(&mut self, words: &[&[u8]]) -> Answer {
+        match words {
+            [] => {}
+            [word] if ["sync", "async"].iter().any(|w| word.eq_ignore_ascii_case(w.as_bytes())) => {
+            }
+            [_] => return Err("ERR SCRIPT FLUSH only support SYNC|ASYNC option".into()),
+            _ => return Err(SYNTAX.into()),
+        }
+        self.known.clear();
+        Ok(Reply::OK)
+    }
+
+    /// Compiles a script, once, and returns its name.
+    fn compile(&mut self, body: &[u8]) -> Result<String, Refusal> {
+        let sha = sha1_hex(body);
+        if self.known.contains_key(&sha) {
+            return Ok(sha);
+        }
+        let (declared, code) = declared(body)?;
+        // The first line keeps its number though it is no Lua.
+        let chunk =
+            self.lua().load(code).set_name("@user_script").set_mode(mlua::chunk::ChunkMode::Text);
+        let function = chunk.into_function().map_err(|error| {
+            let text = match &error {
+                mlua::Error::SyntaxError { message, .. } => message.clone(),
+                other => other.to_string(),
+            };
+            Refusal::from(format!("ERR Error compiling script (new function): {text}"))
+        })?;
+        self.known.insert(sha.clone(), Stored { function, declared });
+        Ok(sha)
+    }
+
+    fn eval(
+        &mut self,
+        state: &mut Option<Box<State>>,
+        by_hash: bool,
+        read_only: bool,
+        connection: ConnectionId,
+        db: usize,
+        args: &[&[u8]],
+    ) -> Answer {
+        if by_hash && args[1].len() != 40 {
+            return Err(NOT_KNOWN.into());
+        }
+        let keys = number::strict(args[2]).ok_or(NOT_INTEGER)?;
+        let keys = usize::try_from(keys)
+            .map_err(|_| Refusal::from("ERR Number of keys can't be negative"))?;
+        if keys > args.len() - 3 {
+            return Err("ERR Number of keys can't be greater than number of args".into());
+        }
+        let sha = if by_hash {
+            String::from_utf8_lossy(args[1]).to_ascii_lowercase()
+        } else {
+            self.compile(args[1])?
+        };
+        let Some(stored) = self.known.get(&sha).cloned() else { return Err(NOT_KNOWN.into()) };
+        let inner = state.as_mut().ok_or("ERR a script runs already")?;
+        let protocol = inner.connections.get(&connection).map_or(Protocol::Resp2, |c| c.protocol);
+        let declared = stored.declared;
+        if read_only && declared.any && !declared.no_writes {
+            return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+        }
+        if declared.any && !declared.allow_oom && !declared.no_writes && inner.out_of_memory {
+            let says = "OOM allow-oom flag is not set on the script, can not run it when used \
+                 memory > 'maxmemory'";
+            return Err(says.into());
+        }
+        let running = Running {
+            connection,
+            db,
+            read_only: read_only || declared.no_writes,
+            allow_oom: declared.allow_oom,
+            wrote: false,
+            protocol: Protocol::Resp2,
+        };
+        {
+            let mut slot = self.slot.lock();
+            slot.state = state.take();
+            slot.running = running;
+        }
+        let (keys, argv) = args[3..].split_at(keys);
+        let result = self.call(&stored.function, keys, argv, protocol, &sha);
+        *state = self.slot.lock().state.take();
+        result
+    }
+
+    fn call(
+        &self,
+        function: &Function,
+        keys: &[&[u8]],
+        argv: &[&[u8]],
+        client: Protocol,
+        sha: &str,
+    ) -> Answer {
+        let result: mlua::Result<MultiValue> = self.sandbox.run(function, keys, argv);
+        let mut values = match result {
+            Ok(values) => values.into_iter(),
+            // Only what cannot be caught inside, such as memory that is used up.
+            Err(error) => return Err(format!("ERR Error running script {sha}, {error}").into()),
+        };
+        let succeeded = matches!(values.next(), Some(Value::Boolean(true)));
+        let value = values.next().unwrap_or(Value::Nil);
+        if succeeded {
+            let script = self.slot.lock().running.protocol;
+            return Ok(convert::to_reply(&value, script, client));
+        }
+        Err(failure_text(&value, sha))
+    }
+}
+
+/// The error reply for what the handler made of an error.
+fn failure_text(value: &Value, sha: &str) -> Refusal {
+    let Value::Table(table) = value else {
+        return format!("ERR Error running script {sha}, execution failure").into();
+    };
+    let text = |name: &str| match table.raw_get::<Value>(name) {
+        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    };
+    let mut message = text("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
+    let line: Option<i64> = table.raw_get("line").ok().flatten();
+    if let (Some(source), Some(line)) = (text("source"), line) {
+        message.extend_from_slice(format!(" script: {sha}, on ").as_bytes());
+        message.extend_from_slice(&source);
+        message.extend_from_slice(format!(":{line}.").as_bytes());
+    }
+    Refusal(message.into())
+}
+
+/// Reads the line that begins with `#!`, and returns the rest.
+fn declared(body: &[u8]) -> Result<(Declared, &[u8]), Refusal> {
+    if !body.starts_with(b"#!") {
+        return Ok((Declared::default(), body));
+    }
+    let end = body.iter().position(|byte| *byte == b'\n').ok_or("ERR Invalid script shebang")?;
+    let line = String::from_utf8_lossy(&body[..end]).into_owned();
+    let mut words = line.split_ascii_whitespace();
+    let engine = words.next().unwrap_or_default();
+    if engine != "#!lua" {
+        return Err(format!("ERR Unexpected engine in script shebang: {engine}").into());
+    }
+    let mut declared = Declared { any: true, ..Declared::default() };
+    for word in words {
+        let Some(flags) = word.strip_prefix("flags=") else {
+            return Err(format!("ERR Unknown lua shebang option: {word}").into());
+        };
+        for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
+            match flag {
+                "no-writes" => declared.no_writes = true,
+                "allow-oom" => declared.allow_oom = true,
+                "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
+                other => {
+                    let says = format!("ERR Unexpected flag in script shebang: {other}");
+                    return Err(says.into());
+                }
+            }
+        }
+    }
+    Ok((declared, &body[end..]))
+}

@@ -1,0 +1,190 @@
+//! What a script sees, and how it is stopped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use parking_lot::Mutex;
+
+use super::caller::{Failure, Slot};
+use super::random::Random;
+use super::{bit, cjson, msgpack, redis_table, structs};
+
+/// How many instructions pass between two looks at the limit.
+const STRIDE: u32 = 10_000;
+/// How many functions of the host may stand between an error and the line that caused it.
+const DEPTH: usize = 4;
+const PRELUDE: &str = include_str!("prelude.lua");
+const TOO_LONG: &str = "Script killed: it took more instructions than the simulation allows";
+
+/// A Lua of the server's version with the server's globals.
+pub(super) struct Sandbox {
+    lua: Lua,
+    /// What is behind the table that scripts see.
+    globals: Table,
+    run: Function,
+    budget: Arc<Budget>,
+}
+
+/// How many instructions the running script has left.
+#[derive(Debug)]
+struct Budget {
+    limit: u64,
+    used: AtomicU64,
+}
+
+/// An error whose text already says where it happened.
+#[derive(Debug, Clone)]
+struct Raised(Vec<u8>);
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// A line of Lua.
+struct Place {
+    source: String,
+    short: String,
+    line: usize,
+}
+
+/// The innermost line of Lua that runs: functions of the host stand for their caller.
+fn place(lua: &Lua) -> Option<Place> {
+    (1..=DEPTH).find_map(|level| {
+        let found = lua.inspect_stack(level, |debug| {
+            let names = debug.source();
+            let own = |name: Option<std::borrow::Cow<'_, str>>| name.map(|name| name.into_owned());
+            // What the prelude does, it does in somebody's name.
+            let (source, short) = (own(names.source)?, own(names.short_src)?);
+            let line = debug.current_line().filter(|_| source != "=prelude")?;
+            Some(Place { source, short, line })
+        });
+        found.flatten()
+    })
+}
+
+/// An error of a library function, with the place of its caller in front.
+pub(super) fn raise(lua: &Lua, text: &str) -> mlua::Error {
+    let place = place(lua).map(|place| format!("{}:{}: ", place.short, place.line));
+    let text = place.unwrap_or_default() + text;
+    mlua::Error::external(Raised(text.into_bytes()))
+}
+
+impl Sandbox {
+    pub(super) fn new(slot: &Arc<Mutex<Slot>>, limit: u64) -> mlua::Result<Sandbox> {
+        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        let random = Arc::new(Random::default());
+        let library = lua.create_table()?;
+        library.raw_set("redis", redis_table::make(&lua, slot)?)?;
+        library.raw_set("math", random.functions(&lua)?)?;
+        library.raw_set("bit", bit::make(&lua)?)?;
+        library.raw_set("cjson", cjson::make(&lua)?)?;
+        library.raw_set("cmsgpack", msgpack::make(&lua)?)?;
+        library.raw_set("struct", structs::make(&lua)?)?;
+        let unwrap = lua.create_function(|lua, value: Value| unwrap(lua, value))?;
+        let handler = lua.create_function(|lua, value: Value| handle(lua, value))?;
+        let prelude = lua.load(PRELUDE).set_name("=prelude");
+        let (globals, front, run): (Table, Table, Function) =
+            prelude.call((library, unwrap, handler))?;
+        lua.set_globals(front)?;
+        let budget = Arc::new(Budget { limit, used: AtomicU64::new(0) });
+        let sandbox = Sandbox { lua, globals, run, budget };
+        sandbox.watch(STRIDE)?;
+        Ok(sandbox)
+    }
+
+    pub(super) fn lua(&self) -> &Lua {
+        &self.lua
+    }
+
+    /// Counts instructions; past the limit every single one is an error, so that a script cannot
+    /// catch its way out.
+    fn watch(&self, stride: u32) -> mlua::Result<()> {
+        let budget = self.budget.clone();
+        let triggers = HookTriggers::new().every_nth_instruction(stride);
+        self.lua.set_global_hook(triggers, move |lua, _| {
+            let used = budget.used.fetch_add(u64::from(stride), Ordering::Relaxed);
+            if used < budget.limit {
+                return Ok(VmState::Continue);
+            }
+            let every = HookTriggers::new().every_nth_instruction(1);
+            lua.set_hook(every, |_, _| Err(too_long()))?;
+            Err(too_long())
+        })
+    }
+
+    /// Runs a script; the first value tells whether it went well.
+    pub(super) fn run(
+        &self,
+        function: &Function,
+        keys: &[&[u8]],
+        argv: &[&[u8]],
+    ) -> mlua::Result<MultiValue> {
+        self.globals.raw_set("KEYS", self.list(keys)?)?;
+        self.globals.raw_set("ARGV", self.list(argv)?)?;
+        self.budget.used.store(0, Ordering::Relaxed);
+        let result = self.run.call(function);
+        if self.budget.used.load(Ordering::Relaxed) <= self.budget.limit {
+            return result;
+        }
+        // Even if it caught the error in a coroutine and went on to its end.
+        self.lua.remove_hook();
+        self.watch(STRIDE)?;
+        Err(too_long())
+    }
+
+    fn list(&self, items: &[&[u8]]) -> mlua::Result<Table> {
+        let table = self.lua.create_table_with_capacity(items.len(), 0)?;
+        for item in items {
+            table.raw_push(self.lua.create_string(item)?)?;
+        }
+        Ok(table)
+    }
+}
+
+fn too_long() -> mlua::Error {
+    mlua::Error::external(Raised(TOO_LONG.as_bytes().to_vec()))
+}
+
+/// What a script sees of an error that it caught.
+fn unwrap(lua: &Lua, value: Value) -> mlua::Result<Value> {
+    let Value::Error(error) = &value else { return Ok(value) };
+    if let Some(Failure(text)) = error.downcast_ref::<Failure>() {
+        let table = lua.create_table()?;
+        table.raw_set("err", lua.create_string(text)?)?;
+        return Ok(Value::Table(table));
+    }
+    let text = match error.downcast_ref::<Raised>() {
+        Some(Raised(text)) => text.clone(),
+        None => error.to_string().into_bytes(),
+    };
+    Ok(Value::String(lua.create_string(text)?))
+}
+
+/// Makes the table of an error that nobody caught: what it says and where it was.
+fn handle(lua: &Lua, value: Value) -> mlua::Result<Value> {
+    let place = place(lua);
+    let table = match unwrap(lua, value)? {
+        Value::Table(table) => table,
+        other => {
+            let mut text = b"ERR ".to_vec();
+            match &other {
+                Value::String(words) => text.extend_from_slice(&words.as_bytes()),
+                other => text.extend_from_slice(other.to_string()?.as_bytes()),
+            }
+            let table = lua.create_table()?;
+            table.raw_set("err", lua.create_string(text)?)?;
+            table
+        }
+    };
+    if let Some(place) = place {
+        table.raw_set("source", place.source)?;
+        table.raw_set("line", place.line)?;
+    }
+    Ok(Value::Table(table))
+}

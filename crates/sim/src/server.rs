@@ -1,0 +1,289 @@
+//! One fake server process.
+//!
+//! It is a value: nothing runs unless a method is called, and it knows no time but the clock it
+//! was given. The same calls under the same seed leave the same bytes.
+//!
+//! Invariant S1: commands run one after the other, each as a whole.
+//! Invariant S2: a connection's commands run in the order in which they arrived.
+//! Read next: `dispatch` (how a command runs), `gate` (what is refused before), `faults`.
+
+use std::sync::Arc;
+
+use holdline_core::{Clock, Moment};
+
+use crate::clock::WallClock;
+use crate::options::RedisOptions;
+use crate::refusal::{MAX_CLIENTS, Refusal};
+use crate::resp::{Protocol, Reply};
+use crate::script::Scripts;
+use crate::session::{Connection, ConnectionId, ReplyMode};
+use crate::state::State;
+
+/// What a command answered: usually one reply, one for each channel when it subscribes, none when
+/// it waits or when the client wants none.
+pub type Replies = Vec<Reply>;
+
+/// A fake Redis server: the memory of one server process.
+///
+/// It speaks what Debian's Redis 7.0 speaks, as far as locks need it, and a test compares the two.
+/// What it has not: clusters, replicas that follow it, streams, geography, modules, functions.
+pub struct FakeRedis {
+    /// `None` only while a script has it.
+    state: Option<Box<State>>,
+    pub(crate) scripts: Scripts,
+    down: bool,
+    /// What DEBUG SLEEP answers when it is over.
+    pub(crate) late: Vec<(ConnectionId, Reply)>,
+}
+
+impl std::fmt::Debug for FakeRedis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let connections = self.state.as_ref().map_or(0, |state| state.connections.len());
+        f.debug_struct("FakeRedis").field("connections", &connections).finish_non_exhaustive()
+    }
+}
+
+/// The server does not accept connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IsDown;
+
+impl std::fmt::Display for IsDown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the server is down")
+    }
+}
+
+impl std::error::Error for IsDown {}
+
+impl FakeRedis {
+    /// Starts a server with no data, whose time derives from `clock`.
+    pub fn new(clock: Arc<dyn Clock>, options: RedisOptions) -> FakeRedis {
+        let scripts = Scripts::new(options.script_limit);
+        let state = State::new(WallClock::new(clock), options);
+        FakeRedis { state: Some(Box::new(state)), scripts, down: false, late: Vec::new() }
+    }
+
+    pub(crate) fn state(&mut self) -> &mut State {
+        self.state.as_mut().expect("only a running script has the state, and it gives it back")
+    }
+
+    pub(crate) fn lend(&mut self) -> (&mut Option<Box<State>>, &mut Scripts) {
+        (&mut self.state, &mut self.scripts)
+    }
+
+    /// Opens a connection. One too many is told so and closed, as on the server.
+    ///
+    /// # Errors
+    /// [`IsDown`] after a crash and before the restart.
+    pub fn connect(&mut self) -> Result<ConnectionId, IsDown> {
+        if self.down {
+            return Err(IsDown);
+        }
+        let state = self.state();
+        let id = ConnectionId(state.next_connection);
+        state.next_connection += 1;
+        let full = state.connections.len() >= state.config.number("maxclients");
+        let mut connection = Connection::new(id, state.config.password().is_none());
+        if full {
+            connection.send(&Refusal::from(MAX_CLIENTS).into());
+            connection.closing = true;
+        }
+        state.connections.insert(id, connection);
+        Ok(id)
+    }
+
+    /// Runs one command and returns what it answers, without any bytes.
+    ///
+    /// Messages that it causes for others, and for this connection, wait in their output. A
+    /// server that stands still answers nothing: use [`receive`](Self::receive) for those.
+    pub fn execute(&mut self, connection: ConnectionId, args: &[&[u8]]) -> Replies {
+        let replies = self.run_command(connection, args);
+        self.serve_waiting();
+        replies
+    }
+
+    /// Hands bytes over that arrived on a connection, and runs what is whole.
+    pub fn receive(&mut self, connection: ConnectionId, bytes: &[u8]) {
+        self.tick();
+        let Some(session) = self.state().connections.get_mut(&connection) else { return };
+        session.input.feed(bytes);
+        self.work(connection);
+    }
+
+    /// Takes at most `limit` bytes that the server has sent on a connection.
+    pub fn take_output(&mut self, connection: ConnectionId, limit: usize) -> Vec<u8> {
+        let state = self.state();
+        let still = state.frozen || state.asleep.is_some();
+        let Some(session) = state.connections.get_mut(&connection) else { return Vec::new() };
+        if session.withheld || still {
+            return Vec::new();
+        }
+        let end = session.output.len().min(limit);
+        let bytes: Vec<u8> = session.output.drain(..end).collect();
+        if session.output.is_empty() && session.closing {
+            state.forget(connection);
+        }
+        bytes
+    }
+
+    /// Tells whether the server still knows the connection.
+    pub fn is_open(&self, connection: ConnectionId) -> bool {
+        let state = self.state.as_ref();
+        state.is_some_and(|state| state.connections.contains_key(&connection))
+    }
+
+    /// The client has closed its end.
+    ///
+    /// A running server forgets it at once, and with it what a pause of clients holds back. A
+    /// server that stands still finds its bytes when it goes on, and runs them: as with SIGSTOP.
+    pub fn close(&mut self, connection: ConnectionId) {
+        let state = self.state();
+        let still = state.frozen || state.asleep.is_some();
+        match state.connections.get_mut(&connection) {
+            Some(session) if still => session.peer_gone = true,
+            _ => state.forget(connection),
+        }
+    }
+
+    /// Returns which protocol a connection speaks.
+    pub fn protocol(&self, connection: ConnectionId) -> Protocol {
+        let state = self.state.as_ref();
+        let session = state.and_then(|state| state.connections.get(&connection));
+        session.map_or(Protocol::Resp2, |session| session.protocol)
+    }
+
+    /// Returns the server's wall clock, to make it wrong.
+    pub fn clock(&mut self) -> &mut WallClock {
+        &mut self.state().clock
+    }
+
+    /// Returns when the server has something to do by itself, if ever: call [`tick`](Self::tick)
+    /// then.
+    pub fn next_wake(&mut self) -> Option<Moment> {
+        let state = self.state();
+        let blocked = state.connections.values().filter_map(|c| c.blocked.as_ref()?.until);
+        let pause = state.pause.map(|(_, until)| until);
+        blocked.chain(pause).chain(state.asleep).min()
+    }
+
+    /// Does what has become due: ends sleeps and pauses, and waits that took too long.
+    pub fn tick(&mut self) {
+        let state = self.state();
+        let now = state.clock.common().now();
+        let slept = state.asleep.is_some_and(|until| until <= now);
+        let paused = state.pause.is_some_and(|(_, until)| until <= now);
+        if slept {
+            state.asleep = None;
+        }
+        if paused {
+            state.pause = None;
+        }
+        if slept || paused {
+            self.resume();
+        }
+        self.end_waits(now);
+    }
+
+    /// Goes on with everything that waited for the server to move.
+    pub(crate) fn resume(&mut self) {
+        for (id, reply) in std::mem::take(&mut self.late) {
+            if let Some(session) = self.state().connections.get_mut(&id) {
+                session.send(&reply);
+            }
+        }
+        let all: Vec<ConnectionId> = self.state().connections.keys().copied().collect();
+        for id in all {
+            self.work(id);
+            if self.state().connections.get(&id).is_some_and(|c| c.peer_gone) {
+                self.state().forget(id);
+            }
+        }
+        self.wake_readers();
+    }
+
+    /// Runs what is whole in the input of a connection.
+    fn work(&mut self, id: ConnectionId) {
+        loop {
+            let state = self.state();
+            if state.frozen || state.asleep.is_some() {
+                return;
+            }
+            let Some(session) = state.connections.get_mut(&id) else { return };
+            if session.blocked.is_some() || session.closing {
+                return;
+            }
+            let next = match session.postponed.take() {
+                Some(command) => Ok(Some(command)),
+                None => session.input.next(),
+            };
+            match next {
+                Ok(None) => break,
+                Ok(Some(command)) => self.run_and_send(id, &command),
+                Err(text) => {
+                    session.send(&Refusal::from(text).into());
+                    session.closing = true;
+                }
+            }
+            if self.state().connections.get(&id).is_some_and(|c| c.postponed.is_some()) {
+                break;
+            }
+        }
+        self.wake_readers();
+    }
+
+    fn run_and_send(&mut self, id: ConnectionId, command: &[Vec<u8>]) {
+        let args: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+        let replies = self.run_command(id, &args);
+        let asleep = self.state().asleep.is_some();
+        for reply in replies {
+            if asleep {
+                self.late.push((id, reply));
+            } else if let Some(session) = self.state().connections.get_mut(&id) {
+                session.send(&reply);
+            }
+        }
+        self.serve_waiting();
+    }
+
+    /// Runs one command with the client's wishes about replies.
+    fn run_command(&mut self, id: ConnectionId, args: &[&[u8]]) -> Replies {
+        let state = self.state();
+        state.now_us = state.clock.now_us();
+        if let Some(session) = state.connections.get_mut(&id)
+            && session.reply_mode == ReplyMode::SkipNext
+        {
+            session.reply_mode = ReplyMode::Skip;
+        }
+        let replies = self.process(id, args);
+        let Some(session) = self.state().connections.get_mut(&id) else { return replies };
+        let silent = session.reply_mode != ReplyMode::On;
+        if session.reply_mode == ReplyMode::Skip {
+            session.reply_mode = ReplyMode::On;
+        }
+        if silent || session.blocked.is_some() { Vec::new() } else { replies }
+    }
+
+    pub(crate) fn wake_readers(&mut self) {
+        let state = self.state();
+        let still = state.frozen || state.asleep.is_some();
+        for session in state.connections.values_mut() {
+            let something = !session.output.is_empty() || session.closing;
+            if something
+                && !still
+                && !session.withheld
+                && let Some(waker) = session.waker.take()
+            {
+                waker.wake();
+            }
+        }
+    }
+
+    pub(crate) fn set_down(&mut self, down: bool) {
+        self.down = down;
+    }
+
+    /// Tells whether the server has crashed and was not restarted.
+    pub fn is_down(&self) -> bool {
+        self.down
+    }
+}

@@ -1,0 +1,131 @@
+//! What a server knows of one connection.
+
+use std::task::Waker;
+
+use holdline_core::Moment;
+
+use crate::resp::{Protocol, Reply, RequestParser, encode};
+
+/// Names one connection to one server, for as long as the server lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub(crate) u64);
+
+impl ConnectionId {
+    /// Returns the number that `CLIENT ID` answers.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Commands that wait for EXEC.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) commands: Vec<Vec<Vec<u8>>>,
+    /// One was refused: EXEC will refuse them all.
+    pub(crate) broken: bool,
+}
+
+/// Which replies a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ReplyMode {
+    #[default]
+    On,
+    Off,
+    /// Off for the command after this one.
+    SkipNext,
+    /// Off for this command.
+    Skip,
+}
+
+/// A command that waits for an element.
+#[derive(Debug, Clone)]
+pub(crate) struct Blocked {
+    pub(crate) command: Vec<Vec<u8>>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) until: Option<Moment>,
+    /// The number of the command: who came first is served first.
+    pub(crate) since: u64,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) name: Vec<u8>,
+    pub(crate) library: (Vec<u8>, Vec<u8>),
+    pub(crate) user: Vec<u8>,
+    pub(crate) authenticated: bool,
+    pub(crate) protocol: Protocol,
+    pub(crate) db: usize,
+    pub(crate) input: RequestParser,
+    pub(crate) output: Vec<u8>,
+    pub(crate) transaction: Option<Transaction>,
+    pub(crate) watched: Vec<(usize, Vec<u8>)>,
+    /// Something watched was changed.
+    pub(crate) stale: bool,
+    pub(crate) channels: Vec<Vec<u8>>,
+    pub(crate) patterns: Vec<Vec<u8>>,
+    pub(crate) shard_channels: Vec<Vec<u8>>,
+    pub(crate) reply_mode: ReplyMode,
+    pub(crate) no_evict: bool,
+    pub(crate) blocked: Option<Blocked>,
+    /// A transaction runs: nothing waits.
+    pub(crate) in_transaction: bool,
+    /// A command that CLIENT PAUSE holds back.
+    pub(crate) postponed: Option<Vec<Vec<u8>>>,
+    /// The server ends it once the output is read.
+    pub(crate) closing: bool,
+    /// The client has gone; what arrived before may still be executed.
+    pub(crate) peer_gone: bool,
+    /// A fault: replies are kept back.
+    pub(crate) withheld: bool,
+    pub(crate) waker: Option<Waker>,
+}
+
+impl Connection {
+    pub(crate) fn new(id: ConnectionId, authenticated: bool) -> Connection {
+        Connection {
+            id,
+            name: Vec::new(),
+            library: (Vec::new(), Vec::new()),
+            user: b"default".to_vec(),
+            authenticated,
+            protocol: Protocol::Resp2,
+            db: 0,
+            input: RequestParser::default(),
+            output: Vec::new(),
+            transaction: None,
+            watched: Vec::new(),
+            stale: false,
+            channels: Vec::new(),
+            patterns: Vec::new(),
+            shard_channels: Vec::new(),
+            reply_mode: ReplyMode::On,
+            no_evict: false,
+            blocked: None,
+            in_transaction: false,
+            postponed: None,
+            closing: false,
+            peer_gone: false,
+            withheld: false,
+            waker: None,
+        }
+    }
+
+    /// How many channels and patterns it listens to, without sharded ones.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// Whether only commands about subscriptions are allowed.
+    pub(crate) fn is_only_listening(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.subscriptions() + self.shard_channels.len() > 0
+    }
+
+    /// Puts a reply, or a message, behind what waits to be read.
+    pub(crate) fn send(&mut self, reply: &Reply) {
+        if !self.peer_gone {
+            encode(reply, self.protocol, &mut self.output);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What one server process remembers: data, connections, settings, faults.
+
+use std::collections::{BTreeMap, HashMap};
+
+use holdline_core::Moment;
+
+use crate::clock::WallClock;
+use crate::config::Config;
+use crate::data::{Entry, Keyspace};
+use crate::number::Dice;
+use crate::options::RedisOptions;
+use crate::pubsub::Channels;
+use crate::session::{Connection, ConnectionId};
+
+/// How many databases a server has.
+pub(crate) const DATABASES: usize = 16;
+
+/// Whom a pause of clients stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    Writes,
+    All,
+}
+
+/// States that a test can put a server into; each refuses in the server's own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// Loading its data set: nearly everything is `LOADING`.
+    Loading,
+    /// A script runs for too long: nearly everything is `BUSY`.
+    Busy,
+    /// Snapshots fail: writes are `MISCONF`.
+    CannotPersist,
+    /// A read-only replica: writes are `READONLY`.
+    Replica,
+    /// A replica without its master: nearly everything is `MASTERDOWN`.
+    MasterDown,
+    /// Too few replicas: writes are `NOREPLICAS`.
+    TooFewReplicas,
+}
+
+/// Everything but the scripts.
+pub(crate) struct State {
+    pub(crate) clock: WallClock,
+    /// The time of the command that runs.
+    pub(crate) now_us: i64,
+    pub(crate) databases: Vec<Keyspace>,
+    pub(crate) connections: BTreeMap<ConnectionId, Connection>,
+    pub(crate) next_connection: u64,
+    /// Who watches which key.
+    watchers: HashMap<(usize, Vec<u8>), Vec<ConnectionId>>,
+    /// Who waits for an element of which list.
+    pub(crate) ready: Vec<(usize, Vec<u8>)>,
+    pub(crate) channels: Channels,
+    pub(crate) config: Config,
+    pub(crate) options: RedisOptions,
+    pub(crate) dice: Dice,
+    pub(crate) run_id: String,
+    pub(crate) replication_id: String,
+    pub(crate) started: Moment,
+    pub(crate) troubles: Vec<Trouble>,
+    /// Commands that the only user may not run.
+    pub(crate) forbidden: Vec<String>,
+    pub(crate) pause: Option<(Pause, Moment)>,
+    /// Stopped as a whole: by a signal (no end known) or by DEBUG SLEEP.
+    pub(crate) asleep: Option<Moment>,
+    pub(crate) frozen: bool,
+    pub(crate) commands_run: u64,
+    /// Memory was full when the running command began.
+    pub(crate) out_of_memory: bool,
+    pub(crate) changes: u64,
+    pub(crate) evicted: u64,
+    pub(crate) expired_keys: u64,
+    pub(crate) published: u64,
+    /// What scripts wrote to the log.
+    pub(crate) log: Vec<(i64, Vec<u8>)>,
+}
+
+impl State {
+    pub(crate) fn new(clock: WallClock, options: RedisOptions) -> State {
+        let mut dice = Dice::new(options.seed);
+        let now_us = clock.now_us();
+        let started = clock.common().now();
+        let databases = (0..DATABASES).map(|_| Keyspace::new(dice.roll())).collect();
+        State {
+            clock,
+            now_us,
+            databases,
+            connections: BTreeMap::new(),
+            next_connection: 1,
+            watchers: HashMap::new(),
+            ready: Vec::new(),
+            channels: Channels::default(),
+            config: Config::new(&options),
+            run_id: dice.hex(40),
+            replication_id: dice.hex(40),
+            dice,
+            options,
+            started,
+            troubles: Vec::new(),
+            forbidden: Vec::new(),
+            pause: None,
+            asleep: None,
+            frozen: false,
+            commands_run: 0,
+            out_of_memory: false,
+            changes: 0,
+            evicted: 0,
+            expired_keys: 0,
+            published: 0,
+            log: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_in(&self, trouble: Trouble) -> bool {
+        self.troubles.contains(&trouble)
+    }
+
+    /// A key was met after its end. A replica waits for its master to delete it.
+    pub(crate) fn expired(&mut self, db: usize, key: &[u8]) {
+        if self.is_in(Trouble::Replica) {
+            return;
+        }
+        self.databases[db].remove(key);
+        self.expired_keys += 1;
+        self.invalidate(db, key);
+    }
+
+    /// Drops every key that is over.
+    pub(crate) fn expire_all(&mut self) {
+        let now = self.now_us.div_euclid(1000);
+        for db in 0..self.databases.len() {
+            for key in self.databases[db].expire(now) {
+                self.expired_keys += 1;
+                self.invalidate(db, &key);
+            }
+        }
+    }
+
+    /// A key was changed.
+    pub(crate) fn touched(&mut self, db: usize, key: &[u8]) {
+        self.changes += 1;
+        self.invalidate(db, key);
+    }
+
+    fn invalidate(&mut self, db: usize, key: &[u8]) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        for id in self.watchers.get(&(db, key.to_vec())).into_iter().flatten() {
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.stale = true;
+            }
+        }
+    }
+
+    /// A whole database, or all of them, were emptied.
+    pub(crate) fn flush(&mut self, db: Option<usize>) {
+        self.changes += 1;
+        for index in 0..self.databases.len() {
+            if db.is_some_and(|db| db != index) {
+                continue;
+            }
+            let watched: Vec<_> = self.watchers.keys().filter(|(d, _)| *d == index).collect();
+            let touched: Vec<Vec<u8>> = watched
+                .into_iter()
+                .filter(|(_, key)| self.databases[index].get(key).is_some())
+                .map(|(_, key)| key.clone())
+                .collect();
+            touched.iter().for_each(|key| self.invalidate(index, key));
+            self.databases[index].clear();
+        }
+    }
+
+    pub(crate) fn watch(&mut self, id: ConnectionId, db: usize, key: &[u8]) {
+        let watchers = self.watchers.entry((db, key.to_vec())).or_default();
+        if watchers.contains(&id) {
+            return;
+        }
+        watchers.push(id);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.watched.push((db, key.to_vec()));
+        }
+    }
+
+    pub(crate) fn unwatch(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.stale = false;
+        for place in std::mem::take(&mut connection.watched) {
+            if let Some(watchers) = self.watchers.get_mut(&place) {
+                watchers.retain(|watcher| *watcher != id);
+                if watchers.is_empty() {
+                    self.watchers.remove(&place);
+                }
+            }
+        }
+    }
+
+    /// Forgets a connection and all that hung on it.
+    pub(crate) fn forget(&mut self, id: ConnectionId) {
+        self.unwatch(id);
+        self.channels.forget(id);
+        if let Some(waker) = self.connections.remove(&id).and_then(|c| c.waker) {
+            waker.wake();
+        }
+    }
+
+    /// A list that somebody may wait for has got an element.
+    pub(crate) fn take_ready(&mut self) -> Option<(usize, Vec<u8>)> {
+        if self.ready.is_empty() {
+            return None;
+        }
+        if self.connections.values().all(|session| session.blocked.is_none()) {
+            self.ready.clear();
+        }
+        (!self.ready.is_empty()).then(|| self.ready.remove(0))
+    }
+
+    /// Ends a connection: at once, or after the reply that is being written.
+    pub(crate) fn kill(&mut self, id: ConnectionId, after_reply: bool) {
+        if !after_reply {
+            self.forget(id);
+        } else if let Some(connection) = self.connections.get_mut(&id) {
+            connection.closing = true;
+        }
+    }
+
+    /// About how many bytes are used.
+    pub(crate) fn used_memory(&self) -> usize {
+        const EMPTY: usize = 900_000;
+        EMPTY + self.databases.iter().map(Keyspace::bytes).sum::<usize>()
+    }
+
+    /// Makes room, if the policy allows it, and tells whether there is enough.
+    pub(crate) fn has_room(&mut self) -> bool {
+        let limit = self.config.max_memory();
+        if limit == 0 {
+            return true;
+        }
+        while self.used_memory() > limit {
+            let Some((db, key)) = self.victim() else { return false };
+            self.databases[db].remove(&key);
+            self.evicted += 1;
+            self.invalidate(db, &key);
+        }
+        true
+    }
+
+    /// The next key to evict under the policy.
+    fn victim(&mut self) -> Option<(usize, Vec<u8>)> {
+        let policy = self.config.text("maxmemory-policy").to_owned();
+        let volatile = policy.starts_with("volatile-");
+        if !volatile && !policy.starts_with("allkeys-") {
+            return None;
+        }
+        let random = policy.ends_with("-random");
+        let all = self.databases.iter().enumerate();
+        let all = all.flat_map(|(db, space)| space.iter().map(move |(key, e)| (db, key, e)));
+        let candidates: Vec<(usize, &Vec<u8>, &Entry)> =
+            all.filter(|(_, _, entry)| !volatile || entry.expires_at.is_some()).collect();
+        let chosen = if random {
+            let at = self.dice.below(candidates.len() as u64);
+            candidates.get(usize::try_from(at).unwrap_or(0))
+        } else if policy.ends_with("-ttl") {
+            candidates.iter().min_by_key(|(_, _, entry)| entry.expires_at)
+        } else {
+            candidates.iter().min_by_key(|(_, _, entry)| entry.used)
+        };
+        chosen.map(|(db, key, _)| (*db, (*key).clone()))
+    }
+}

@@ -1,0 +1,395 @@
+//! Random commands: mostly sensible, sometimes of the wrong type, count or case.
+
+use crate::scripts::SCRIPTS;
+
+/// Numbers that look random, and are the same for the same seed.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.roll() % limit as u64).unwrap_or(0)
+    }
+
+    fn pick<'a>(&mut self, among: &[&'a str]) -> &'a str {
+        among[self.below(among.len())]
+    }
+}
+
+/// Words in capitals are drawn: K key, V value, I number, N score, M member, F field, G pattern,
+/// B bound of scores, L bound of bytes, T far time, O old time, C channel, S script, R duration.
+pub(crate) const STRINGS: &[&str] = &[
+    "set K V",
+    "set K V nx",
+    "set K V xx get",
+    "set K V px R",
+    "set K V ex 1000",
+    "set K V pxat T",
+    "set K V exat 99999999999 nx get",
+    "set K V keepttl",
+    "set K V keepttl px 1000000",
+    "set K V nx xx",
+    "set K V get nx",
+    "set K V foo",
+    "setnx K V",
+    "setex K 1000 V",
+    "psetex K R V",
+    "get K",
+    "getset K V",
+    "getdel K",
+    "getex K",
+    "getex K persist",
+    "getex K pxat T",
+    "getex K exat 1",
+    "getex K ex R",
+    "strlen K",
+    "append K V",
+    "setrange K I V",
+    "getrange K I I",
+    "substr K I I",
+    "incr K",
+    "decr K",
+    "incrby K I",
+    "decrby K I",
+    "mget K K K",
+    "mset K V K V",
+    "mset K V K",
+    "msetnx K V K V",
+];
+
+pub(crate) const KEYS: &[&str] = &[
+    "del K K",
+    "unlink K",
+    "exists K K K",
+    "touch K",
+    "type K",
+    "dbsize",
+    "rename K K",
+    "renamenx K K",
+    "copy K K",
+    "copy K K replace",
+    "object refcount none",
+    "object encoding none",
+    "flushdb",
+    "flushall foo",
+    "keys G",
+    "scan 0 count 1000",
+    "scan 0 count 1000 match G",
+    "scan 0 type hash count 1000",
+    "scan x",
+    "scan 0 count 0",
+    "scan 0 foo",
+    "expire K 1000",
+    "expire K 2000 nx",
+    "expire K R xx",
+    "expire K 1 nx xx",
+    "expire K 1 gt lt",
+    "expire K 1 foo",
+    "pexpire K 9223372036854775807",
+    "expire K -1",
+    "pexpireat K T",
+    "pexpireat K T gt",
+    "pexpireat K T lt",
+    "pexpireat K O",
+    "expireat K 99999999999",
+    "ttl K",
+    "pexpiretime K",
+    "expiretime none",
+    "pttl none",
+    "persist K",
+];
+
+pub(crate) const HASHES: &[&str] = &[
+    "hset K F V",
+    "hset K F V F V",
+    "hset K F",
+    "hmset K F V",
+    "hsetnx K F V",
+    "hget K F",
+    "hmget K F F F",
+    "hgetall K",
+    "hkeys K",
+    "hvals K",
+    "hdel K F F",
+    "hexists K F",
+    "hlen K",
+    "hstrlen K F",
+    "hincrby K F I",
+    "hscan K 0",
+    "hscan K 0 match G",
+];
+
+pub(crate) const LISTS: &[&str] = &[
+    "lpush K V V",
+    "rpush K V",
+    "rpush K V V V",
+    "lpushx K V",
+    "rpushx K V",
+    "lpop K",
+    "rpop K",
+    "lpop K I",
+    "rpop K 2",
+    "lpop K 1 1",
+    "llen K",
+    "lrange K I I",
+    "lrange K 0 -1",
+    "lindex K I",
+    "lset K I V",
+    "lrem K I V",
+    "ltrim K I I",
+    "linsert K before V V",
+    "linsert K after V V",
+    "linsert K foo V V",
+    "lpos K V",
+    "lpos K V rank I",
+    "lpos K V count I",
+    "lpos K V rank -1 count 0 maxlen I",
+    "lmove K K left right",
+    "lmove K K right left",
+    "lmove K K foo left",
+    "rpoplpush K K",
+    "blpop K K 0.01x",
+    "blpop K -1",
+];
+
+pub(crate) const SETS: &[&str] = &[
+    "sadd K M M",
+    "srem K M M",
+    "sismember K M",
+    "smismember K M M",
+    "smembers K",
+    "scard K",
+    "smove K K M",
+    "sinter K K",
+    "sunion K K",
+    "sdiff K K",
+    "spop none",
+    "spop none 2",
+    "spop K -1",
+    "srandmember none",
+    "srandmember none 3",
+    "srandmember K x",
+];
+
+pub(crate) const SORTED_SETS: &[&str] = &[
+    "zadd K N M",
+    "zadd K N M N M N M",
+    "zadd K nx N M",
+    "zadd K xx ch N M",
+    "zadd K gt ch N M",
+    "zadd K lt N M",
+    "zadd K incr N M",
+    "zadd K xx incr N M",
+    "zadd K gt incr N M",
+    "zadd K nx gt N M",
+    "zadd K nx xx N M",
+    "zadd K incr N M N M",
+    "zadd K N",
+    "zincrby K N M",
+    "zrem K M M",
+    "zcard K",
+    "zscore K M",
+    "zmscore K M M",
+    "zrank K M",
+    "zrevrank K M",
+    "zcount K B B",
+    "zlexcount K L L",
+    "zpopmin K",
+    "zpopmax K",
+    "zpopmin K I",
+    "zrange K I I",
+    "zrange K 0 -1 withscores",
+    "zrange K I I rev withscores",
+    "zrange K B B byscore",
+    "zrange K B B byscore rev withscores",
+    "zrange K B B byscore limit I I",
+    "zrange K L L bylex",
+    "zrange K L L bylex rev limit 0 2",
+    "zrange K L L bylex withscores",
+    "zrange K 0 1 limit 0 1",
+    "zrange K 0 1 foo",
+    "zrevrange K I I withscores",
+    "zrangebyscore K B B",
+    "zrangebyscore K -inf +inf withscores limit 1 2",
+    "zrevrangebyscore K B B withscores",
+    "zrangebylex K L L",
+    "zrevrangebylex K L L",
+    "zremrangebyscore K B B",
+    "zremrangebyrank K I I",
+    "zremrangebylex K L L",
+    "zscan K 0",
+];
+
+pub(crate) const CONNECTION: &[&str] = &[
+    "ping",
+    "ping V",
+    "ping a b",
+    "echo V",
+    "select 0",
+    "select 99",
+    "select x",
+    "client getname",
+    "client setname abc",
+    "client foo",
+    "client",
+    "client setinfo lib-name x",
+    "client pause x",
+    "client reply foo",
+    "client no-evict foo",
+    "config get maxmemory-policy",
+    "config get foo",
+    "config get",
+    "config set foo bar",
+    "config foo",
+    "hello 4",
+    "hello x",
+    "hello 2 foo",
+    "auth x",
+    "auth default x",
+    "auth foo x",
+    "nosuch V V",
+    "wait x 0",
+    "set K V pxat O",
+    "wait 0 0",
+    "role",
+    "acl whoami",
+    "script exists abc",
+    "script load return",
+    "script foo",
+    "object foo K",
+    "pubsub numsub C",
+    "pubsub channels",
+    "pubsub numpat",
+    "multi",
+    "multi",
+    "exec",
+    "exec",
+    "discard",
+    "watch K",
+    "unwatch",
+    "subscribe",
+    "publish C V",
+    "evalsha abc 0",
+    "evalsha abc 5",
+];
+
+pub(crate) const LISTENING: &[&str] = &[
+    "subscribe C",
+    "subscribe C C",
+    "psubscribe ch*",
+    "ssubscribe C",
+    "unsubscribe C",
+    "punsubscribe ch*",
+    "publish C V",
+    "publish C V",
+    "spublish C V",
+    "ping",
+    "ping V",
+    "get K",
+    "pubsub numsub C C",
+    "pubsub shardnumsub C",
+];
+
+pub(crate) const SCRIPTED: &[&str] = &[
+    "eval S 1 K V I",
+    "eval S 2 K K V I F",
+    "eval S 1 K M N",
+    "eval_ro S 1 K V",
+    "eval S -1",
+    "eval S 9 K",
+    "eval S x",
+];
+
+/// Draws commands from the templates.
+pub(crate) struct Generator<'a> {
+    pub(crate) dice: Dice,
+    pub(crate) families: &'a [&'a [&'a str]],
+}
+
+impl Generator<'_> {
+    pub(crate) fn command(&mut self) -> Vec<Vec<u8>> {
+        let family = self.families[self.dice.below(self.families.len())];
+        let template = self.dice.pick(family);
+        let mut args: Vec<Vec<u8>> =
+            template.split(' ').map(|word| self.word(word).as_bytes().to_vec()).collect();
+        match self.dice.below(40) {
+            0 => {
+                args.pop();
+            }
+            1 => args.push(b"extra".to_vec()),
+            2 => args[0].make_ascii_uppercase(),
+            _ => {}
+        }
+        if args.is_empty() {
+            args.push(b"ping".to_vec());
+        }
+        // The number of a connection differs.
+        if args.len() <= 2 && args[0].eq_ignore_ascii_case(b"hello") {
+            args = vec![args[0].clone(), b"9".to_vec()];
+        }
+        // Leaving everything is confirmed in the order of a hash.
+        if args.len() == 1 && args[0].ends_with(b"unsubscribe") {
+            args.push(b"ch1".to_vec());
+        }
+        // What is drawn at random cannot be compared.
+        if args.len() <= 2 && (args[0] == b"spop" || args[0] == b"srandmember") {
+            args = vec![args[0].clone(), b"none".to_vec()];
+        }
+        args
+    }
+
+    fn word<'b>(&mut self, word: &'b str) -> &'b str {
+        const NUMBERS: &[&str] = &[
+            "0",
+            "1",
+            "2",
+            "-1",
+            "-2",
+            "3",
+            "100",
+            "-100",
+            "1.5",
+            "abc",
+            "",
+            "+1",
+            "01",
+            "-0",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "9223372036854775808",
+        ];
+        const VALUES: &[&str] =
+            &["", "0", "1", "-1", "10", "abc", "a b", "\r\n", "3.5", "x*", "9223372036854775807"];
+        const SCORES: &[&str] =
+            &["0", "1", "-1.5", "2", "2", "0.1", "1e3", "inf", "-inf", "nan", "abc", "3.25"];
+        const BOUNDS: &[&str] = &["-inf", "+inf", "0", "(1", "2", "(0.1", "-1.5", "x", "(", "100"];
+        const DURATIONS: &[&str] = &["1000000", "0", "-1", "abc", "1.5", "", "9223372036854775807"];
+        match word {
+            "K" => self.dice.pick(&["k1", "k2", "k3", "k4", "k5"]),
+            "V" => self.dice.pick(VALUES),
+            "I" => self.dice.pick(NUMBERS),
+            "N" => self.dice.pick(SCORES),
+            "M" => self.dice.pick(&["m1", "m2", "m3", "7", "a", "b", ""]),
+            "F" => self.dice.pick(&["f1", "f2", "f3", "f4"]),
+            "G" => self.dice.pick(&["*", "k?", "k[1-3]", "f*", "ch*", "nothing", "[^k]*"]),
+            "B" => self.dice.pick(BOUNDS),
+            "L" => self.dice.pick(&["-", "+", "[a", "(a", "[m2", "(m3", "x", "["]),
+            "T" => self.dice.pick(&["99999999999000", "99999999999500", "88888888888888"]),
+            "O" => self.dice.pick(&["1", "1000", "0", "-5"]),
+            "C" => self.dice.pick(&["ch1", "ch2", "k1"]),
+            "R" => self.dice.pick(DURATIONS),
+            "S" => self.dice.pick(SCRIPTS),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A real `redis-server`, and its connections as bytes.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use holdline_services::{RedisConfig, RedisServer};
+
+/// One server, without persistence.
+pub(crate) struct RealRedis(RedisServer);
+
+impl RealRedis {
+    pub(crate) fn start() -> RealRedis {
+        RealRedis(RedisServer::start(RedisConfig::default()))
+    }
+
+    pub(crate) fn connect(&self) -> Wire {
+        let stream = UnixStream::connect(self.0.socket()).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket has timeouts");
+        Wire(stream)
+    }
+}
+
+/// One connection, as bytes.
+pub(crate) struct Wire(UnixStream);
+
+impl Wire {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).expect("the server reads");
+    }
+
+    /// Reads so many bytes, or what comes before nothing more comes.
+    pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        let mut filled = 0;
+        while filled < count {
+            match self.0.read(&mut bytes[filled..]) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        bytes.truncate(filled);
+        bytes
+    }
+}
+
+/// A command as a client sends it.
+pub(crate) fn request(args: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for argument in args {
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}

@@ -4,7 +4,8 @@
 //! by a clock that a test can make wrong, and it crashes, stops and loses what it is told to. A
 //! test of its own compares it, byte for byte, with a real server.
 //!
-//! Read next: `server`.
+//! Read next: `server` (one server), `transport` (connections that a client crate can use),
+//! `world` (tasks in virtual time).
 
 mod call;
 mod clock;
@@ -25,6 +26,8 @@ mod server;
 mod session;
 mod sha1;
 mod state;
+mod transport;
+mod world;
 
 pub use clock::WallClock;
 pub use faults::{Memory, Snapshot};
@@ -33,3 +36,5 @@ pub use resp::{DecodeError, Protocol, Reply, ReplyDecoder};
 pub use server::{FakeRedis, IsDown, Replies};
 pub use session::ConnectionId;
 pub use state::Trouble;
+pub use transport::{RedisHost, RedisStream};
+pub use world::{Spawner, Stuck, World};

@@ -1,5 +1,6 @@
 //! The fake servers, held against real ones and against themselves.
 
+mod client;
 mod differential;
 mod faults;
 mod generator;

@@ -29,7 +29,7 @@ impl Pair {
         let clock = Arc::new(ManualClock::new());
         let mut fake = FakeRedis::new(clock, RedisOptions::default().with_seed(1));
         let ids = [(); 2].map(|()| fake.connect().expect("it is up"));
-        let wires = [(); 2].map(|()| real.connect());
+        let wires = [real.connect_alone(), real.connect()];
         let mut pair = Pair { fake, ids, wires };
         for at in 0..2 {
             // The greeting tells of versions and numbers: read, not compared.

@@ -14,6 +14,18 @@ impl RealRedis {
         RealRedis(RedisServer::start(RedisConfig::default()))
     }
 
+    /// Connects and ends all other connections: the server may not have noticed yet that a test
+    /// has dropped some, and would still count their subscriptions.
+    pub(crate) fn connect_alone(&self) -> Wire {
+        let mut wire = self.connect();
+        for kind in ["normal", "pubsub"] {
+            let words = ["client", "kill", "type", kind, "skipme", "yes"];
+            wire.send(&request(&words.map(|word| word.as_bytes().to_vec())));
+            while wire.read(1) != b"\n" {}
+        }
+        wire
+    }
+
     pub(crate) fn connect(&self) -> Wire {
         let stream = UnixStream::connect(self.0.socket()).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket has timeouts");

@@ -95,6 +95,8 @@ fn a_busy_name_ends_as_asked() {
         (&["--try", "-E", "3"], 3),
         (&["--wait", "50ms", "-E", "0"], 0),
         (&["--try", "--skip"], 0),
+        (&["--skip"], 0),
+        (&["--wait", "50ms", "--skip"], 0),
         (&["--try", "--shared"], 75),
         (&["--try", "--shared", "--skip"], 0),
     ] {

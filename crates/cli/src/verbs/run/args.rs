@@ -40,7 +40,7 @@ pub(crate) struct RunArgs {
     pub(crate) lease: Option<Duration>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    /// If NAME is busy, do nothing and end with 0
+    /// If NAME is busy, or --wait runs out, do nothing and end with 0; without --wait, do not wait
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip: bool,
     /// End with N instead of 75 if NAME is busy or the wait runs out

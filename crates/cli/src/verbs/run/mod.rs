@@ -155,8 +155,10 @@ impl Run<'_> {
     }
 
     async fn wait(&self, options: &LockOptions, signals: &mut Signals) -> Result<Granted, Failure> {
-        let RunArgs { name, mode, wait, .. } = self.arguments;
-        let attempt = self.session.acquire(name, mode.mode(), options, wait.only_try);
+        let RunArgs { name, mode, wait, skip, .. } = self.arguments;
+        // A wait without an end is never skipped, so whoever skips without one does not wait.
+        let only_try = wait.only_try || (*skip && wait.wait.is_none());
+        let attempt = self.session.acquire(name, mode.mode(), options, only_try);
         let attempt = waiting::talk(attempt, self.waiting, name, self.session, self.console);
         let mut attempt = std::pin::pin!(attempt);
         loop {

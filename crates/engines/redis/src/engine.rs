@@ -19,7 +19,7 @@ use crate::error::{ENGINE, protocol};
 use crate::keys::Layout;
 use crate::native::{self, Asker};
 use crate::node::Node;
-use crate::options::RedisOptions;
+use crate::options::{Dialect, RedisOptions};
 
 /// How many lines one call renews.
 const BATCH: usize = 128;
@@ -52,9 +52,12 @@ impl RedisEngine {
     /// `clock` must count the time that the machine is suspended, as the server's does.
     ///
     /// # Errors
-    /// `Invalid`: an option is wrong.
+    /// `Invalid`: an option is wrong. `Unsupported`: the plain dialect.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisEngine, LockError> {
         options.validate()?;
+        if options.dialect() == Dialect::Plain {
+            return Err(LockError::unsupported(ENGINE, "dialect=plain"));
+        }
         let node = Node::new(options, clock.clone())?;
         let layout = Layout::new(options.key_template(), options.prefix());
         // Never all zeros, which is the inbox of those who hear nothing.

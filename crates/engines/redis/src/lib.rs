@@ -21,7 +21,6 @@ mod error;
 mod keys;
 mod messages;
 mod native;
-#[allow(dead_code, reason = "the engine is written on it next")]
 mod node;
 mod options;
 mod surroundings;

@@ -295,7 +295,6 @@ impl RedisOptions {
     }
 }
 
-#[allow(dead_code, reason = "the engine is written on it next")]
 impl RedisOptions {
     /// Tells whether the password would travel a network where others can read it.
     pub(crate) fn exposes_password(&self) -> bool {
@@ -347,10 +346,6 @@ impl RedisOptions {
 
     pub(crate) fn dialect(&self) -> Dialect {
         self.layout.dialect
-    }
-
-    pub(crate) fn fencing(&self) -> bool {
-        self.layout.fencing
     }
 
     pub(crate) fn key_template(&self) -> &str {

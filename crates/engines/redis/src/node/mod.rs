@@ -37,7 +37,6 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
-#[allow(unused_imports, reason = "the engine is written on it next")]
 pub(crate) use hub::{Heard, Inbox};
 pub(crate) use script::Script;
 pub(crate) use value::Value;
@@ -179,6 +178,7 @@ impl Node {
     }
 
     /// Returns what is known of the server; `None` while there never was a connection.
+    #[allow(dead_code, reason = "for commands that not every server has, and for a changed run id")]
     pub(crate) fn server(&self) -> Option<Arc<ServerFacts>> {
         self.shared().board.facts()
     }

@@ -173,6 +173,9 @@ async fn attend(shared: &Arc<Shared>, lane: &Arc<Lane>) {
 /// Subscribes to what is wanted on a connection; false when it must be tried again.
 async fn fulfil(shared: &Shared, lane: &Arc<Lane>) -> bool {
     let wishes = shared.hub.wishes(lane.id());
+    if wishes.is_empty() {
+        return true;
+    }
     if !wishes.unsubscribe.is_empty() {
         // Whether it works does not matter: nobody reads what comes.
         drop(say(shared, lane, Request::Unsubscribe(wishes.unsubscribe)).await);

@@ -4,6 +4,7 @@ mod access;
 mod commands;
 mod frozen;
 mod loss;
+mod refusals;
 mod runtimes;
 mod subscriptions;
 mod tls;

@@ -17,7 +17,11 @@ end
 if record then
   if terms_of(record) ~= terms then return { 'terms' } end
   local state = state_of(record)
-  if state == 'q' then return queued(hear(s, id)) end
+  if state == 'q' then
+    local position = hear(s, id)
+    if not position then return { 'unknown' } end
+    return queued(position)
+  end
   if state == 'h' then
     record = id .. 'g' .. sub(record, 34, 99) .. ARGV[2]
     if s.set then s.used = s.used - select(2, mode_of(record)) end

@@ -357,9 +357,15 @@ local function next_look(s, position)
   return math.min(HEARTBEAT, (ends(s)))
 end
 
--- Notes that a waiter was heard; returns how many stand before it.
+-- Notes that a waiter was heard; returns how many stand before it, or nil when its place is gone:
+-- somebody deleted the line.
 local function hear(s, id)
+  local position = call('ZRANK', s.line, 'p' .. id)
+  if not position then
+    call('HDEL', s.data, id)
+    return nil
+  end
   call('ZADD', s.line, us, 't' .. id)
   keep(s, SILENCE + MARGIN)
-  return call('ZRANK', s.line, 'p' .. id)
+  return position
 end

@@ -40,6 +40,7 @@ local function renew(s, id, purpose, ms)
   local state = state_of(record)
   if state == 'q' then
     local position = hear(s, id)
+    if not position then return { 'unknown' } end
     return { 'queued', position, next_look(s, position) }
   end
   if state == 'h' or sub(purpose, 1, 1) == 'w' then return { 'handed', left_of(s, record) } end

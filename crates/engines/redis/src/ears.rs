@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -27,6 +28,8 @@ pub(crate) struct Ears {
     channel: Vec<u8>,
     watches: Arc<Watches>,
     opened: Mutex<Option<Opened>>,
+    /// It was waited for in vain, and not heard since: others do not wait again.
+    in_vain: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -49,7 +52,14 @@ impl Ears {
         channel: Vec<u8>,
         watches: Arc<Watches>,
     ) -> Ears {
-        Ears { node, clock, channel, watches, opened: Mutex::default() }
+        Ears {
+            node,
+            clock,
+            channel,
+            watches,
+            opened: Mutex::default(),
+            in_vain: AtomicBool::new(false),
+        }
     }
 
     /// Begins to listen, without waiting for it. Returns what tells whether messages are heard.
@@ -67,18 +77,24 @@ impl Ears {
         opened.as_ref().is_some_and(|open| *open.hears.borrow() && !open.is_gone())
     }
 
-    /// Begins to listen, and waits until messages are heard; false when that takes too long.
+    /// Begins to listen, and waits until messages are heard; false when that takes too long. Where
+    /// it once did, as for a user who may not subscribe, nobody waits until messages are heard.
     pub(crate) async fn hears_within(&self, limit: Duration) -> bool {
         let mut hears = self.open();
         if *hears.borrow() {
             return true;
         }
+        if self.in_vain.load(Ordering::Relaxed) {
+            return false;
+        }
         let end = self.clock.now().after(limit);
-        tokio::select! {
+        let heard = tokio::select! {
             biased;
             heard = hears.wait_for(|hears| *hears) => heard.is_ok(),
             () = self.clock.sleep_until(end) => false,
-        }
+        };
+        self.in_vain.store(!heard, Ordering::Relaxed);
+        heard
     }
 
     fn begin(&self) -> Opened {

@@ -29,6 +29,8 @@ const MAX_PAGE: usize = 1_000;
 const SPARE: usize = 64;
 /// How many keys one step of a scan looks at.
 const SCAN_COUNT: &str = "1000";
+/// How many names of a listing are looked at in one call.
+const SHOWN_AT_ONCE: usize = 32;
 /// How many holders and waiters of a name are shown.
 const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
 /// How much later than its lease a dead holder's name may become free: the server keeps whole
@@ -87,9 +89,15 @@ impl RedisEngine {
 
 fn capabilities(options: &RedisOptions) -> Capabilities {
     let mut identity = format!("{}/{}", options.address(), options.db());
-    if options.key_template() != RedisOptions::default().key_template() {
-        identity.push(' ');
-        identity.push_str(options.key_template());
+    // Other keys are other locks.
+    let usual = RedisOptions::default();
+    for (key, usual) in
+        [(options.key_template(), usual.key_template()), (options.prefix(), usual.prefix())]
+    {
+        if key != usual {
+            identity.push(' ');
+            identity.push_str(key);
+        }
     }
     let mut capabilities = Capabilities::reference(ENGINE, identity);
     capabilities.lag = LAG;
@@ -240,8 +248,23 @@ impl Inner {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let reply = self.node.call(native::inspect(&self.asker, name, MAX_SHOWN)).await;
-        about(reply.and_then(|reply| native::inspected(&reply, name)), name)
+        let mut shown = self.inspect_all(std::slice::from_ref(name)).await?;
+        shown.pop().unwrap_or_else(|| Err(protocol("a name was asked for and not shown")))
+    }
+
+    async fn inspect_all(
+        &self,
+        names: &[LockName],
+    ) -> Result<Vec<Result<Snapshot, LockError>>, LockError> {
+        let reply = self.node.call(native::inspect(&self.asker, names, MAX_SHOWN)).await;
+        let shown = reply.and_then(|reply| native::inspected(&reply, names));
+        match (shown, names) {
+            (Ok(shown), _) => {
+                Ok(shown.into_iter().zip(names).map(|(one, name)| about(one, name)).collect())
+            }
+            (Err(error), [name]) => about(Err(error), name),
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Lists a page. Keys have no order, so each page looks at all of them, a thousand at a time,
@@ -253,15 +276,18 @@ impl Inner {
         loop {
             let next = self.names_after(&request.prefix, after.as_ref(), limit + SPARE).await?;
             let last_of_all = next.len() < limit + SPARE;
-            for name in next {
-                after = Some(name.clone());
-                // A name that holds what is not ours is stepped over: whoever asks for it by
-                // name is told.
-                let snapshot = match self.inspect(&name).await {
-                    Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => continue,
-                    other => other?,
-                };
-                if snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some() {
+            let next: Vec<LockName> = next.into_iter().collect();
+            for part in next.chunks(SHOWN_AT_ONCE) {
+                for snapshot in self.inspect_all(part).await? {
+                    // A name that holds what is not ours is stepped over: whoever asks for it by
+                    // name is told.
+                    let snapshot = match snapshot {
+                        Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => continue,
+                        other => other?,
+                    };
+                    if !is_listed(&snapshot) {
+                        continue;
+                    }
                     if page.names.len() == limit {
                         page.after = page.names.last().map(|last: &Snapshot| last.name.clone());
                         return Ok(page);
@@ -269,6 +295,7 @@ impl Inner {
                     page.names.push(snapshot);
                 }
             }
+            after = next.into_iter().next_back();
             if last_of_all {
                 return Ok(page);
             }
@@ -311,6 +338,11 @@ impl Inner {
             cursor = next;
         }
     }
+}
+
+/// Tells whether a listing shows the name: it is held, waited for, or frozen.
+fn is_listed(snapshot: &Snapshot) -> bool {
+    snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some()
 }
 
 /// Tells whether nothing stands under the lease id any more.

@@ -203,7 +203,20 @@ pub(crate) fn operated(value: &Value) -> Result<OperationReply, LockError> {
     }
 }
 
-pub(crate) fn inspected(value: &Value, name: &LockName) -> Result<Snapshot, LockError> {
+/// Reads how these names stand.
+pub(crate) fn inspected(
+    value: &Value,
+    names: &[LockName],
+) -> Result<Vec<Result<Snapshot, LockError>>, LockError> {
+    match value.as_array() {
+        Some(replies) if replies.len() == names.len() => {
+            Ok(replies.iter().zip(names).map(|(reply, name)| snapshot(reply, name)).collect())
+        }
+        _ => Err(protocol(format!("{} names were asked for, and not so many shown", names.len()))),
+    }
+}
+
+fn snapshot(value: &Value, name: &LockName) -> Result<Snapshot, LockError> {
     let reply = Reply::of(value)?;
     if reply.word != "shown" {
         return Err(reply.unknown());

@@ -110,14 +110,15 @@ pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Call
     Call { script: &RENEW, keys, arguments, affinity: None, deadline: asker.deadline }
 }
 
-pub(crate) fn inspect(asker: &Asker, name: &LockName, most: usize) -> Call {
-    Call {
-        script: &INSPECT,
-        keys: with_counter(asker, asker.layout.of(name), []),
-        arguments: vec![most.to_string().into_bytes()],
-        affinity: None,
-        deadline: asker.deadline,
+/// Makes one call about many names, which shows at most so many holders and waiters of each.
+pub(crate) fn inspect(asker: &Asker, names: &[LockName], most: usize) -> Call {
+    let mut keys = vec![asker.layout.counter()];
+    for name in names {
+        let NameKeys { lock, line, data } = asker.layout.of(name);
+        keys.extend([lock, line, data]);
     }
+    let arguments = vec![most.to_string().into_bytes()];
+    Call { script: &INSPECT, keys, arguments, affinity: None, deadline: asker.deadline }
 }
 
 pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {

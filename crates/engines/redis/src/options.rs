@@ -164,6 +164,8 @@ impl RedisOptions {
             "user" => self.access.user = Some(value),
             "password_env" => self.access.password = password_from(&value)?,
             "password_file" => self.access.password = password_in(Path::new(&value))?,
+            // A password with a `?` of its own ends up here.
+            unknown if unknown.contains('@') => return Err(bad(url::AT_IN_QUERY)),
             unknown => {
                 let meant = match nearest(unknown, PARAMETERS) {
                     Some(known) => format!("did you mean `{known}`?"),
@@ -405,6 +407,9 @@ fn bad(message: impl fmt::Display) -> LockError {
 }
 
 fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
+    if value.contains('@') {
+        return Err(bad(url::AT_IN_QUERY));
+    }
     value.parse().map_err(|_| bad(format!("has `{key}={value}`: must be a whole number")))
 }
 
@@ -417,6 +422,9 @@ fn one_of<T: Copy, const N: usize>(
     value: &str,
     words: [(&str, T); N],
 ) -> Result<T, LockError> {
+    if value.contains('@') {
+        return Err(bad(url::AT_IN_QUERY));
+    }
     let found = words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
     found.ok_or_else(|| {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();

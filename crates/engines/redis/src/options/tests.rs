@@ -87,6 +87,23 @@ fn what_is_wrong_is_told_without_the_password() {
 }
 
 #[test]
+fn a_password_with_a_question_mark_of_its_own_is_not_shown() {
+    for url in [
+        format!("redis://user:1?{CANARY}@h"),
+        format!("redis://user:1?dialect={CANARY}@h"),
+        format!("redis://user:1?max_waiters={CANARY}@h"),
+        format!("redis://user:1?{CANARY}@h&{CANARY}@h"),
+        format!("redis://user:x?{CANARY}@h"),
+        format!("redis+unix:///run/{CANARY}?{CANARY}@h"),
+    ] {
+        let told = format!("{:?}", RedisOptions::from_url(&url).expect_err(&url));
+        assert!(!told.contains(CANARY), "{url}: {told}");
+    }
+    let good = RedisOptions::from_url("redis://u:a%3Fb/c@h?key_template=a@{name}").expect("read");
+    assert_eq!(good.access.password.expose(), Some("a?b/c"));
+}
+
+#[test]
 fn the_password_is_shown_nowhere() {
     let options = RedisOptions::from_url(&format!("redis://u:{CANARY}@h")).expect("read");
     let shown = format!("{options:?} {:#?} {}", options, options.access.address);

@@ -27,6 +27,10 @@ impl fmt::Display for Address {
     }
 }
 
+/// What is said instead of showing what may be the rest of a password.
+pub(super) const AT_IN_QUERY: &str =
+    "has an `@` behind its `?`: a password's own `?` is written `%3F`";
+
 pub(super) struct Parts {
     pub(super) address: Address,
     pub(super) user: Option<String>,
@@ -119,7 +123,7 @@ fn parameters(query: &str) -> Result<Vec<(String, String)>, LockError> {
     for part in query.split('&').filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let key = text(key)?;
-        if found.iter().any(|(known, _)| *known == key) {
+        if found.iter().any(|(known, _)| *known == key) && !key.contains('@') {
             return Err(bad(format!("has the parameter `{key}` twice")));
         }
         found.push((key, text(value)?));

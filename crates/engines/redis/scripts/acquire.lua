@@ -16,6 +16,7 @@ end
 
 if record then
   if terms_of(record) ~= terms then return { 'terms' } end
+  go_on_when_full(s.data)
   local state = state_of(record)
   if state == 'q' then
     local position = hear(s, id)

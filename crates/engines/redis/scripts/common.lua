@@ -39,6 +39,10 @@ end
 
 local function terms_of(record) return sub(record, 113, (find(record, ';', 113, true))) end
 
+-- Whoever is there already needs no new memory. A server whose memory is full refuses a script's
+-- first write if that might take some, and no later one: so one goes first that never takes any.
+local function go_on_when_full(data) redis.pcall('HDEL', data, '') end
+
 -- Keeps line and data for at least so many ms from now.
 local function keep(s, ms)
   local left = call('PTTL', s.data)

@@ -48,6 +48,7 @@ local function renew(s, id, purpose, ms)
   return keep_shared(s, id, record, purpose, ms)
 end
 
+go_on_when_full(KEYS[4])
 for at = 1, #ARGV, 3 do asking[sub(ARGV[at], 1, 32)] = true end
 for line = 0, #ARGV / 3 - 1 do
   local at = 2 + 3 * line

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdline::{Certainty, Client, ErrorKind, Guard, LockError, LostReason};
+use holdline::{Certainty, Client, ErrorKind, LockError, LostReason};
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer, Traffic};
 
 use crate::support::{
-    Referee, behind, clean, client, client_at, connections, lease, let_go, patient, queued, server,
-    soon, take, try_take, until, url_of,
+    Referee, behind, clean, client, client_at, connections, lease, let_go, patient, queued,
+    renewed, server, soon, take, try_take, until, url_of,
 };
 
 fn refused(error: &LockError) -> &str {
@@ -24,12 +24,6 @@ fn unavailable(error: &LockError) -> &str {
         ErrorKind::Unavailable { message } => message,
         other => panic!("{other:?}"),
     }
-}
-
-/// Waits until a lease was renewed once more.
-async fn renewed(guard: &Guard) {
-    let before = guard.valid_until();
-    until("a renewal", || guard.valid_until() > before).await;
 }
 
 /// The inboxes of those who wait for a name, as their records tell them.

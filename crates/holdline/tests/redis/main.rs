@@ -6,4 +6,5 @@
 
 mod connections;
 mod messages;
+mod servers;
 mod support;

@@ -61,6 +61,12 @@ pub(crate) async fn let_go(guard: Guard) {
     assert!(matches!(outcome, ReleaseOutcome::Released { confirmed: true, .. }), "{outcome:?}");
 }
 
+/// Waits until a lease was renewed once more.
+pub(crate) async fn renewed(guard: &Guard) {
+    let before = guard.valid_until();
+    until("a renewal", || guard.valid_until() > before).await;
+}
+
 /// Fails the test when what must happen does not.
 pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(LONG, work).await {

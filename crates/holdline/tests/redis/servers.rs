@@ -1,0 +1,320 @@
+//! A server that stands still, forgets, is full, refuses writes, restarts or comes from a copy.
+
+use std::time::Duration;
+
+use holdline::{
+    Certainty, Client, ErrorKind, FencingToken, Guard, LockError, LockName, LostReason, Operation,
+};
+use holdline_services::{RedisConfig, RedisServer};
+
+use crate::support::{
+    Referee, behind, clean, client, client_at, lease, leftovers, let_go, patient, queued, renewed,
+    server, soon, take, try_take, until, url_of,
+};
+
+fn refused(outcome: Result<Guard, LockError>, says: &str) {
+    let error = outcome.expect_err("refused");
+    assert!(
+        matches!(error.kind(), ErrorKind::Refused { message } if message.contains(says)),
+        "{error:?}"
+    );
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
+}
+
+async fn lost(guard: &Guard) -> LostReason {
+    let reason = soon("the loss", guard.lost()).await;
+    assert!(!guard.is_valid());
+    reason
+}
+
+/// Takes a name in a task.
+fn taking(client: &Client, name: &'static str) -> tokio::task::JoinHandle<Guard> {
+    let client = client.clone();
+    tokio::spawn(async move { take(&client, name, &patient()).await })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_thaws_keeps_nothing_of_what_was_given_up() {
+    let server = server();
+    let client = client_at(server.address()).await;
+    let held = take(&client, "held", &lease(1_500)).await;
+    server.stop();
+    // One attempt is given up by its caller, one by its limit.
+    let mutex = client.mutex_with("dropped", &patient()).expect("a good lock");
+    let dropped = tokio::time::timeout(Duration::from_millis(200), mutex.lock()).await;
+    assert!(dropped.is_err(), "nobody answers");
+    let limited = patient().with_wait(Duration::from_millis(300));
+    let limited = client.mutex_with("limited", &limited).expect("a good lock");
+    let error = soon("an end", limited.lock()).await.expect_err("nobody answers");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
+    // The holder is told by its own clock.
+    assert_eq!(lost(&held).await, LostReason::Expired);
+    drop(held);
+    server.cont();
+    clean(&server, &[&client]).await;
+}
+
+/// Expiry waits in a pause as well, and what comes after it comes late: it is not believed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_comes_after_a_pause_longer_than_its_lease_is_none() {
+    let server = RedisServer::start(RedisConfig::default().with_debug_command());
+    let patient_url = format!("redis://{}?command_timeout_ms=20000", server.address());
+    let (holder, late) = (client_at(server.address()).await, client(&patient_url).await);
+    for pause in ["CLIENT PAUSE 1500 ALL", "DEBUG SLEEP 1.5"] {
+        let held = take(&holder, "held", &lease(700)).await;
+        let mut raw = server.raw();
+        raw.write(&pause.split(' ').collect::<Vec<_>>()).expect("sent");
+        // The server says when it has begun to pause by not answering.
+        let error = try_take(&late, "late", &lease(300)).await.expect_err("too late");
+        assert!(error.to_string().contains("had run out"), "{pause}: {error:?}");
+        assert_eq!(error.certainty(), Certainty::Unknown);
+        assert_eq!(lost(&held).await, LostReason::Expired, "{pause}");
+        drop(held);
+        until("the pause is over", || raw.read().is_ok()).await;
+        let next = take(&late, "held", &patient()).await;
+        let_go(next).await;
+    }
+    clean(&server, &[&holder, &late]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flush_and_a_deletion_are_told_at_the_next_renewal_and_tokens_grow() {
+    let server = server();
+    let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
+    let mut last = 0;
+    for wipe in ["FLUSHALL", "DEL holdline:{a} holdline:{a}:1d holdline:{a}:1q holdline:fence"] {
+        let guard = take(&holder, "a", &patient()).await;
+        assert!(guard.fencing_token().get() > last, "{wipe}");
+        let waiter = taking(&other, "a");
+        queued(&server, "a", 1).await;
+        behind(&server, wipe);
+        // Whoever waited is forgotten too, asks anew and gets what is free.
+        let next = soon("the next", waiter).await.expect("no panic");
+        assert_eq!(lost(&guard).await, LostReason::Missing, "{wipe}");
+        assert!(next.fencing_token() > guard.fencing_token(), "{wipe}");
+        last = next.fencing_token().get();
+        let outcome = soon("a release", guard.release()).await;
+        assert!(!outcome.is_released(), "{outcome:?}");
+        assert!(next.is_valid(), "the release of what is lost touches nobody");
+        renewed(&next).await;
+        let_go(next).await;
+    }
+    clean(&server, &[&holder, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evicted_lock_is_told_at_the_next_renewal() {
+    let server = RedisServer::start(RedisConfig::default().with_maxmemory("3mb", "allkeys-random"));
+    let client = client_at(server.address()).await;
+    let guard = take(&client, "a", &patient()).await;
+    let mut raw = server.raw();
+    let filling = "x".repeat(10_000);
+    for number in 0.. {
+        let _ = raw.send(&["SET", &format!("other:{number}"), &filling]).expect("an answer");
+        if raw.say("EXISTS holdline:{a}").expect("an answer").integer() == Some(0) {
+            break;
+        }
+    }
+    assert_eq!(lost(&guard).await, LostReason::Missing);
+    behind(&server, "CONFIG SET maxmemory 0");
+    let next = take(&client, "a", &patient()).await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    let_go(next).await;
+    behind(&server, "FLUSHALL");
+}
+
+/// Waits until whoever waits for a name was heard once more.
+async fn await_heartbeat(server: &RedisServer, name: &str) {
+    let key = format!("holdline:{{{name}}}:1q");
+    let mut raw = server.raw();
+    // The largest score is the moment of the last hearing.
+    let mut last = || raw.send(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]).expect("an answer");
+    let before = last();
+    until("a heartbeat", || last() != before).await;
+}
+
+/// Whoever holds or waits needs no new memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_refuses_newcomers_and_keeps_who_is_there() {
+    let server = server();
+    let client = client_at(server.address()).await;
+    let held = take(&client, "held", &patient()).await;
+    let readers = client.rwlock_with("read", &patient()).expect("a good lock");
+    let reader = soon("a read lock", readers.read()).await.expect("a read lock");
+    let permits = client.semaphore_with("permits", 2, &patient()).expect("a semaphore");
+    let permit = soon("a permit", permits.acquire()).await.expect("a permit");
+    let waiter = taking(&client, "held");
+    queued(&server, "held", 1).await;
+    behind(&server, "CONFIG SET maxmemory 1");
+    refused(try_take(&client, "new", &patient()).await, "memory is full");
+    for guard in [&held, &reader, &permit] {
+        renewed(guard).await;
+        renewed(guard).await;
+    }
+    await_heartbeat(&server, "held").await;
+    let before = held.fencing_token();
+    let_go(held).await;
+    let next = soon("the next", waiter).await.expect("no panic");
+    assert!(next.fencing_token() > before);
+    for guard in [next, reader, permit] {
+        let_go(guard).await;
+    }
+    behind(&server, "CONFIG SET maxmemory 0");
+    let_go(take(&client, "new", &patient()).await).await;
+    clean(&server, &[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_cannot_save_takes_no_writes_and_holders_are_told_in_time() {
+    let config = RedisConfig::default().with_line("save 3600 1000000");
+    let server = RedisServer::start(config);
+    let client = client_at(server.address()).await;
+    let guard = take(&client, "a", &lease(1_500)).await;
+    let in_the_way = server.directory().join("dump.rdb");
+    std::fs::create_dir_all(in_the_way.join("x")).expect("a directory");
+    behind(&server, "BGSAVE");
+    until("the save fails", || {
+        let info = behind(&server, "INFO persistence").text().unwrap_or_default();
+        info.contains("rdb_last_bgsave_status:err")
+    })
+    .await;
+    refused(try_take(&client, "b", &patient()).await, "cannot save to disk");
+    assert_eq!(lost(&guard).await, LostReason::Expired);
+    let left = behind(&server, "PTTL holdline:{a}").integer();
+    assert!(left > Some(0), "told before the server frees the name: {left:?}");
+    drop(guard);
+    behind(&server, "CONFIG SET stop-writes-on-bgsave-error no");
+    let_go(take(&client, "a", &patient()).await).await;
+    clean(&server, &[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_that_are_flushed_are_told_again_unnoticed() {
+    let server = server();
+    let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
+    let guard = take(&holder, "a", &patient()).await;
+    let waiter = taking(&other, "a");
+    queued(&server, "a", 1).await;
+    for _ in 0..3 {
+        behind(&server, "SCRIPT FLUSH");
+        renewed(&guard).await;
+    }
+    behind(&server, "SCRIPT FLUSH");
+    let_go(guard).await;
+    let next = soon("the next", waiter).await.expect("no panic");
+    behind(&server, "SCRIPT FLUSH");
+    let_go(next).await;
+    clean(&server, &[&holder, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_empty_costs_the_lock_and_no_token() {
+    let server = server();
+    let client = client_at(server.address()).await;
+    let guard = take(&client, "a", &patient()).await;
+    server.kill();
+    server.restart();
+    assert_eq!(lost(&guard).await, LostReason::Missing);
+    let next = take(&client, "a", &patient()).await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    drop(guard);
+    let_go(next).await;
+    clean(&server, &[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_remembers_is_killed_and_restarted_and_the_lock_is_kept() {
+    let server = RedisServer::start(RedisConfig::default().with_appendonly("always"));
+    let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
+    let referee = Referee::default();
+    let guard = take(&holder, "a", &patient()).await;
+    referee.granted(&guard);
+    let waiter = taking(&other, "a");
+    queued(&server, "a", 1).await;
+    server.kill();
+    server.restart();
+    renewed(&guard).await;
+    let outcome = soon("a release", guard.release()).await;
+    assert!(outcome.is_released(), "{outcome:?}");
+    let next = soon("the next", waiter).await.expect("no panic");
+    referee.granted(&next);
+    let_go(next).await;
+    clean(&server, &[&holder, &other]).await;
+}
+
+/// After the fence was raised beyond the clock, an old copy takes tokens back: the operator raises
+/// it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_copy_takes_no_token_back_unless_the_fence_was_raised() {
+    let server = server();
+    let client = client_at(server.address()).await;
+    let token = |guard: Guard| async move {
+        let token = guard.fencing_token().get();
+        let_go(guard).await;
+        token
+    };
+    let before = token(take(&client, "a", &patient()).await).await;
+    behind(&server, "SAVE");
+    let raised = FencingToken::new(before + 1_000_000_000_000).expect("a token");
+    let later = token(take(&client, "a", &patient()).await).await;
+    server.kill();
+    server.restart();
+    let restored = token(take(&client, "a", &patient()).await).await;
+    assert!(later > before && restored > later);
+    let raise = Operation::RaiseFence { to: raised };
+    soon("an answer", client.operate(&raise)).await.expect("raised");
+    let high = token(take(&client, "a", &patient()).await).await;
+    assert!(high > raised.get());
+    server.kill();
+    server.restart();
+    let fallen = token(take(&client, "a", &patient()).await).await;
+    assert!(fallen < high, "why the operator must raise it again");
+    let raise = Operation::RaiseFence { to: FencingToken::new(high).expect("a token") };
+    soon("an answer", client.operate(&raise)).await.expect("raised");
+    assert!(token(take(&client, "a", &patient()).await).await > high);
+    clean(&server, &[&client]).await;
+}
+
+/// Operators, while the server is well: what they delete and revoke is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_an_operator_frees_is_told_and_the_next_token_is_larger() {
+    let server = server();
+    let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
+    let guard = take(&holder, "a", &lease(3_000)).await;
+    let waiter = taking(&other, "a");
+    queued(&server, "a", 1).await;
+    let revoke = Operation::Revoke {
+        name: LockName::new("a").expect("a good name"),
+        token: guard.fencing_token(),
+        reason: "maintenance".to_owned(),
+        now: true,
+    };
+    soon("an answer", other.operate(&revoke)).await.expect("revoked");
+    let next = soon("the next", waiter).await.expect("no panic");
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(lost(&guard).await, LostReason::Revoked("maintenance".to_owned()));
+    drop(guard);
+    let_go(next).await;
+    // That it was revoked is remembered for a while, for whoever asks late.
+    let kept = ["holdline:{a}:1d"];
+    until("the line is gone", || leftovers(&server) == kept).await;
+    let marks = behind(&server, "HKEYS holdline:{a}:1d");
+    assert_eq!(marks.items().map(<[_]>::len), Some(1), "{marks:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_the_older_protocol_live_through_it_too() {
+    let server = server();
+    let url = format!("{}&protocol=resp2", url_of(server.address()));
+    let (holder, other) = (client(&url).await, client(&url).await);
+    let guard = take(&holder, "a", &patient()).await;
+    let waiter = taking(&other, "a");
+    queued(&server, "a", 1).await;
+    behind(&server, "CLIENT KILL TYPE pubsub");
+    behind(&server, "CLIENT KILL TYPE normal");
+    renewed(&guard).await;
+    let outcome = soon("a release", guard.release()).await;
+    assert!(outcome.is_released(), "{outcome:?}");
+    let_go(soon("the next", waiter).await.expect("no panic")).await;
+    clean(&server, &[&holder, &other]).await;
+}

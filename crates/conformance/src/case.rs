@@ -96,8 +96,10 @@ pub enum Feature {
     Queue,
     /// Hand-offs that must be claimed.
     Claim,
-    /// Revoke.
+    /// Revoke, forced at least.
     Revoke,
+    /// Polite revoke.
+    PoliteRevoke,
     /// Freeze.
     Freeze,
     /// Listing.
@@ -106,13 +108,15 @@ pub enum Feature {
     Live,
     /// Detached leases.
     Detach,
+    /// The holder's own words are kept.
+    Metadata,
     /// Asking again under an id whose outcome is unknown.
     Repeat,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 12] = [
+    pub const ALL: [Feature; 14] = [
         Feature::Fair,
         Feature::Shared,
         Feature::Permits,
@@ -120,10 +124,12 @@ impl Feature {
         Feature::Queue,
         Feature::Claim,
         Feature::Revoke,
+        Feature::PoliteRevoke,
         Feature::Freeze,
         Feature::List,
         Feature::Live,
         Feature::Detach,
+        Feature::Metadata,
         Feature::Repeat,
     ];
 
@@ -137,18 +143,20 @@ impl Feature {
             Feature::Queue => capabilities.queue,
             Feature::Claim => capabilities.hand_off == holdline_core::HandOff::Claim,
             Feature::Revoke => capabilities.revoke,
+            Feature::PoliteRevoke => capabilities.polite_revoke,
             Feature::Freeze => capabilities.freeze,
             Feature::List => capabilities.list,
             Feature::Live => capabilities.live,
             Feature::Detach => capabilities.detach,
+            Feature::Metadata => capabilities.metadata,
             Feature::Repeat => capabilities.repeat,
         }
     }
 
     /// Asks for what the engine says it lacks. The answer must be `Unsupported`, not applied.
     ///
-    /// Fairness, fencing, the kind of hand-off and what asking again is worth cannot be asked for,
-    /// so there is nothing to assert about their absence.
+    /// Fairness, fencing, the kind of hand-off, what asking again is worth and whether a holder's
+    /// words are kept cannot be asked for, so there is nothing to assert about their absence.
     ///
     /// # Errors
     /// The engine did something else.
@@ -156,7 +164,11 @@ impl Feature {
         let name = bench.name();
         let contender = bench.contender(&name);
         let told = match self {
-            Feature::Fair | Feature::Fencing | Feature::Claim | Feature::Repeat => return Ok(()),
+            Feature::Fair
+            | Feature::Fencing
+            | Feature::Claim
+            | Feature::Repeat
+            | Feature::Metadata => return Ok(()),
             Feature::Shared => contender.with_mode(Mode::Shared).ask(false).await.err(),
             Feature::Permits => {
                 let mode = Mode::Permits { count: 1, of: 2 };
@@ -167,12 +179,12 @@ impl Feature {
             Feature::Detach => {
                 contender.with_hold(Hold::Detached(bench.lease())).ask(false).await.err()
             }
-            Feature::Revoke => {
+            Feature::Revoke | Feature::PoliteRevoke => {
                 let operation = Operation::Revoke {
                     name: name.clone(),
                     token: holdline_core::FencingToken::MIN,
                     reason: "asked for what is missing".into(),
-                    now: true,
+                    now: self == Feature::Revoke,
                 };
                 bench.operate(operation).await.err()
             }

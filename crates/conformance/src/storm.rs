@@ -107,9 +107,10 @@ async fn rage(bench: &Bench) -> Result<String, Failure> {
     }
     storm.is_calm(bench).await?;
     // Else nobody wrote late, and the resource was not needed.
-    ensure!(storm.refused.load(Ordering::Relaxed) > 0, "no late write was refused");
+    let needed = storm.refused.load(Ordering::Relaxed) > 0 || !bench.capabilities().fencing;
+    ensure!(needed, "no late write was refused");
     let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
-    judge(&events, bench.capabilities().fair)?;
+    judge(&events, Rules::of(bench.capabilities()))?;
     Ok(format!(
         "{} attempts, {} events, {} late writes refused",
         storm.attempts.load(Ordering::Relaxed),
@@ -119,8 +120,8 @@ async fn rage(bench: &Bench) -> Result<String, Failure> {
 }
 
 /// Asks the checker; a violation is a failure with its witnesses.
-pub(crate) fn judge(events: &[Event], fair: bool) -> Result<(), Failure> {
-    let violations = check(events, Rules { fair }).map_err(Failure::new)?;
+pub(crate) fn judge(events: &[Event], rules: Rules) -> Result<(), Failure> {
+    let violations = check(events, rules).map_err(Failure::new)?;
     let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
     ensure!(told.is_empty(), "{}", told.join("\n"));
     Ok(())

@@ -76,8 +76,10 @@ pub struct Capabilities {
     pub fencing: bool,
     /// Contenders can queue; otherwise a busy name must be asked again.
     pub queue: bool,
-    /// Polite and forced revoke.
+    /// Revoke, forced at least.
     pub revoke: bool,
+    /// Polite revoke: the holder is told, and keeps the name for the rest of its lease.
+    pub polite_revoke: bool,
     /// Freeze and unfreeze.
     pub freeze: bool,
     /// Listing of names.
@@ -86,6 +88,8 @@ pub struct Capabilities {
     pub live: bool,
     /// Detached grants: [`Hold::Detached`].
     pub detach: bool,
+    /// What a holder tells about itself is kept and shown.
+    pub metadata: bool,
     /// How a grant ends when its holder falls silent.
     pub expiry: Expiry,
     /// The leases that can be kept.
@@ -117,10 +121,12 @@ impl Capabilities {
             fencing: true,
             queue: true,
             revoke: true,
+            polite_revoke: true,
             freeze: true,
             list: true,
             live: false,
             detach: true,
+            metadata: true,
             expiry: Expiry::Lease,
             lease: LeaseRange { min: MIN_LEASE, max: MAX_LEASE, step: Duration::from_millis(1) },
             hand_off: HandOff::Claim,

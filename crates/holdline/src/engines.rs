@@ -125,7 +125,7 @@ fn clock(kind: ClockKind, engine: &'static str) -> Result<Arc<dyn Clock>, LockEr
 async fn redis(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     let options = holdline_redis::RedisOptions::from_url(url)?;
     let clock = clock(ClockKind::Boottime, "redis")?;
-    Ok(Arc::new(holdline_redis::RedisEngine::connect(&options, clock).await?))
+    holdline_redis::connect(&options, clock).await
 }
 
 /// Opens the engine of this machine, beside the runtime: another process may be stopped inside a

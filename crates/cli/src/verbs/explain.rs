@@ -130,8 +130,10 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
         (capabilities.live, "grants that live as long as a process"),
         (capabilities.detach, "leases that no process holds (acquire)"),
         (capabilities.revoke, "revoke"),
+        (capabilities.polite_revoke, "a revoke that tells the holder first"),
         (capabilities.freeze, "freeze"),
         (capabilities.list, "ls"),
+        (capabilities.metadata, "who holds it in the holder's own words"),
     ];
     let list = |wanted: bool| {
         let names = has.iter().filter(|(has, _)| *has == wanted).map(|(_, name)| *name);

@@ -36,7 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P9, "a queue that is full says so", [Queue], full_queue),
         case!(P9, "an error names engine and lock", [], error_names),
         case!(P9, "what the engine says about itself fits together", [], fits_together),
-        case!(P9, "the holder's own words come back unharmed", [], metadata_kept),
+        case!(P9, "the holder's own words come back unharmed", [Metadata], metadata_kept),
     ]
 }
 

@@ -20,15 +20,25 @@ pub(super) fn cases() -> Vec<Case> {
         case!(
             P6,
             "a polite revoke refuses renewals and keeps the rest of the lease",
-            [Revoke],
+            [Revoke, PoliteRevoke],
             polite
         ),
-        case!(P6, "a revoke is told by the holder's watch", [Revoke], told_by_watch),
-        case!(P6, "a revoke that came before the watch is told by it", [Revoke], told_late),
+        case!(P6, "a revoke is told by the holder's watch", [Revoke, PoliteRevoke], told_by_watch),
+        case!(
+            P6,
+            "a revoke that came before the watch is told by it",
+            [Revoke, PoliteRevoke],
+            told_late
+        ),
         case!(P6, "a forced revoke frees at once and its holder is told why", [Revoke], forced),
         case!(P6, "a revoked id is told so when it asks again", [Revoke], revoked_asks_again),
         case!(P6, "a revoke of another token changes nothing", [Revoke], other_token),
-        case!(P6, "a revoked hand-off goes on at once", [Revoke, Queue, Claim], revoked_hand_off),
+        case!(
+            P6,
+            "a revoked hand-off goes on at once",
+            [Revoke, PoliteRevoke, Queue, Claim],
+            revoked_hand_off
+        ),
         case!(P6, "a contender that missed its claim is told", [Queue, Claim], missed_claim),
         case!(P6, "an id whose grant is over is not granted anew unseen", [], not_anew),
         case!(P6, "an id that left the queue is not queued anew unseen", [Queue], not_queued_anew),

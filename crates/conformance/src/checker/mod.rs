@@ -29,7 +29,7 @@ mod rules;
 
 use std::fmt;
 
-use holdline_core::{FencingToken, LockName, Mode, Moment};
+use holdline_core::{Capabilities, FencingToken, LockName, Mode, Moment};
 
 use event::{Attempt, Name};
 pub use event::{Event, MalformedHistory, Seen};
@@ -39,6 +39,25 @@ pub use event::{Event, MalformedHistory, Seen};
 pub struct Rules {
     /// The engine says `fair`: C4 applies.
     pub fair: bool,
+    /// The engine gives no fencing tokens: C2 and C3 do not apply.
+    pub without_tokens: bool,
+}
+
+impl Rules {
+    /// Returns the rules for an engine that says this about itself.
+    pub fn of(capabilities: &Capabilities) -> Rules {
+        Rules { fair: capabilities.fair, without_tokens: !capabilities.fencing }
+    }
+
+    fn apply_to(self, kind: ViolationKind) -> bool {
+        match kind {
+            ViolationKind::Passed => self.fair,
+            ViolationKind::DuplicateToken
+            | ViolationKind::TokenOrder
+            | ViolationKind::StaleWrite => !self.without_tokens,
+            _ => true,
+        }
+    }
 }
 
 /// One attempt, as a witness.
@@ -106,7 +125,7 @@ pub fn check(events: &[Event], rules: Rules) -> Result<Vec<Violation>, Malformed
 fn check_name(name: &LockName, seen: &Name, rules: Rules) -> Vec<Violation> {
     let all = &seen.attempts;
     let one = |attempt: Option<_>| attempt.map(|attempt| vec![attempt]);
-    let rules = [
+    let found = [
         (ViolationKind::Overlap, rules::overlap(all)),
         (ViolationKind::OverAdmission, rules::over_admission(all)),
         (ViolationKind::DuplicateToken, rules::duplicate_token(all)),
@@ -115,12 +134,13 @@ fn check_name(name: &LockName, seen: &Name, rules: Rules) -> Vec<Violation> {
             rules::token_order_by_asking(all).or_else(|| rules::token_order_by_holding(all)),
         ),
         (ViolationKind::StaleWrite, rules::stale_write(all, &seen.writes)),
-        (ViolationKind::Passed, if rules.fair { rules::passed(all) } else { None }),
+        (ViolationKind::Passed, rules::passed(all)),
         (ViolationKind::Hung, one(all.iter().find(|attempt| attempt.is_hung()))),
         (ViolationKind::Resurrected, one(all.iter().find(|attempt| attempt.resurrected))),
     ];
-    let found = rules.into_iter().filter_map(|(kind, witnesses)| Some((kind, witnesses?)));
-    found
+    let applies = found.into_iter().filter(|(kind, _)| rules.apply_to(*kind));
+    applies
+        .filter_map(|(kind, witnesses)| Some((kind, witnesses?)))
         .map(|(kind, witnesses)| Violation {
             name: name.clone(),
             kind,

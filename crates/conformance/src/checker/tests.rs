@@ -55,7 +55,7 @@ impl Script {
     }
 
     fn kinds(&self, fair: bool) -> Vec<ViolationKind> {
-        let found = check(&self.0, Rules { fair }).expect("well formed");
+        let found = check(&self.0, Rules { fair, ..Rules::default() }).expect("well formed");
         found.into_iter().map(|violation| violation.kind).collect()
     }
 
@@ -155,6 +155,16 @@ fn more_permits_than_there_are() {
     };
     semaphore(1).shows(&[]);
     semaphore(2).shows(&[ViolationKind::OverAdmission]);
+}
+
+/// Overlap is judged all the same.
+#[test]
+fn without_tokens_none_are_judged() {
+    let rules = Rules { without_tokens: true, ..Rules::default() };
+    let script = Script::default().held(1, 0, 1, 10, 1).held(2, 0, 5, 20, 1).wrote(1, 30, 31, 1);
+    let found = check(&script.0, rules).expect("well formed");
+    let kinds: Vec<_> = found.into_iter().map(|violation| violation.kind).collect();
+    assert_eq!(kinds, [ViolationKind::Overlap]);
 }
 
 #[test]
@@ -340,7 +350,7 @@ fn a_hundred_thousand_operations_are_searched_for_one_fault() {
     let last = script.0.len() - 2;
     assert!(matches!(script.0[last].seen, Seen::Granted { .. }));
     script.0[last].at = script.0[last].at.before(std::time::Duration::from_millis(5));
-    let found = check(&script.0, Rules { fair: true }).expect("well formed");
+    let found = check(&script.0, Rules { fair: true, ..Rules::default() }).expect("well formed");
     let witnesses: Vec<u64> = found[0].witnesses.iter().map(|one| one.attempt).collect();
     assert_eq!((found[0].kind, witnesses), (ViolationKind::Overlap, vec![99_998, 99_999]));
     assert!(found[0].to_string().contains("attempt 99998"), "{}", found[0]);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdline_core::table::Reply;
 use holdline_core::{
-    AcquireReply, Capabilities, FreezeView, GrantState, HolderSummary, HolderView, LockError, Mode,
-    OperationReply, ReleaseReply, RenewReply, ShortLeaseId, Snapshot,
+    AcquireReply, Capabilities, FencingToken, FreezeView, GrantState, HolderSummary, HolderView,
+    LockError, Mode, OperationReply, ReleaseReply, RenewReply, ShortLeaseId, Snapshot,
 };
 
 use super::oracle::Tokens;
@@ -80,7 +80,7 @@ impl Judge<'_> {
         use AcquireReply::{Busy, Granted, Queued};
         match (table, engine) {
             (Granted { token: expected, left: most, .. }, Granted { token, left, anchor }) => {
-                if !self.tokens.same(*expected, *token, self.mode == Mode::Exclusive) {
+                if !self.same_token(*expected, *token, self.mode == Mode::Exclusive) {
                     return Err(format!("token {token} is out of rank"));
                 }
                 self.left("left", *most, *left)?;
@@ -133,6 +133,11 @@ impl Judge<'_> {
         }
     }
 
+    /// Tokens: by rank, where the engine gives any.
+    fn same_token(&mut self, table: FencingToken, engine: FencingToken, ordered: bool) -> bool {
+        !self.profile.fencing || self.tokens.same(table, engine, ordered)
+    }
+
     /// Durations: at most what the table has, plus the engine's step and lag.
     fn left(
         &self,
@@ -180,7 +185,7 @@ impl Judge<'_> {
         let Some(freeze) = &self.stands.freeze else { return Ok(()) };
         let (left, expected) = (freeze.left, freeze.token);
         if let (Some(expected), Some(token)) = (expected, told.token)
-            && !self.tokens.same(expected, token, true)
+            && !self.same_token(expected, token, true)
         {
             return Err(format!("the token {token} of the freeze is out of rank"));
         }
@@ -192,7 +197,7 @@ impl Judge<'_> {
             return Err(format!("{} holds it as {}, not {}", told.lease_id, table.mode, told.mode));
         }
         if let (Some(expected), Some(token)) = (table.token, told.token)
-            && !self.tokens.same(expected, token, table.mode == Mode::Exclusive)
+            && !self.same_token(expected, token, table.mode == Mode::Exclusive)
         {
             return Err(format!("the token {token} of {} is out of rank", told.lease_id));
         }
@@ -259,7 +264,7 @@ impl Judge<'_> {
             (table, told) => return Err(format!("freeze {told:?} in place of {table:?}")),
         };
         if let (Some(expected), Some(token)) = (table.token, told.token)
-            && !self.tokens.same(expected, token, true)
+            && !self.same_token(expected, token, true)
         {
             return Err(format!("the freeze's token {token} is out of rank"));
         }

@@ -13,7 +13,7 @@ use holdline_core::{Capabilities, Expiry};
 use rustix::process::Signal;
 
 use crate::case::{Feature, Promise};
-use crate::checker::{Event, Seen};
+use crate::checker::{Event, Rules, Seen};
 use crate::failure::{Failure, ensure};
 use crate::orders::Order;
 use crate::report::{Line, Report, Status};
@@ -145,7 +145,7 @@ fn run_case(store: &Reachable, number: usize, case: &Case) -> Status {
     let events = stage.told.events();
     // What the checker sees is told beside what the case sees; attempts that a case which failed
     // has left under way are no news.
-    let judged = judge(&events, store.capabilities.fair);
+    let judged = judge(&events, Rules::of(&store.capabilities));
     match (done, judged) {
         (Ok(()), Ok(())) => Status::Ran(format!("{} events", events.len())),
         (Err(failure), Ok(())) | (Ok(()), Err(failure)) => Status::Failed(failure.to_string()),

@@ -18,9 +18,11 @@ fn leanest() -> Capabilities {
         &mut lean.fencing,
         &mut lean.queue,
         &mut lean.revoke,
+        &mut lean.polite_revoke,
         &mut lean.freeze,
         &mut lean.list,
         &mut lean.detach,
+        &mut lean.metadata,
         &mut lean.repeat,
     ] {
         *flag = false;

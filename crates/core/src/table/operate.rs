@@ -28,6 +28,9 @@ impl<S: Store> Table<'_, S> {
         if !self.profile.revoke {
             return Ok(Err(self.profile.lacks("revoke")));
         }
+        if !at_once && !self.profile.polite_revoke {
+            return Ok(Err(self.profile.lacks("polite revoke: it must be forced")));
+        }
         if let Err(error) = self.check_reason(reason) {
             return Ok(Err(error));
         }

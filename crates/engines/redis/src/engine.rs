@@ -35,7 +35,7 @@ const SHOWN_AT_ONCE: usize = 32;
 const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
 /// How much later than its lease a dead holder's name may become free: the server keeps whole
 /// milliseconds, and a key lives through its last one.
-const LAG: Duration = Duration::from_millis(5);
+pub(crate) const LAG: Duration = Duration::from_millis(5);
 
 /// The engine of one Redis server. Clones share its connection.
 #[derive(Clone)]
@@ -54,12 +54,9 @@ impl RedisEngine {
     /// `clock` must count the time that the machine is suspended, as the server's does.
     ///
     /// # Errors
-    /// `Invalid`: an option is wrong. `Unsupported`: the plain dialect.
+    /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisEngine, LockError> {
-        options.validate()?;
-        if options.dialect() == Dialect::Plain {
-            return Err(LockError::unsupported(ENGINE, "dialect=plain"));
-        }
+        options.must_be(Dialect::Native, "make a `PlainEngine` of it")?;
         let node = Node::new(options, clock.clone())?;
         let layout = Layout::new(options.key_template(), options.prefix());
         // Never all zeros, which is the inbox of those who hear nothing.
@@ -355,7 +352,7 @@ fn is_over(reply: &RenewReply) -> bool {
 }
 
 /// Adds the name, and reads what a script says when it finds what is not ours half-way.
-fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
+pub(crate) fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
     reply.map_err(|error| match error.kind() {
         ErrorKind::Refused { message } | ErrorKind::Protocol { message }
             if message.contains("HOLDLINE-FOREIGN") =>
@@ -368,7 +365,10 @@ fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError
 }
 
 /// Checks what no server need be asked for.
-fn check_request(profile: &Capabilities, request: &AcquireRequest) -> Result<(), LockError> {
+pub(crate) fn check_request(
+    profile: &Capabilities,
+    request: &AcquireRequest,
+) -> Result<(), LockError> {
     profile.check(request.mode, request.hold)?;
     if request.hold != request.hold.first() {
         let message = "a grant starts with at most 30s; renew it to a longer lease";
@@ -384,7 +384,7 @@ fn check_request(profile: &Capabilities, request: &AcquireRequest) -> Result<(),
     Ok(())
 }
 
-fn check_operation(operation: &Operation) -> Result<(), LockError> {
+pub(crate) fn check_operation(operation: &Operation) -> Result<(), LockError> {
     operation.check(ENGINE)?;
     let (name, reason) = match operation {
         Operation::Revoke { name, reason, .. } => (name, reason),

@@ -11,8 +11,8 @@
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `native` and `scripts/common.lua` for the
-//! rules, `ears` and `messages` for wake-ups, `node` for how a command travels, `options` for what
-//! can be set.
+//! rules, `plain` for the other dialect: locks that are shared with other libraries. Then `ears`
+//! and `messages` for wake-ups, `node` for how a command travels, `options` for what can be set.
 
 mod checkup;
 mod ears;
@@ -23,9 +23,31 @@ mod messages;
 mod native;
 mod node;
 mod options;
+mod plain;
 mod surroundings;
+
+use std::sync::Arc;
+
+use holdline_core::{Clock, Engine, LockError};
 
 pub use checkup::checkup;
 pub use engine::RedisEngine;
 pub use options::{Dialect, RedisOptions};
+pub use plain::{LeaseFormat, PlainEngine};
 pub use surroundings::{Stream, Surroundings, Task};
+
+/// Makes the engine of the dialect that is set, and waits until it has a connection. `clock` must
+/// count the time that the machine is suspended, as the server's does.
+///
+/// # Errors
+/// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it does
+/// not let us in. Nothing is held after any of them.
+pub async fn connect(
+    options: &RedisOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn Engine>, LockError> {
+    Ok(match options.dialect() {
+        Dialect::Native => Arc::new(RedisEngine::connect(options, clock).await?),
+        Dialect::Plain => Arc::new(PlainEngine::connect(options, clock).await?),
+    })
+}

@@ -11,6 +11,7 @@ use std::time::Duration;
 use holdline_core::{LockError, nearest};
 
 use crate::error::ENGINE;
+use crate::plain::LeaseFormat;
 use crate::surroundings::Surroundings;
 
 mod url;
@@ -21,7 +22,7 @@ const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 const MOST_WAITERS: usize = 100_000;
 const DEFAULT_PORT: u16 = 6379;
-const PARAMETERS: [&str; 16] = [
+const PARAMETERS: [&str; 18] = [
     "ca",
     "cert",
     "client_name",
@@ -32,11 +33,13 @@ const PARAMETERS: [&str; 16] = [
     "fencing",
     "key",
     "key_template",
+    "lease_format",
     "max_waiters",
     "password_env",
     "password_file",
     "prefix",
     "protocol",
+    "signal_template",
     "user",
 ];
 
@@ -108,12 +111,15 @@ struct Layout {
     dialect: Dialect,
     fencing: bool,
     key_template: String,
+    lease_format: LeaseFormat,
+    signal_template: Option<String>,
     prefix: String,
 }
 
 impl RedisOptions {
     /// Reads the settings from a URL, with the parameters `dialect` (`native`, `plain`), `fencing`
-    /// (`on`, `off`), `key_template`, `prefix`, `max_waiters`, `connect_timeout_ms`,
+    /// (`on`, `off`), `key_template`, `lease_format` (`hex`, `uuid`, `base64`), `signal_template`,
+    /// `prefix`, `max_waiters`, `connect_timeout_ms`,
     /// `command_timeout_ms`, `protocol` (`resp3`, `resp2`), `client_name`, `user`,
     /// `password_file`, `password_env` (the name of a variable), `db`, and for TLS `ca`, `cert` and
     /// `key`.
@@ -156,6 +162,15 @@ impl RedisOptions {
             }
             "fencing" => self.layout.fencing = one_of(key, &value, [("on", true), ("off", false)])?,
             "key_template" => self.layout.key_template = value,
+            "lease_format" => {
+                let known = [
+                    ("hex", LeaseFormat::Hex),
+                    ("uuid", LeaseFormat::Uuid),
+                    ("base64", LeaseFormat::Base64),
+                ];
+                self.layout.lease_format = one_of(key, &value, known)?;
+            }
+            "signal_template" => self.layout.signal_template = Some(value),
             "prefix" => self.layout.prefix = value,
             "max_waiters" => self.limits.max_waiters = number(key, &value)?,
             "protocol" => {
@@ -196,20 +211,52 @@ impl RedisOptions {
                 format!("must be from 1 to {MOST_WAITERS}, not {}", self.limits.max_waiters);
             return Err(LockError::invalid(ENGINE, "max_waiters", message));
         }
-        if self.layout.key_template.matches("{name}").count() != 1 {
-            let message = "must contain `{name}` once, as in `holdline:{name}`";
-            return Err(LockError::invalid(ENGINE, "key_template", message));
-        }
-        if !self.layout.fencing && self.layout.dialect == Dialect::Native {
-            let message = "can be switched off in the plain dialect only (`dialect=plain`)";
-            return Err(LockError::invalid(ENGINE, "fencing", message));
-        }
+        self.validate_layout()?;
         if self.access.user.is_some() && self.access.password.expose().is_none() {
             let message =
                 "needs a password: in the URL, by `password_file`, `password_env`, or in code";
             return Err(LockError::invalid(ENGINE, "user", message));
         }
         self.validate_tls()
+    }
+
+    /// Checks the settings, and that they are for this dialect.
+    pub(crate) fn must_be(&self, dialect: Dialect, advice: &str) -> Result<(), LockError> {
+        self.validate()?;
+        if self.layout.dialect == dialect {
+            return Ok(());
+        }
+        let message = format!("is {:?} here: {advice}, or call `connect`", self.layout.dialect);
+        Err(LockError::invalid(ENGINE, "dialect", message))
+    }
+
+    fn validate_layout(&self) -> Result<(), LockError> {
+        let Layout { dialect, fencing, lease_format, signal_template, .. } = &self.layout;
+        let templates = [
+            ("key_template", Some(&self.layout.key_template)),
+            ("signal_template", signal_template.as_ref()),
+        ];
+        for (field, template) in templates {
+            if template.is_some_and(|template| template.matches("{name}").count() != 1) {
+                let message = "must contain `{name}` once, as in `holdline:{name}`";
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        if signal_template.as_ref() == Some(&self.layout.key_template) {
+            let message = "must differ from `key_template`: it names another key";
+            return Err(LockError::invalid(ENGINE, "signal_template", message));
+        }
+        for (field, changed, verb) in [
+            ("fencing", !fencing, "be switched off"),
+            ("lease_format", *lease_format != LeaseFormat::default(), "be changed"),
+            ("signal_template", signal_template.is_some(), "be set"),
+        ] {
+            if changed && *dialect == Dialect::Native {
+                let message = format!("can {verb} in the plain dialect only (`dialect=plain`)");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        Ok(())
     }
 
     fn validate_tls(&self) -> Result<(), LockError> {
@@ -224,6 +271,13 @@ impl RedisOptions {
             return Err(LockError::invalid(ENGINE, "url", message));
         }
         Ok(())
+    }
+
+    /// Sets how the keys of a lock look.
+    #[must_use]
+    pub fn with_dialect(mut self, dialect: Dialect) -> RedisOptions {
+        self.layout.dialect = dialect;
+        self
     }
 
     /// Sets the password, which then need not stand in a URL.
@@ -354,6 +408,18 @@ impl RedisOptions {
         &self.layout.key_template
     }
 
+    pub(crate) fn fencing(&self) -> bool {
+        self.layout.fencing
+    }
+
+    pub(crate) fn lease_format(&self) -> LeaseFormat {
+        self.layout.lease_format
+    }
+
+    pub(crate) fn signal_template(&self) -> Option<&str> {
+        self.layout.signal_template.as_deref()
+    }
+
     pub(crate) fn prefix(&self) -> &str {
         &self.layout.prefix
     }
@@ -397,6 +463,8 @@ impl Default for Layout {
             dialect: Dialect::Native,
             fencing: true,
             key_template: "holdline:{name}".to_owned(),
+            lease_format: LeaseFormat::default(),
+            signal_template: None,
             prefix: "holdline:".to_owned(),
         }
     }

@@ -378,6 +378,18 @@ fn a_watch_begins_with_what_has_happened() {
 }
 
 #[test]
+fn a_profile_without_polite_revoke_has_the_forced_one() {
+    let mut world = World::new();
+    world.profile.polite_revoke = false;
+    let token = world.grant(0x10, X);
+    let revoke = |now| Operation::Revoke { name: name(), token, reason: "r".into(), now };
+    let told = refused(&mut world, &Command::Operate(revoke(false)));
+    assert!(matches!(told.kind(), ErrorKind::Unsupported { .. }), "{told}");
+    let done = world.operate(revoke(true));
+    assert!(matches!(done, Reply::Operate(Ok(OperationReply::Done))), "{done:?}");
+}
+
+#[test]
 fn a_freeze_that_is_prolonged_keeps_its_token() {
     let mut world = World::new();
     let freeze = |seconds| Operation::Freeze {

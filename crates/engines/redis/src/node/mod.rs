@@ -178,7 +178,6 @@ impl Node {
     }
 
     /// Returns what is known of the server; `None` while there never was a connection.
-    #[allow(dead_code, reason = "for commands that not every server has, and for a changed run id")]
     pub(crate) fn server(&self) -> Option<Arc<ServerFacts>> {
         self.shared().board.facts()
     }

@@ -39,9 +39,24 @@ fn parameters_are_read() {
     assert_eq!(options.limits.connect_timeout, Duration::from_millis(250));
     assert_eq!(options.limits.command_timeout, Duration::from_millis(125));
     assert_eq!(options.client_name(), Some("me"));
+    assert_eq!((options.lease_format(), options.signal_template()), (LeaseFormat::Hex, None));
     let files = [&options.access.tls.ca, &options.access.tls.cert, &options.access.tls.key];
     let files = files.map(|file| file.as_deref().and_then(Path::to_str));
     assert_eq!(files, [Some("/ca"), Some("/cert"), Some("/key")]);
+}
+
+#[test]
+fn what_is_shared_with_other_libraries_is_read() {
+    let url = "redis://h?dialect=plain&key_template=lock:{name}&signal_template=s:{name}&\
+               lease_format=uuid";
+    let options = RedisOptions::from_url(url).expect("read");
+    assert_eq!(options.lease_format(), LeaseFormat::Uuid);
+    assert_eq!(options.signal_template(), Some("s:{name}"));
+    let native = RedisOptions::default();
+    assert!(native.must_be(Dialect::Native, "").is_ok());
+    let told = native.must_be(Dialect::Plain, "ADVICE").expect_err("native").to_string();
+    assert!(told.contains("ADVICE"), "{told}");
+    assert!(native.with_dialect(Dialect::Plain).must_be(Dialect::Plain, "").is_ok());
 }
 
 #[test]
@@ -52,6 +67,11 @@ fn what_is_wrong_is_told_without_the_password() {
         ("h?nonsense=1", "known are ca,"),
         ("h?dialect=redlock", "must be native or plain"),
         ("h?fencing=off", "plain dialect only"),
+        ("h?lease_format=uuid", "plain dialect only"),
+        ("h?signal_template=s:{name}", "plain dialect only"),
+        ("h?dialect=plain&signal_template=s", "contain `{name}` once"),
+        ("h?dialect=plain&key_template=s:{name}&signal_template=s:{name}", "must differ"),
+        ("h?dialect=plain&lease_format=raw", "hex or uuid or base64"),
         ("h?max_waiters=0", "must be from 1 to"),
         ("h?max_waiters=many", "whole number"),
         ("h?command_timeout_ms=1", "must be from 10ms"),

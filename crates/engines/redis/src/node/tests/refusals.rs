@@ -106,6 +106,9 @@ async fn a_server_that_runs_somebodys_script_without_end() {
 #[tokio::test]
 async fn the_plain_dialect_is_not_taken_for_ours() {
     let error = crate::RedisEngine::new(&options("redis://h?dialect=plain"), clock());
-    let error = error.expect_err("not there yet");
-    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error:?}");
+    let error = error.expect_err("another dialect");
+    assert!(error.to_string().contains("PlainEngine"), "{error}");
+    let error = crate::PlainEngine::new(&options("redis://h"), clock());
+    let error = error.expect_err("another dialect");
+    assert!(error.to_string().contains("RedisEngine"), "{error}");
 }

@@ -1,0 +1,340 @@
+//! The engine of the plain dialect.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
+    ErrorKind, FencingToken, HandOff, Hint, Hints, LeaseId, ListPage, ListRequest, LockError,
+    LockName, Mode, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
+    RenewRequest, Snapshot,
+};
+
+use super::given_up::GivenUp;
+use super::keys::Keys;
+use super::replies::Reading;
+use super::requests::{Asker, remembered};
+use crate::engine::{LAG, about, check_operation, check_request};
+use crate::error::{ENGINE, protocol};
+use crate::native;
+use crate::node::{Node, ServerFacts};
+use crate::options::{Dialect, RedisOptions};
+
+/// How many lines one call renews.
+const BATCH: usize = 128;
+
+/// The engine of one Redis server that shares its locks with other libraries. Clones share its
+/// connection.
+///
+/// Holders exclude each other whatever library they use. There is no queue, as other libraries
+/// tell nobody when they release: whoever waits asks again. Only a forced revoke works, and only
+/// for a grant of ours.
+#[derive(Clone)]
+pub struct PlainEngine(Arc<Inner>);
+
+struct Inner {
+    capabilities: Capabilities,
+    node: Node,
+    clock: Arc<dyn Clock>,
+    asker: Asker,
+    reading: Reading,
+    given_up: GivenUp,
+}
+
+impl PlainEngine {
+    /// Makes an engine. It connects with its first command; [`PlainEngine::connect`] does it now.
+    /// `clock` must count the time that the machine is suspended, as the server's does.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong, or the dialect is another.
+    pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<PlainEngine, LockError> {
+        options.must_be(Dialect::Plain, "make a `RedisEngine` of it")?;
+        let node = Node::new(options, clock.clone())?;
+        let template = options.key_template();
+        let asker = Asker {
+            keys: Keys::new(template, options.signal_template(), options.prefix()),
+            format: options.lease_format(),
+            fencing: options.fencing(),
+            deadline: options.command_timeout(),
+        };
+        let reading = Reading { format: asker.format, fencing: asker.fencing };
+        let capabilities = capabilities(options);
+        let given_up = GivenUp::default();
+        Ok(PlainEngine(Arc::new(Inner { capabilities, node, clock, asker, reading, given_up })))
+    }
+
+    /// Makes an engine and waits until it has a connection.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it
+    /// does not let us in. Nothing is held after any of them.
+    pub async fn connect(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<PlainEngine, LockError> {
+        let engine = PlainEngine::new(options, clock)?;
+        engine.0.node.ready().await?;
+        Ok(engine)
+    }
+}
+
+fn capabilities(options: &RedisOptions) -> Capabilities {
+    let identity =
+        format!("{}/{} plain {}", options.address(), options.db(), options.key_template());
+    let fencing = options.fencing();
+    Capabilities {
+        fair: false,
+        shared: false,
+        permits: false,
+        queue: false,
+        freeze: false,
+        // Nothing tells which keys are locks.
+        list: false,
+        fencing,
+        revoke: fencing,
+        // There is no way to tell a holder.
+        polite_revoke: false,
+        // A bare lease says nothing of its holder.
+        metadata: fencing,
+        detach: fencing,
+        repeat: fencing,
+        hand_off: HandOff::None,
+        lag: LAG,
+        clock: ClockKind::Boottime,
+        max_waiters: 0,
+        max_batch: BATCH,
+        ..Capabilities::reference(ENGINE, identity)
+    }
+}
+
+impl Engine for PlainEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        let checked = check_request(&self.0.capabilities, request);
+        let checked = checked.and_then(|()| match request.queue {
+            true => Err(self.0.capabilities.lacks("queueing")),
+            false => Ok(()),
+        });
+        if let Err(error) = checked {
+            return Answer::ready(Err(error.with_name(&request.name)));
+        }
+        Answer::later(async move {
+            let reply = match self.0.asker.fencing {
+                true => self.0.acquire(request).await,
+                false => self.0.take(request).await,
+            };
+            about(reply, &request.name)
+        })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        if batch.is_empty() {
+            return Answer::ready(Vec::new());
+        }
+        Answer::later(async move {
+            let mut replies = Vec::with_capacity(batch.len());
+            for part in batch.chunks(BATCH) {
+                replies.extend(self.0.renew(part).await);
+            }
+            replies
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        Answer::later(async move { about(self.0.release(request).await, &request.name) })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        Answer::later(async move {
+            let reply = self.0.node.call(self.0.asker.inspect(name)).await;
+            about(reply.and_then(|reply| self.0.reading.inspected(&reply, name)), name)
+        })
+    }
+
+    fn list<'a>(&'a self, _request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        Answer::ready(Err(self.0.capabilities.lacks("listing")))
+    }
+
+    fn watch(&self, _name: &LockName, _lease_id: LeaseId) -> Hints {
+        Box::pin(Silence)
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        if let Err(error) = self.0.check(operation) {
+            return Answer::ready(Err(error));
+        }
+        Answer::later(self.0.operate(operation))
+    }
+}
+
+impl Inner {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let reply = self.node.call(self.asker.acquire(request)).await?;
+        self.reading.acquired(&reply, request)
+    }
+
+    /// Takes by the bare command; looks who holds only when somebody does.
+    async fn take(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let AcquireRequest { name, lease_id, .. } = request;
+        if self.given_up.has(*lease_id, self.clock.now()) {
+            return Err(LockError::new(ENGINE, ErrorKind::Cancelled, Certainty::NotApplied));
+        }
+        // No token is given; the smallest of all is refused by whoever has ever seen one.
+        let granted = |left| AcquireReply::Granted { token: FencingToken::MIN, left, anchor: None };
+        if !request.known {
+            let affinity = Some(*lease_id.as_bytes());
+            let command = self.asker.take(request);
+            let reply = self.node.command(command, affinity, self.asker.deadline).await?;
+            match reply.as_text() {
+                Some("OK") => return Ok(granted(request.hold.duration())),
+                None if reply == crate::node::Value::Nil => {}
+                _ => return Err(protocol("a taken lock was answered neither OK nor nothing")),
+            }
+        }
+        // What was not taken is not held under this id, unless it was asked before.
+        let looked = self.node.call(self.asker.inspect(name)).await;
+        let looked = looked.map_err(|error| match request.known {
+            true => error,
+            false => error.with_certainty(Certainty::NotApplied),
+        });
+        let held = self.reading.looked(&looked?)?;
+        let lease = self.asker.format.write(*lease_id);
+        Ok(match held {
+            Some(held) if held.is(&lease) => granted(held.left),
+            _ if request.known => AcquireReply::Unknown,
+            Some(held) => held.busy(),
+            // It was freed in between.
+            None => AcquireReply::Busy {
+                holder: None,
+                at_most: Some(Duration::ZERO),
+                next_look: Duration::ZERO,
+            },
+        })
+    }
+
+    /// Renews at most [`BATCH`] lines. What is wrong with a line is answered here.
+    async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
+        let check = |line: &RenewRequest| match line.purpose {
+            Purpose::Keep(hold) => self.capabilities.check(Mode::Exclusive, hold),
+            Purpose::Wait => Ok(()),
+        };
+        let checked: Vec<Result<(), LockError>> = batch.iter().map(check).collect();
+        let good = batch.iter().zip(&checked).filter(|(_, checked)| checked.is_ok());
+        let lines: Vec<&RenewRequest> = good.map(|(line, _)| line).collect();
+        let replies = match lines.is_empty() {
+            true => Ok(Vec::new()),
+            false => {
+                let reply = self.node.call(self.asker.renew(&lines)).await;
+                reply.and_then(|reply| native::renewed(&reply, lines.len()))
+            }
+        };
+        let mut replies = match replies {
+            Ok(replies) => replies.into_iter(),
+            Err(error) => vec![Err(error); lines.len()].into_iter(),
+        };
+        let mut answer = |(line, checked): (&RenewRequest, Result<(), LockError>)| {
+            let missing = || Err(protocol("a line of the batch was not answered"));
+            about(checked.and_then(|()| replies.next().unwrap_or_else(missing)), &line.name)
+        };
+        batch.iter().zip(checked).map(&mut answer).collect()
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
+        if let (false, Some(memory)) = (self.asker.fencing, remembered(request.ending)) {
+            let now = self.clock.now();
+            self.given_up.add(request.lease_id, now, now.after(memory));
+        }
+        let server = self.node.server();
+        let delete = |server: Arc<ServerFacts>| self.asker.delete(request, &server);
+        if let Some(command) = server.and_then(delete) {
+            let affinity = Some(*request.lease_id.as_bytes());
+            let reply = self.node.command(command, affinity, self.asker.deadline).await?;
+            if reply.as_integer() == Some(1) {
+                return Ok(ReleaseReply::Released { held_for: None });
+            }
+            // Nothing was deleted: the script tells why.
+        }
+        native::released(&self.node.call(self.asker.release(request)).await?)
+    }
+
+    fn check(&self, operation: &Operation) -> Result<(), LockError> {
+        let lacks = |feature, name| Err(self.capabilities.lacks(feature).with_name(name));
+        match operation {
+            Operation::Freeze { name, .. } | Operation::Unfreeze { name } => lacks("freeze", name),
+            Operation::Revoke { name, .. } if !self.capabilities.revoke => lacks("revoke", name),
+            Operation::Revoke { name, now: false, .. } => {
+                lacks("polite revoke: it must be forced", name)
+            }
+            Operation::RaiseFence { .. } if !self.capabilities.fencing => {
+                Err(self.capabilities.lacks("fencing tokens"))
+            }
+            Operation::Revoke { .. } | Operation::RaiseFence { .. } => check_operation(operation),
+        }
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        match operation {
+            Operation::RaiseFence { to } => {
+                native::operated(&self.node.call(self.asker.raise(*to)).await?)
+            }
+            Operation::Revoke { name, token, reason, .. } => {
+                about(self.revoke(name, *token, reason).await, name)
+            }
+            Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
+                Err(self.capabilities.lacks("freeze"))
+            }
+        }
+    }
+
+    /// Finds the grant that has the token, and takes it away if it still has.
+    async fn revoke(
+        &self,
+        name: &LockName,
+        token: FencingToken,
+        reason: &str,
+    ) -> Result<OperationReply, LockError> {
+        let looked = self.node.call(self.asker.inspect(name)).await?;
+        let held = self.reading.looked(&looked)?;
+        let found = held.and_then(|held| Some((held.record.lease_of(token)?, held.left)));
+        let Some((lease_id, left)) = found else { return Ok(OperationReply::NothingThere) };
+        let call = self.asker.revoke(name, lease_id, token, left, reason);
+        native::operated(&self.node.call(call).await?)
+    }
+}
+
+/// The hints of a store that tells nothing.
+struct Silence;
+
+impl futures_core::Stream for Silence {
+    type Item = Hint;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Hint>> {
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for PlainEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlainEngine")
+            .field("identity", &self.0.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}

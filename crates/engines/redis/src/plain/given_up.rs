@@ -1,0 +1,81 @@
+//! The lease ids that this process has given up, where the server keeps no mark of them.
+//!
+//! With `fencing=off` a lock is taken by a bare `SET … NX`, which looks at nothing but its own key.
+//! So that an id that was given up does not come back, it is refused here, before it leaves.
+
+use std::collections::{HashMap, VecDeque};
+
+use holdline_core::{LeaseId, Moment};
+use parking_lot::Mutex;
+
+/// How many are remembered; beyond, the oldest go.
+const ROOM: usize = 65_536;
+
+#[derive(Debug, Default)]
+pub(super) struct GivenUp(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    until: HashMap<LeaseId, Moment>,
+    order: VecDeque<LeaseId>,
+}
+
+impl GivenUp {
+    /// Remembers an id until this moment.
+    pub(super) fn add(&self, id: LeaseId, now: Moment, until: Moment) {
+        let mut inner = self.0.lock();
+        while let Some(oldest) = inner.order.front().copied() {
+            let over = inner.until.get(&oldest).is_none_or(|until| *until <= now);
+            if !over && inner.order.len() < ROOM {
+                break;
+            }
+            inner.order.pop_front();
+            inner.until.remove(&oldest);
+        }
+        if inner.until.insert(id, until).is_none() {
+            inner.order.push_back(id);
+        }
+    }
+
+    pub(super) fn has(&self, id: LeaseId, now: Moment) -> bool {
+        self.0.lock().until.get(&id).is_some_and(|until| now < *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u32) -> LeaseId {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        LeaseId::from_bytes(bytes)
+    }
+
+    fn at(nanos: u64) -> Moment {
+        Moment::from_nanos(nanos)
+    }
+
+    #[test]
+    fn an_id_is_remembered_until_its_time() {
+        let given_up = GivenUp::default();
+        given_up.add(id(1), at(0), at(10));
+        assert!(given_up.has(id(1), at(9)));
+        assert!(!given_up.has(id(1), at(10)));
+        assert!(!given_up.has(id(2), at(0)));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_over_goes_first() {
+        let given_up = GivenUp::default();
+        let rooms = u32::try_from(ROOM).expect("fits");
+        for number in 0..rooms + 3 {
+            given_up.add(id(number), at(0), at(10));
+        }
+        assert_eq!(given_up.0.lock().order.len(), ROOM);
+        assert!(!given_up.has(id(2), at(0)), "the oldest went");
+        assert!(given_up.has(id(rooms + 2), at(0)));
+        given_up.add(id(0), at(10), at(20));
+        assert_eq!(given_up.0.lock().order.len(), 1, "all others are over");
+    }
+}

@@ -1,0 +1,76 @@
+//! Which keys a lock has in the plain dialect. `docs/keys.md` says what stands in them.
+//!
+//! The lock key is the template with the name as it is: other libraries must find it. What we
+//! keep besides stands under our own prefix, and only where tokens are given.
+
+use holdline_core::{LeaseId, LockName};
+
+/// Stands for the name in a template.
+const PLACE: &str = "{name}";
+
+/// How keys are made.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    lock: String,
+    signal: Option<String>,
+    prefix: String,
+}
+
+impl Keys {
+    pub(super) fn new(template: &str, signal: Option<&str>, prefix: &str) -> Keys {
+        let signal = signal.map(str::to_owned);
+        Keys { lock: template.to_owned(), signal, prefix: prefix.to_owned() }
+    }
+
+    pub(super) fn lock(&self, name: &LockName) -> Vec<u8> {
+        fill(&self.lock, name)
+    }
+
+    /// Returns the list that is given an element when the lock is released.
+    pub(super) fn signal(&self, name: &LockName) -> Option<Vec<u8>> {
+        self.signal.as_deref().map(|template| fill(template, name))
+    }
+
+    /// Returns the key of the counter, which is that of the native dialect.
+    pub(super) fn counter(&self) -> Vec<u8> {
+        format!("{}fence", self.prefix).into_bytes()
+    }
+
+    /// Returns the key that remembers that a lease id may not come back under this name.
+    pub(super) fn mark(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
+        let head = format!("{}1m:{}:", self.prefix, lease_id.to_hex());
+        [head.into_bytes(), self.lock(name)].concat()
+    }
+}
+
+fn fill(template: &str, name: &LockName) -> Vec<u8> {
+    template.replacen(PLACE, name.as_str(), 1).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_the_other_libraries() {
+        let name = LockName::new("a{name}:b").expect("a good name");
+        for (template, key) in [
+            ("{name}", "a{name}:b"),
+            ("lock:{name}", "lock:a{name}:b"),
+            ("redlock:{name}", "redlock:a{name}:b"),
+            ("mutex:{name}:x", "mutex:a{name}:b:x"),
+        ] {
+            assert_eq!(Keys::new(template, None, "p:").lock(&name), key.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_we_keep_besides_is_under_our_prefix() {
+        let name = LockName::new("n").expect("a good name");
+        let keys = Keys::new("{name}", Some("lock-signal:{name}"), "p:");
+        let mark = keys.mark(&name, LeaseId::from_bytes([0xab; 16]));
+        assert_eq!(mark, format!("p:1m:{}:n", "ab".repeat(16)).as_bytes());
+        assert_eq!(keys.counter(), b"p:fence");
+        assert_eq!(keys.signal(&name), Some(b"lock-signal:n".to_vec()));
+    }
+}

@@ -1,0 +1,151 @@
+//! What a value tells about its holder, with the lease id cut.
+//!
+//! The value of a lock is the proof of its holder, ours as well as another's: nothing but its first
+//! characters leaves this module.
+
+use std::time::Duration;
+
+use holdline_core::{
+    FencingToken, GrantState, HolderFields, HolderSummary, HolderView, LeaseId, Metadata, Mode,
+};
+
+use super::LeaseFormat;
+
+/// What is told of a holder that is not ours.
+const FOREIGN: &str = "a foreign client";
+
+/// Who holds a lock.
+#[derive(Debug)]
+pub(super) struct Record {
+    id: LeaseId,
+    token: Option<FencingToken>,
+    since_us: Option<u64>,
+    detached: bool,
+    metadata: Metadata,
+}
+
+impl Record {
+    /// Reads a value. Where no tokens are given, a lease is all that we write; there a value of
+    /// that format may be another library's as well.
+    pub(super) fn read(value: &[u8], format: LeaseFormat, fencing: bool) -> Record {
+        if let Some(record) = Record::fenced(value, format) {
+            return record;
+        }
+        let bare = format.read(value).filter(|_| !fencing);
+        let metadata = match bare {
+            Some(_) => Metadata::default(),
+            None => {
+                let fields = HolderFields { program: FOREIGN.into(), ..HolderFields::default() };
+                Metadata::new(&fields).unwrap_or_default()
+            }
+        };
+        let id = bare.unwrap_or_else(|| beginning(value));
+        Record { id, token: None, since_us: None, detached: false, metadata }
+    }
+
+    fn fenced(value: &[u8], format: LeaseFormat) -> Option<Record> {
+        let text = std::str::from_utf8(value).ok()?;
+        let mut fields = text.splitn(5, ':');
+        let id = format.read(fields.next()?.as_bytes())?;
+        let token = fields.next()?.parse().ok()?;
+        let since_us = fields.next()?.parse().ok()?;
+        let detached = fields.next()?.starts_with('d');
+        // Whatever is too long was not written by us, and says nothing.
+        let metadata = Metadata::from_encoded(fields.next()?).unwrap_or_default();
+        Some(Record { id, token: Some(token), since_us: Some(since_us), detached, metadata })
+    }
+
+    /// Returns the lease of a grant that has this token.
+    pub(super) fn lease_of(&self, token: FencingToken) -> Option<LeaseId> {
+        (self.token == Some(token)).then_some(self.id)
+    }
+
+    /// Tells who holds, at `now_us` by the server's clock and with this much left; `None` when
+    /// nothing ends it.
+    pub(super) fn summary(&self, now_us: u64, left: Option<Duration>) -> HolderSummary {
+        HolderSummary {
+            lease_id: self.id.short(),
+            token: self.token,
+            mode: Mode::Exclusive,
+            held_for: self
+                .since_us
+                .map(|since| Duration::from_micros(now_us.saturating_sub(since))),
+            left,
+            metadata: self.metadata.clone(),
+        }
+    }
+
+    /// Tells all of the holder.
+    pub(super) fn view(&self, now_us: u64, left: Option<Duration>) -> HolderView {
+        HolderView {
+            summary: self.summary(now_us, left),
+            state: GrantState::Held,
+            detached: self.detached,
+            live: false,
+            pids: Vec::new(),
+        }
+    }
+}
+
+/// The first four bytes of another's value, for people to tell holders apart. Of a value that is
+/// written in hex, they are what its own programs show first.
+fn beginning(value: &[u8]) -> LeaseId {
+    let hex: Vec<u8> = value.iter().copied().filter(|digit| *digit != b'-').take(8).collect();
+    let padded = format!("{:0<32}", String::from_utf8_lossy(&hex));
+    padded.parse().unwrap_or_else(|_| {
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(value.iter().take(4)).for_each(|(to, from)| *to = *from);
+        LeaseId::from_bytes(bytes)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEX: &str = "0123abcd0123abcd0123abcd0123abcd";
+
+    fn read(value: &str, fencing: bool) -> HolderSummary {
+        Record::read(value.as_bytes(), LeaseFormat::Hex, fencing).summary(1_100, None)
+    }
+
+    #[test]
+    fn a_value_of_ours_is_read_field_by_field() {
+        let value = format!("{HEX}:0000000000000042:0000000000000100:dl750:{{\"pid\":7}}");
+        let record = Record::read(value.as_bytes(), LeaseFormat::Hex, true);
+        let view = record.view(1_100, Some(Duration::from_millis(5)));
+        assert_eq!(view.summary.lease_id.to_string(), "0123abcd");
+        assert_eq!(view.summary.token, FencingToken::new(42).ok());
+        assert_eq!(view.summary.held_for, Some(Duration::from_millis(1)));
+        assert_eq!(view.summary.metadata.fields().pid, Some(7));
+        assert!(view.detached);
+        let token = FencingToken::new(42).expect("a token");
+        assert_eq!(record.lease_of(token), HEX.parse().ok());
+        assert_eq!(record.lease_of(FencingToken::MIN), None);
+    }
+
+    #[test]
+    fn all_others_are_foreign_and_only_their_beginning_is_shown() {
+        for (value, shown) in [
+            (HEX, "0123abcd"),
+            ("d46dae87-1f34-4c5e-9f5d-0123456789ab", "d46dae87"),
+            ("qWxy+/==", "71577879"),
+            ("1", "10000000"),
+            ("", "00000000"),
+        ] {
+            let summary = read(value, true);
+            assert_eq!((summary.token, summary.held_for), (None, None), "{value}");
+            assert_eq!(summary.metadata.fields().program, FOREIGN, "{value}");
+            assert_eq!(summary.lease_id.to_string(), shown, "{value}");
+        }
+        let raw = Record::read(&[0xff; 20], LeaseFormat::Hex, true).summary(0, None);
+        assert_eq!(raw.lease_id.to_string(), "ffffffff");
+    }
+
+    #[test]
+    fn without_tokens_a_bare_lease_may_be_ours() {
+        let fields = |summary: HolderSummary| summary.metadata.fields().program;
+        assert_eq!(fields(read(HEX, false)), "");
+        assert_eq!(fields(read("another", false)), FOREIGN);
+    }
+}

@@ -1,0 +1,3 @@
+//! The plain dialect on a real server: the conformance suite, and what only this dialect does.
+
+mod conformance;

@@ -49,8 +49,9 @@ fn commands_so_far(observer: &mut Observer) -> Result<usize, Failure> {
     let reply = observer.send(&["INFO", "commandstats"])?;
     let text = reply.text().unwrap_or_default();
     let calls = |command: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(command))?;
-        line.strip_prefix(":calls=")?.split(',').next()?.parse().ok()
+        let begins = format!("{command}:calls=");
+        let rest = text.lines().find_map(|line| line.strip_prefix(begins.as_str()))?;
+        rest.split(',').next()?.parse().ok()
     };
     let kinds = ["cmdstat_eval", "cmdstat_evalsha", "cmdstat_publish"];
     Ok(kinds.into_iter().map(|kind| calls(kind).unwrap_or(0)).sum::<usize>())

@@ -79,7 +79,10 @@ impl Client {
     /// # Cancel safety
     /// As [`Client::connect`].
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
-        let engine = engines::connect(url).await?;
+        let engine = match options.has_own_thread() {
+            true => engines::connect_apart(url).await?,
+            false => engines::connect(url).await?,
+        };
         Client::with_options(engine, options)
     }
 

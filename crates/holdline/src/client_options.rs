@@ -97,6 +97,11 @@ impl ClientOptions {
         self
     }
 
+    /// Tells whether the background work is to run on a thread of its own.
+    pub(crate) fn has_own_thread(&self) -> bool {
+        self.own_thread
+    }
+
     /// Checks the options and starts the background work.
     pub(crate) fn build(self, engine: Arc<dyn Engine>) -> Result<Core, LockError> {
         let capabilities = engine.capabilities().clone();

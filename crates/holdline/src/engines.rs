@@ -10,6 +10,7 @@ use holdline_memory::{MemoryEngine, MemoryOptions};
 use parking_lot::Mutex;
 
 use crate::clock::SystemClock;
+use crate::parker::block_on;
 use crate::url::{EngineUrl, redact_url, unknown_parameter};
 
 /// The schemes of this build.
@@ -51,6 +52,21 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         "redis" | "rediss" | "redis+unix" => redis(url).await,
         scheme => Err(unknown_scheme(scheme)),
     }
+}
+
+/// Connects from outside of the caller's runtime: then the engine's own work does not run in it
+/// either, and goes on while something blocks its threads.
+pub(crate) async fn connect_apart(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let (told, outcome) = tokio::sync::oneshot::channel();
+    let url = url.to_owned();
+    let work = move || drop(told.send(block_on(connect(&url))));
+    let started = std::thread::Builder::new().name("holdline-connect".to_owned()).spawn(work);
+    let refused = |message: String| {
+        let kind = ErrorKind::Refused { message };
+        LockError::new("holdline", kind, Certainty::NotApplied)
+    };
+    started.map_err(|error| refused(format!("no thread to connect on: {error}")))?;
+    outcome.await.unwrap_or_else(|_| Err(refused("the thread that connects has ended".to_owned())))
 }
 
 /// Looks how the engine that a URL names stands: its server or files, its settings, its clock.

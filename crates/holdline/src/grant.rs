@@ -80,11 +80,19 @@ pub(crate) struct Granted {
     pub(crate) unsettled: bool,
 }
 
+/// Returns until when a lease may be believed of which the store says that so much is left. That is
+/// never longer than was asked for: a store whose clock was set back has more to give, until
+/// somebody sets it right.
+fn believed_until(plan: &Plan, sent: Moment, left: Option<Duration>) -> Moment {
+    let asked = plan.hold.duration().unwrap_or(Duration::MAX);
+    validity::valid_until(sent, left.map(|left| left.min(asked)), plan.terms.drift_ppm())
+}
+
 impl Grant {
     pub(crate) fn new(plan: &Arc<Plan>, granted: Granted) -> Grant {
         let Granted { lease_id, token, sent, left, anchor, unsettled } = granted;
         let max_hold_at = plan.max_hold.map_or(Moment::NEVER, |limit| sent.after(limit));
-        let until = validity::valid_until(sent, left, plan.terms.drift_ppm()).min(max_hold_at);
+        let until = believed_until(plan, sent, left).min(max_hold_at);
         let span = tracing::debug_span!(
             "lock.hold", name = %plan.name, mode = %plan.mode, lease_id = %lease_id,
             fencing_token = token.get(),
@@ -159,8 +167,7 @@ impl Grant {
         sent: Moment,
         left: Option<Duration>,
     ) -> Option<Duration> {
-        let until = validity::valid_until(sent, left, self.plan.terms.drift_ppm());
-        let until = until.min(self.max_hold_at).as_nanos();
+        let until = believed_until(&self.plan, sent, left).min(self.max_hold_at).as_nanos();
         let extended = self.valid_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
             (now.as_nanos() < old).then_some(old.max(until))
         });

@@ -4,7 +4,9 @@
 //! Nothing here waits for luck: tests wait for what the proxy between us and the server saw, for
 //! what the server shows behind the engine's back, and for what guards tell.
 
+mod clocks;
 mod connections;
+mod holders;
 mod messages;
 mod servers;
 mod support;

@@ -1,0 +1,201 @@
+//! Holders and contenders that misbehave: they drop what they began, block their runtime, and
+//! release what is not theirs.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use holdline::{Client, ClientOptions, Keep, LockName, LostReason, ReleaseOutcome, Snapshot};
+
+use crate::support::{
+    Referee, behind, clean, client_at, lease, leftovers, let_go, patient, queued, renewed, server,
+    soon, take, until, url_of,
+};
+
+/// Drives a future for a number of polls, and drops it if it is not ready by then.
+async fn cut<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+async fn nothing_is_left(server: &holdline_services::RedisServer, what: &str) {
+    until(what, || leftovers(server).is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_can_be_dropped_at_every_await() {
+    let server = server();
+    let (client, holder) = (client_at(server.address()).await, client_at(server.address()).await);
+    let mutex = client.mutex_with("a", &patient()).expect("a good lock");
+    let mut polls = 0;
+    loop {
+        let cut_off = cut(polls, mutex.lock()).await;
+        let done = cut_off.is_some();
+        drop(cut_off);
+        nothing_is_left(&server, &format!("nothing is left after {polls} polls")).await;
+        if done {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(polls >= 2, "there were awaits to cut at: {polls}");
+    // The same for one that queues, is handed the name and claims it.
+    for polls in 0..60 {
+        let guard = take(&holder, "a", &patient()).await;
+        let waiting = tokio::spawn({
+            let mutex = mutex.clone();
+            async move { cut(polls, mutex.lock()).await.map(drop).is_some() }
+        });
+        until("it queues or has gone", || {
+            let line = behind(&server, "ZCARD holdline:{a}:1q").integer();
+            waiting.is_finished() || line == Some(2)
+        })
+        .await;
+        let_go(guard).await;
+        let done = soon("an end", async {
+            tokio::time::timeout(Duration::from_millis(1_500), waiting).await
+        });
+        let done = done.await.is_ok_and(|done| done.expect("no panic"));
+        nothing_is_left(&server, &format!("nothing is left after {polls} polls in the line")).await;
+        if done {
+            assert!(polls >= 3, "there were awaits to cut at: {polls}");
+            clean(&server, &[&client, &holder]).await;
+            return;
+        }
+    }
+    panic!("an attempt that queues has fewer polls than these");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_can_be_dropped_at_every_await() {
+    let server = server();
+    let client = client_at(server.address()).await;
+    let mut polls = 0;
+    loop {
+        let guard = take(&client, "a", &patient()).await;
+        let done = cut(polls, guard.release()).await.is_some();
+        nothing_is_left(&server, &format!("nothing is left after {polls} polls")).await;
+        if done {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(polls >= 2, "there were awaits to cut at: {polls}");
+    clean(&server, &[&client]).await;
+}
+
+/// Blocks the thread, as work that never awaits does.
+fn block(time: Duration) {
+    std::thread::sleep(time); // event: the passing of time is what is tested
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_blocked_longer_than_the_lease_does_not_believe_it() {
+    let server = server();
+    let client = client_at(server.address()).await;
+    let guard = take(&client, "a", &lease(400)).await;
+    block(Duration::from_millis(500));
+    assert!(!guard.is_valid(), "by the clock, though no task has run");
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired);
+    drop(guard);
+    clean(&server, &[&client]).await;
+}
+
+#[tokio::test]
+async fn a_client_with_a_thread_of_its_own_renews_while_the_runtime_is_blocked() {
+    let server = server();
+    let options = ClientOptions::default().with_own_thread(true);
+    let url = url_of(server.address());
+    let client = soon("a client", Client::connect_with(&url, options)).await.expect("connected");
+    let guard = take(&client, "a", &lease(1_000)).await;
+    block(Duration::from_millis(2_500));
+    assert!(guard.is_valid(), "it was renewed meanwhile");
+    let_go(guard).await;
+    clean(&server, &[&client]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_releases_what_is_not_theirs_changes_nothing() {
+    let server = server();
+    let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
+    let name = LockName::new("a").expect("a good name");
+    let lease_of = Duration::from_secs(6);
+    let missing = ReleaseOutcome::Lost { reason: LostReason::Missing };
+    let release = |client: &Client, id| {
+        let (client, name) = (client.clone(), name.clone());
+        async move {
+            let outcome = client.release_by_id(&name, id, lease_of).await;
+            outcome.expect("an answer")
+        }
+    };
+    let look = || async {
+        let shown: Snapshot = holder.inspect(&name).await.expect("an answer");
+        (shown.holders.iter().map(|one| one.summary.token).collect::<Vec<_>>(), shown.queue_length)
+    };
+    // A lease id that nobody was given.
+    let guard = take(&holder, "a", &patient()).await;
+    let before = look().await;
+    assert_eq!(release(&other, other.draw_lease_id()).await, missing);
+    assert_eq!(look().await, before);
+    renewed(&guard).await;
+    // A second release.
+    let id = guard.lease_id();
+    let_go(guard).await;
+    assert_eq!(release(&holder, id).await, missing);
+    // A release after the lease has run out, when somebody else holds the name.
+    let late = take(&holder, "a", &lease(300).with_keep(Keep::Fixed)).await;
+    let referee = Referee::default();
+    referee.granted(&late);
+    let next = take(&other, "a", &patient()).await;
+    referee.granted(&next);
+    let late_id = late.lease_id();
+    let outcome = soon("a release", late.release()).await;
+    assert_eq!(outcome, ReleaseOutcome::Lost { reason: LostReason::Expired });
+    assert_eq!(release(&holder, late_id).await, missing);
+    assert_eq!(look().await.0, [Some(next.fencing_token())]);
+    renewed(&next).await;
+    let_go(next).await;
+    clean(&server, &[&holder, &other]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_and_is_dropped_leaves_the_others_their_order() {
+    let server = server();
+    let client = client_at(server.address()).await;
+    let guard = take(&client, "a", &patient()).await;
+    let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for place in 0..9 {
+        let (client, order) = (client.clone(), order.clone());
+        waiters.push(tokio::spawn(async move {
+            let guard = take(&client, "a", &patient()).await;
+            order.lock().push(place);
+            let_go(guard).await;
+        }));
+        queued(&server, "a", place + 1).await;
+    }
+    for gone in [0, 4, 8] {
+        waiters[gone].abort();
+    }
+    queued(&server, "a", 6).await;
+    let_go(guard).await;
+    for waiter in waiters {
+        if let Err(error) = soon("the lock", waiter).await {
+            assert!(error.is_cancelled(), "{error}");
+        }
+    }
+    assert_eq!(*order.lock(), [1, 2, 3, 5, 6, 7]);
+    clean(&server, &[&client]).await;
+}

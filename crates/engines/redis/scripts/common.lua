@@ -69,27 +69,29 @@ local function forget_holders(s)
   s.used = 0
 end
 
+-- Names what stands under the lock key and is not ours.
+local function found(s)
+  local kind = call('TYPE', s.lock).ok
+  if kind == 'string' then return 'a string of ' .. call('STRLEN', s.lock) .. ' bytes' end
+  if kind == 'zset' then return 'a sorted set' end
+  return 'a ' .. kind
+end
+
+-- Looks how a name stands. A set of ours is one of which the data tells how many it holds.
 local function load(at)
   local s = { lock = KEYS[at], line = KEYS[at + 1], data = KEYS[at + 2], used = 0, waiting = 0,
     handed = 0 }
-  local kind = call('TYPE', s.lock).ok
-  if kind == 'string' then
-    s.value = call('GET', s.lock)
-    if not is_record(s.value) then
-      s.foreign = 'a string of ' .. #s.value .. ' bytes'
-      return s
-    end
-  elseif kind == 'zset' then
-    s.set = true
-  elseif kind ~= 'none' then
-    s.foreign = 'a ' .. kind
-    return s
-  end
   local kept = call('HMGET', s.data, 'f', 'n', 'u')
   s.freeze, s.of, s.used = kept[1], tonumber(kept[2]), tonumber(kept[3]) or 0
-  if s.set and s.used == 0 then
-    s.foreign = 'a sorted set'
-    return s
+  if s.used > 0 and call('TYPE', s.lock).ok == 'zset' then
+    s.set = true
+  else
+    local value = redis.pcall('GET', s.lock)
+    if value and (type(value) ~= 'string' or not is_record(value)) then
+      s.foreign = found(s)
+      return s
+    end
+    s.value = value or nil
   end
   s.waiting = call('ZCARD', s.line) / 2
   if not s.set and s.used > 0 then forget_holders(s) end

@@ -1,22 +1,5 @@
-local states, replies = {}, {}
-
--- Renews what one holder has alone, where nothing but its time changes; else returns nil.
-local function keep_alone(lock, head, purpose, ms)
-  local value = redis.pcall('GET', lock)
-  if type(value) ~= 'string' or sub(value, 1, 33) ~= head then return nil end
-  local hold_now = sub(purpose, 1, 1)
-  if hold_now == 'l' then
-    if sub(value, 35, 67) ~= purpose then call('SETRANGE', lock, 34, purpose) end
-  elseif sub(value, 35, 35) ~= 'd' then
-    call('SETRANGE', lock, 34, 'd')
-  end
-  local left = call('PTTL', lock)
-  if left < ms then
-    call('PEXPIRE', lock, ms)
-    left = ms
-  end
-  return { 'renewed', left }
-end
+-- All lines that are left have one now, and those of one name one state.
+local states = {}
 
 local function keep_shared(s, id, record, purpose, ms)
   local kept = sub(record, 35, 67)
@@ -49,25 +32,19 @@ local function renew(s, id, purpose, ms)
 end
 
 go_on_when_full(KEYS[4])
-for at = 1, #ARGV, 3 do asking[sub(ARGV[at], 1, 32)] = true end
-for line = 0, #ARGV / 3 - 1 do
-  local at = 2 + 3 * line
-  local head, purpose, ms = ARGV[at - 1], ARGV[at], tonumber(ARGV[at + 1])
-  local lock, reply = KEYS[at], nil
-  if sub(purpose, 1, 1) ~= 'w' then reply = keep_alone(lock, head, purpose, ms) end
-  if not reply then
-    local s = states[lock]
-    if not s then
-      s = load(at)
-      states[lock] = s
-      if not s.foreign then settle(s) end
-    end
-    if s.foreign then
-      reply = { 'foreign', s.foreign }
-    else
-      reply = renew(s, sub(head, 1, 32), purpose, ms)
-    end
+for _, line in ipairs(rest) do asking[sub(ARGV[3 * line - 2], 1, 32)] = true end
+for _, line in ipairs(rest) do
+  local at = 3 * line - 1
+  local s = states[KEYS[at]]
+  if not s then
+    s = load(at)
+    states[KEYS[at]] = s
+    if not s.foreign then settle(s) end
   end
-  replies[line + 1] = reply
+  if s.foreign then
+    replies[line] = { 'foreign', s.foreign }
+  else
+    replies[line] = renew(s, sub(ARGV[at - 1], 1, 32), ARGV[at], tonumber(ARGV[at + 1]))
+  end
 end
 return replies

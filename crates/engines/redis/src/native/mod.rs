@@ -21,7 +21,7 @@ macro_rules! script {
 
 static ACQUIRE: Script = script!("acquire", "draw", "acquire.fast", "common", "acquire");
 static RELEASE: Script = script!("release", "draw", "release.fast", "common", "release");
-static RENEW: Script = script!("renew", "draw", "common", "renew");
+static RENEW: Script = script!("renew", "draw", "renew.fast", "common", "renew");
 static INSPECT: Script = script!("inspect", "draw", "common", "inspect");
 static OPERATE: Script = script!("operate", "draw", "common", "operate");
 static RAISE: Script = script!("raise", "raise");

@@ -272,6 +272,12 @@ impl Lane {
         std::mem::take(&mut state.sooner)
     }
 
+    /// Wakes the lane's task.
+    pub(super) fn wake_task(&self) {
+        let task = self.state.lock().task.clone();
+        task.into_iter().for_each(Waker::wake);
+    }
+
     /// Marks what waited in vain until now; whoever waited is to be woken.
     pub(super) fn expire(&self, now: Moment, wake: &mut Vec<Waker>) -> Overdue {
         self.state.lock().pending.expire(now, wake)

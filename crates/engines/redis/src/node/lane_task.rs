@@ -9,7 +9,8 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use holdline_core::Moment;
@@ -29,9 +30,25 @@ pub(super) struct LaneTask {
     lane: Arc<Lane>,
     driver: Option<Task<()>>,
     alarm: Option<Task<()>>,
+    bell: Arc<Bell>,
+    /// There is something to look at that no waker will tell of.
+    due: bool,
     probe: Option<Probe>,
     /// Since when the connection is suspect.
     suspected: Option<Moment>,
+}
+
+/// What an alarm rings: the task looks at it only then, and not whenever an answer comes.
+struct Bell {
+    rung: AtomicBool,
+    lane: Arc<Lane>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.lane.wake_task();
+    }
 }
 
 /// A ping that decides about the connection.
@@ -44,7 +61,9 @@ struct Probe {
 
 impl LaneTask {
     pub(super) fn new(lane: Arc<Lane>, driver: Task<()>) -> LaneTask {
-        LaneTask { lane, driver: Some(driver), alarm: None, probe: None, suspected: None }
+        let bell = Arc::new(Bell { rung: AtomicBool::new(false), lane: lane.clone() });
+        let driver = Some(driver);
+        LaneTask { lane, driver, alarm: None, bell, due: false, probe: None, suspected: None }
     }
 
     fn end(&mut self, why: &str) {
@@ -57,15 +76,10 @@ impl LaneTask {
 
     /// Looks at what is due when there is something to look at, and sleeps towards what is next.
     fn watch(&mut self, sooner: bool, context: &mut Context<'_>) {
-        let mut look = sooner | self.hear(context);
+        self.due |= sooner | self.hear(context);
         for _ in 0..MOST_LOOKS {
-            if let Some(alarm) = &mut self.alarm
-                && alarm.as_mut().poll(context).is_ready()
-            {
-                self.alarm = None;
-                look = true;
-            }
-            if !std::mem::take(&mut look) || self.lane.health() == Health::Closed {
+            self.due |= self.bell.rung.swap(false, Ordering::AcqRel) && self.alarm_is_over();
+            if !std::mem::take(&mut self.due) || self.lane.health() == Health::Closed {
                 return;
             }
             let now = self.lane.clock().now();
@@ -77,8 +91,21 @@ impl LaneTask {
             wake.into_iter().for_each(Waker::wake);
             let next = self.lane.arm(self.next_verdict());
             self.alarm = next.map(|at| self.lane.clock().sleep_until(at));
+            self.due = self.alarm_is_over();
         }
         context.waker().wake_by_ref();
+    }
+
+    /// Looks at the alarm, which then rings the bell when it is over.
+    fn alarm_is_over(&mut self) -> bool {
+        let waker = Waker::from(self.bell.clone());
+        let mut context = Context::from_waker(&waker);
+        let polled = self.alarm.as_mut().map(|alarm| alarm.as_mut().poll(&mut context));
+        let over = matches!(polled, Some(Poll::Ready(())));
+        if over {
+            self.alarm = None;
+        }
+        over
     }
 
     /// Takes the answer to the ping; tells whether it came.

@@ -4,8 +4,9 @@
 use super::*;
 use crate::surroundings::{Stream as Bytes, Surroundings, Task};
 use holdline::ManualClock;
+use holdline_core::Moment;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{Mutex, mpsc};
 
@@ -81,9 +82,36 @@ impl Peer {
     }
 }
 
+/// A clock moved by hand, which can be told to creep on with each look at it.
+#[derive(Clone, Debug, Default)]
+struct Hand {
+    clock: ManualClock,
+    creeps: Arc<AtomicBool>,
+}
+
+impl Hand {
+    fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Moment {
+        if self.creeps.load(Ordering::SeqCst) {
+            self.clock.advance(Duration::from_millis(1));
+        }
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+        self.now();
+        self.clock.sleep_until(at)
+    }
+}
+
 struct Ground {
     node: Node,
-    clock: ManualClock,
+    clock: Hand,
     world: Arc<World>,
     accepted: Mutex<mpsc::UnboundedReceiver<DuplexStream>>,
 }
@@ -92,7 +120,7 @@ impl Ground {
     fn new(url: &str) -> Ground {
         let (sender, accepted) = mpsc::unbounded_channel();
         let world = Arc::new(World { dials: AtomicUsize::new(0), accepted: sender });
-        let clock = ManualClock::new();
+        let clock = Hand::default();
         let options = options(url).with_surroundings(world.clone());
         let node = Node::new(&options, Arc::new(clock.clone())).expect("a node");
         Ground { node, clock, world, accepted: Mutex::new(accepted) }
@@ -338,5 +366,29 @@ async fn the_queue_for_a_connection_is_bounded() {
     for one in full {
         let error = outcome(one).await.expect_err("full");
         assert!(unavailable(&error, Certainty::NotApplied).contains("wait for a connection"));
+    }
+}
+
+/// Each look at one deadline takes so long that the next has passed as well.
+#[tokio::test]
+async fn deadlines_that_pass_faster_than_they_are_told_are_all_told() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let send = |number: u32| ground.sends("ECHO x", None, SECOND + SECOND * number / 1_000);
+    let sent: Vec<_> = (0..50).map(send).collect();
+    peer.hears("ECHO").await;
+    ground.settle().await;
+    ground.clock.advance(SECOND);
+    ground.clock.creeps.store(true, Ordering::SeqCst);
+    let told = async {
+        while !sent.iter().all(tokio::task::JoinHandle::is_finished) {
+            ground.clock.now();
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(told).await;
+    for one in sent {
+        unavailable(&outcome(one).await.expect_err("silent"), Certainty::Unknown);
     }
 }

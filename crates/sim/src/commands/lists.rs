@@ -250,7 +250,9 @@ impl PosOptions {
             Some(count) => count,
         };
         let looked = if self.longest == 0 { list.len() } else { self.longest };
-        let skip = usize::try_from(self.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
+        // The least number has no opposite: the server counts from its end, and skips nothing.
+        let past = self.rank.checked_abs().unwrap_or(1) - 1;
+        let skip = usize::try_from(past).unwrap_or(usize::MAX);
         let hit = |(at, item): (usize, &Vec<u8>)| (item == wanted).then_some(at);
         let items = list.iter().enumerate();
         if self.rank < 0 {

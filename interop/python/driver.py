@@ -3,6 +3,7 @@
 Usage: driver.py PEER URL, where PEER is redis-py, python-redis-lock or pottery.
 """
 
+import logging
 import socket
 import sys
 import threading
@@ -168,6 +169,8 @@ class Driver:
 
 
 def main():
+    # Being refused is nothing to warn of here.
+    logging.disable(logging.WARNING)
     driver = Driver(*sys.argv[1:])
     print(f"ready {version(driver.peer.package)}", flush=True)
     for line in sys.stdin:

@@ -1,0 +1,309 @@
+//! The cases, each on a name of its own: ours and the other library's holders on one key.
+
+use std::time::{Duration, Instant};
+
+use holdline_core::{AcquireReply, ReleaseReply, RenewReply};
+use holdline_services::{Raw, RedisServer, Reply};
+
+use tokio::task::JoinSet;
+
+use crate::driver::Driver;
+use crate::observer::{Observer, Seen};
+use crate::ours::{Ours, contend, told};
+use crate::peers::Row;
+use crate::table::{Line, Outcome};
+
+/// A lease that nothing here outlives.
+const LONG: Duration = Duration::from_secs(30);
+/// A lease that is outlived on purpose; one library counts whole seconds.
+const SHORT: Duration = Duration::from_secs(1);
+/// How soon a release must be seen: far before the end of a long lease.
+const SOON: Duration = Duration::from_secs(15);
+const CONTENDERS: usize = 20;
+const ROUNDS: usize = 3;
+
+type Case = Result<Outcome, String>;
+
+macro_rules! ensure {
+    ($good:expr, $($words:tt)+) => {
+        if !$good {
+            return Err(format!($($words)+));
+        }
+    };
+}
+
+/// A library, our side set for it, and a look behind both.
+struct World<'a> {
+    row: &'a Row,
+    ours: Ours,
+    driver: Driver,
+    raw: Raw,
+    client: String,
+}
+
+/// Runs all cases against one library.
+pub(crate) fn run(server: &RedisServer, row: &Row) -> Line {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut line = Line { title: row.title("?"), outcomes: Vec::new() };
+        match World::open(server, row).await {
+            Ok(mut world) => {
+                line.title = row.title(&world.driver.version);
+                line.outcomes = world.all().await;
+            }
+            Err(why) => line.outcomes.push(("start", Outcome::Failed(why))),
+        }
+        line
+    })
+}
+
+impl<'a> World<'a> {
+    async fn open(server: &RedisServer, row: &'a Row) -> Result<World<'a>, String> {
+        let client = row.name("client").replace('/', "-");
+        let driver = Driver::start(&row.peer, &server.url(), &client).await?;
+        Ok(World { row, ours: Ours::open(server, row).await?, driver, raw: server.raw(), client })
+    }
+
+    async fn all(&mut self) -> Vec<(&'static str, Outcome)> {
+        macro_rules! outcomes {
+            ($($title:literal => $case:ident),+ $(,)?) => {
+                vec![$(($title, self.$case(&self.row.name(stringify!($case))).await
+                    .unwrap_or_else(Outcome::Failed))),+]
+            };
+        }
+        outcomes![
+            "we hold" => we_hold,
+            "it holds" => it_holds,
+            "our release" => our_release,
+            "its release" => its_release,
+            "our lease ends" => our_lease_ends,
+            "its lease ends" => its_lease_ends,
+            "we extend" => we_extend,
+            "it extends" => it_extends,
+            "20 + 20" => contention,
+        ]
+    }
+
+    async fn ask(&mut self, verb: &str, name: &str, lease: Duration) -> Result<String, String> {
+        self.driver.ask(&format!("{verb} {name} {}", lease.as_millis())).await
+    }
+
+    /// Asks, and must be answered so.
+    async fn hears(
+        &mut self,
+        verb: &str,
+        name: &str,
+        lease: Duration,
+        answer: &str,
+    ) -> Result<(), String> {
+        let heard = self.ask(verb, name, lease).await?;
+        ensure!(heard == answer, "`{verb}` was answered `{heard}`, not `{answer}`");
+        Ok(())
+    }
+
+    /// Lets it take the lock, and returns its value.
+    async fn it_takes(&mut self, name: &str, lease: Duration) -> Result<String, String> {
+        let heard = self.ask("acquire", name, lease).await?;
+        let value = heard.strip_prefix("held ").map(str::to_owned);
+        value.ok_or_else(|| format!("it asked for a free lock and got `{heard}`"))
+    }
+
+    /// Waits for the answer to a `wait` that was sent before.
+    async fn it_gets_it(&mut self) -> Result<(), String> {
+        let heard = tokio::time::timeout(SOON, self.driver.answer()).await;
+        let heard = heard.map_err(|_| format!("it still waits after {SOON:?}"))??;
+        ensure!(heard.starts_with("held "), "its wait ended with `{heard}`");
+        Ok(())
+    }
+
+    fn value(&mut self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        match self.raw.send(&["GET", &self.row.key(name)]).map_err(told)? {
+            Reply::Bulk(value) => Ok(Some(value)),
+            Reply::Nil => Ok(None),
+            other => Err(format!("the key holds {other:?}")),
+        }
+    }
+
+    fn left(&mut self, name: &str) -> Result<Duration, String> {
+        let reply = self.raw.send(&["PTTL", &self.row.key(name)]).map_err(told)?;
+        let left = reply.integer().and_then(|ms| u64::try_from(ms).ok());
+        left.map(Duration::from_millis).ok_or_else(|| format!("the key has no end: {reply:?}"))
+    }
+
+    /// We ask, and must hear that somebody foreign has it, and for how long.
+    async fn we_are_refused(&self, name: &str, most: Duration) -> Result<(), String> {
+        let reply = self.ours.attempt(name, LONG).ask().await?;
+        let AcquireReply::Busy { holder: Some(holder), at_most: Some(at_most), .. } = &reply else {
+            return Err(format!("it holds, and we got {reply:?}"));
+        };
+        let program = holder.metadata.fields().program;
+        ensure!(program == "a foreign client", "the holder is told as {program:?}");
+        ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
+        ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
+        Ok(())
+    }
+
+    async fn we_hold(&mut self, name: &str) -> Case {
+        let attempt = self.ours.attempt(name, LONG);
+        attempt.take().await?;
+        let before = self.value(name)?;
+        self.hears("acquire", name, LONG, "busy").await?;
+        ensure!(before.is_some() && self.value(name)? == before, "it changed our key");
+        let released = attempt.release().await?;
+        ensure!(matches!(released, ReleaseReply::Released { .. }), "{released:?}");
+        ensure!(self.value(name)?.is_none(), "our release left the key");
+        self.it_takes(name, LONG).await?;
+        Ok(Outcome::Passed)
+    }
+
+    async fn it_holds(&mut self, name: &str) -> Case {
+        let value = self.it_takes(name, LONG).await?;
+        let stored = self.value(name)?.unwrap_or_default();
+        let hex: String = stored.iter().map(|byte| format!("{byte:02x}")).collect();
+        ensure!(hex == value, "it says that its value is {value}, and the key holds {hex}");
+        self.we_are_refused(name, LONG).await?;
+        let locked = self.ours.attempt(name, LONG);
+        let released = locked.release().await?;
+        ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
+        let lock_name = holdline_core::LockName::new(name).map_err(told)?;
+        let snapshot = self.ours.engine.inspect(&lock_name).await.map_err(told)?;
+        let [holder] = snapshot.holders.as_slice() else {
+            return Err(format!("one holds it, and we see {snapshot:?}"));
+        };
+        let program = holder.summary.metadata.fields().program;
+        ensure!(program == "a foreign client", "the holder is shown as {program:?}");
+        let left = holder.summary.left;
+        ensure!(left.is_some_and(|left| !left.is_zero() && left <= LONG), "{left:?} left");
+        ensure!(self.value(name)?.as_ref() == Some(&stored), "we changed its key");
+        Ok(Outcome::Passed)
+    }
+
+    async fn our_release(&mut self, name: &str) -> Case {
+        let attempt = self.ours.attempt(name, LONG);
+        attempt.take().await?;
+        self.hears("acquire", name, LONG, "busy").await?;
+        self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
+        if self.row.peer.signal.is_some() {
+            self.is_blocked()?;
+        }
+        attempt.release().await?;
+        self.it_gets_it().await?;
+        self.we_are_refused(name, LONG).await?;
+        Ok(Outcome::Passed)
+    }
+
+    /// Looks until the server says that the library waits on its list: only a push wakes it then.
+    fn is_blocked(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + SOON;
+        let name = format!(" name={} ", self.client);
+        while Instant::now() < deadline {
+            let clients = self.raw.say("CLIENT LIST").map_err(told)?.text().unwrap_or_default();
+            let mut ours = clients.lines().filter(|line| line.contains(&name));
+            if ours.any(|line| line.contains(" cmd=blpop ")) {
+                return Ok(());
+            }
+        }
+        Err(format!("it does not wait on its list within {SOON:?}"))
+    }
+
+    async fn its_release(&mut self, name: &str) -> Case {
+        self.it_takes(name, LONG).await?;
+        self.we_are_refused(name, LONG).await?;
+        let mutex = self.ours.mutex(name)?;
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        let heard = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(heard == "released" || heard == "done", "its release was answered `{heard}`");
+        let guard = tokio::time::timeout(SOON, waiting).await;
+        let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?;
+        let guard = guard.map_err(told)?.map_err(told)?;
+        self.hears("acquire", name, LONG, "busy").await?;
+        guard.release().await;
+        Ok(Outcome::Passed)
+    }
+
+    async fn our_lease_ends(&mut self, name: &str) -> Case {
+        let attempt = self.ours.attempt(name, SHORT);
+        attempt.take().await?;
+        self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
+        // Nobody pushes to the list when a lease ends: that library waits for as long as its own
+        // lease, unless somebody else releases. So we come and go.
+        if self.row.peer.signal.is_some() {
+            self.is_blocked()?;
+            let mutex = self.ours.mutex(name)?;
+            mutex.lock().await.map_err(told)?.release().await;
+        }
+        self.it_gets_it().await?;
+        let renewed = attempt.renew(LONG).await?;
+        ensure!(renewed == RenewReply::Unknown, "our lease is over, and renewing gave {renewed:?}");
+        let released = attempt.release().await?;
+        ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
+        ensure!(self.value(name)?.is_some(), "our late release freed its lock");
+        self.we_are_refused(name, LONG).await?;
+        Ok(Outcome::Passed)
+    }
+
+    async fn its_lease_ends(&mut self, name: &str) -> Case {
+        self.it_takes(name, SHORT).await?;
+        let mutex = self.ours.mutex(name)?;
+        let guard = tokio::time::timeout(SOON, mutex.lock()).await;
+        let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?.map_err(told)?;
+        let before = self.value(name)?;
+        let heard = self.ask("extend", name, LONG).await?;
+        ensure!(heard == "lost" || heard == "unsupported", "its late extension: `{heard}`");
+        let heard = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(heard == "lost" || heard == "done", "its late release: `{heard}`");
+        ensure!(before.is_some() && self.value(name)? == before, "it changed our key");
+        ensure!(guard.is_valid(), "our lease went");
+        guard.release().await;
+        Ok(Outcome::Passed)
+    }
+
+    async fn we_extend(&mut self, name: &str) -> Case {
+        let attempt = self.ours.attempt(name, 10 * SHORT);
+        attempt.take().await?;
+        let renewed = attempt.renew(LONG).await?;
+        ensure!(matches!(renewed, RenewReply::Renewed { .. }), "renewing gave {renewed:?}");
+        let left = self.left(name)?;
+        ensure!(left > 10 * SHORT && left <= LONG, "{left:?} left after we extended");
+        self.hears("acquire", name, LONG, "busy").await?;
+        Ok(Outcome::Passed)
+    }
+
+    async fn it_extends(&mut self, name: &str) -> Case {
+        self.it_takes(name, 10 * SHORT).await?;
+        match self.ask("extend", name, LONG).await?.as_str() {
+            "extended" => {}
+            "unsupported" => return Ok(Outcome::Lacks),
+            heard => return Err(format!("its extension was answered `{heard}`")),
+        }
+        let left = self.left(name)?;
+        ensure!(left > 10 * SHORT && left <= LONG, "{left:?} left after it extended");
+        self.we_are_refused(name, LONG).await?;
+        Ok(Outcome::Passed)
+    }
+
+    async fn contention(&mut self, name: &str) -> Case {
+        let observer = Observer::start();
+        let lease = 10 * SHORT;
+        let port = observer.port;
+        let words = format!("{} {CONTENDERS} {ROUNDS} {port}", lease.as_millis());
+        self.driver.send(&format!("contend {name} {words}"))?;
+        let mut contenders = JoinSet::new();
+        for _ in 0..CONTENDERS {
+            contenders.spawn(contend(self.ours.mutex(name)?, ROUNDS, port));
+        }
+        let ends = async {
+            while let Some(ended) = contenders.join_next().await {
+                ended.map_err(told)??;
+            }
+            Ok::<(), String>(())
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(60), ends).await;
+        ended.map_err(|_| format!("ours did not end: {:?}", observer.seen()))??;
+        let heard = self.driver.answer().await?;
+        ensure!(heard == format!("done {}", CONTENDERS * ROUNDS), "it ended with `{heard}`");
+        let wanted = Seen { inside: 0, entered: 2 * CONTENDERS * ROUNDS, overlaps: 0 };
+        ensure!(observer.seen() == wanted, "{:?} instead of {wanted:?}", observer.seen());
+        Ok(Outcome::Passed)
+    }
+}

@@ -1,0 +1,110 @@
+//! A library behind its driver: one request a line, one answer a line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::peers::{Peer, Runtime};
+
+/// How long an answer may take: nothing that is asked here takes that long by itself.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A running driver; killed when dropped.
+pub(crate) struct Driver {
+    child: Child,
+    input: ChildStdin,
+    answers: mpsc::UnboundedReceiver<String>,
+    /// The version of the library.
+    pub(crate) version: String,
+}
+
+impl Driver {
+    /// Starts the driver of a library, whose connections have this name where it can name them.
+    ///
+    /// # Panics
+    /// The libraries are not there.
+    pub(crate) async fn start(peer: &Peer, url: &str, client: &str) -> Result<Driver, String> {
+        let mut command = command(peer, url, client);
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = spawned.unwrap_or_else(|error| {
+            let program = command.get_program().to_string_lossy().into_owned();
+            panic!("{program}: {error}. `cargo xtask interop prepare` fetches the libraries")
+        });
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            unreachable!("both were asked for")
+        };
+        let (sender, answers) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            lines.into_iter().try_for_each(|line| sender.send(line))
+        });
+        let mut driver = Driver { child, input, answers, version: String::new() };
+        let ready = driver.answer().await?;
+        let version = ready.strip_prefix("ready ").ok_or_else(|| format!("began with {ready}"))?;
+        driver.version = version.trim_start_matches('v').to_owned();
+        Ok(driver)
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask(&mut self, line: &str) -> Result<String, String> {
+        self.send(line)?;
+        self.answer().await
+    }
+
+    /// Sends a request whose answer comes later.
+    pub(crate) fn send(&mut self, line: &str) -> Result<(), String> {
+        let sent = writeln!(self.input, "{line}").and_then(|()| self.input.flush());
+        sent.map_err(|error| format!("cannot be asked: {error}"))
+    }
+
+    /// Waits for the answer to the oldest request.
+    pub(crate) async fn answer(&mut self) -> Result<String, String> {
+        match tokio::time::timeout(LIMIT, self.answers.recv()).await {
+            Ok(Some(answer)) if answer.starts_with("error ") => Err(answer),
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err("the driver has ended".to_owned()),
+            Err(_) => Err(format!("no answer within {LIMIT:?}")),
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // One that has ended already still must be reaped.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where `cargo xtask interop prepare` puts the libraries.
+fn ground() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    target.expect("cargo's own directory has a parent").join("interop")
+}
+
+fn command(peer: &Peer, url: &str, client: &str) -> Command {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../interop");
+    let mut command = match peer.runtime {
+        Runtime::Python => {
+            let mut python = Command::new(ground().join("python/bin/python"));
+            python.arg(here.join("python/driver.py"));
+            python
+        }
+        Runtime::Node => {
+            let mut node = Command::new("node");
+            node.env("NODE_PATH", ground().join("node/node_modules"));
+            node.arg(here.join("node/driver.cjs"));
+            node
+        }
+        Runtime::Rust => Command::new(ground().join("rust/debug/holdline-interop-peers")),
+    };
+    command.arg(peer.name);
+    match peer.runtime {
+        Runtime::Python => command.arg(format!("{url}?client_name={client}")),
+        Runtime::Node | Runtime::Rust => command.arg(url),
+    };
+    command
+}

@@ -1,0 +1,41 @@
+//! The plain dialect beside the libraries that it shares locks with: the real ones, on the same
+//! keys of one real server, both ways. `docs/interop.md` tells how to run it.
+
+mod cases;
+mod control;
+mod driver;
+mod observer;
+mod ours;
+mod peers;
+mod table;
+
+use std::sync::Mutex;
+
+use holdline_services::{RedisConfig, RedisServer};
+
+/// How many libraries are tried at once.
+const AT_ONCE: usize = 4;
+
+#[test]
+fn every_library_both_ways() {
+    let server = RedisServer::start(RedisConfig::default());
+    let waiting: Mutex<Vec<_>> = Mutex::new(peers::rows().into_iter().rev().collect());
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    // The guard must not live on into the body.
+                    let next = waiting.lock().expect("no panic holds it").pop();
+                    let Some((at, row)) = next else { return };
+                    let line = cases::run(&server, &row);
+                    done.lock().expect("no panic holds it").push((at, line));
+                }
+            });
+        }
+    });
+    let mut lines = done.into_inner().expect("no panic held it");
+    lines.sort_by_key(|(at, _)| *at);
+    let lines: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
+    table::conclude(&lines);
+}

@@ -1,0 +1,121 @@
+//! Our side: an engine for single steps, a client of the library for whatever waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{Client, LockOptions, Mutex};
+use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::{
+    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, Hold, LeaseId, LockName,
+    Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+};
+use holdline_redis::{PlainEngine, RedisOptions};
+use holdline_services::RedisServer;
+use rand::Rng;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+use crate::peers::Row;
+
+struct Random;
+
+impl Entropy for Random {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        rand::rng().fill_bytes(bytes);
+    }
+}
+
+pub(crate) struct Ours {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) client: Client,
+}
+
+/// One attempt of ours.
+pub(crate) struct Attempt {
+    request: AcquireRequest,
+    engine: Arc<dyn Engine>,
+}
+
+pub(crate) fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl Ours {
+    pub(crate) async fn open(server: &RedisServer, row: &Row) -> Result<Ours, String> {
+        let url = format!("{}?{}", server.url(), row.parameters());
+        let options = RedisOptions::from_url(&url).map_err(told)?;
+        let engine = PlainEngine::connect(&options, Arc::new(MachineClock)).await.map_err(told)?;
+        let engine: Arc<dyn Engine> = Arc::new(engine);
+        let client = Client::new(engine.clone()).map_err(told)?;
+        Ok(Ours { engine, client })
+    }
+
+    pub(crate) fn attempt(&self, name: &str, lease: Duration) -> Attempt {
+        let request = AcquireRequest {
+            name: LockName::new(name).expect("a good name"),
+            lease_id: LeaseId::random(&mut Random),
+            client: ClientId::random(&mut Random),
+            mode: Mode::Exclusive,
+            hold: Hold::Leased(lease),
+            queue: false,
+            known: false,
+            claim_window: MIN_CLAIM_WINDOW,
+            metadata: Metadata::default(),
+        };
+        Attempt { request, engine: self.engine.clone() }
+    }
+
+    pub(crate) fn mutex(&self, name: &str) -> Result<Mutex, String> {
+        let options = LockOptions::default().with_lease_duration(Duration::from_secs(10));
+        self.client.mutex_with(name, &options).map_err(told)
+    }
+}
+
+/// Contends as users do: waits, enters, leaves, releases, so many times.
+pub(crate) async fn contend(mutex: Mutex, rounds: usize, port: u16) -> Result<(), String> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(told)?;
+    let mut stream = BufReader::new(stream);
+    for _ in 0..rounds {
+        let guard = mutex.lock().await.map_err(told)?;
+        for word in ["enter\n", "leave\n"] {
+            stream.write_all(word.as_bytes()).await.map_err(told)?;
+            let mut answer = String::new();
+            stream.read_line(&mut answer).await.map_err(told)?;
+            if answer != "ok\n" {
+                return Err(format!("the observer answered {answer:?}"));
+            }
+        }
+        guard.release().await;
+    }
+    Ok(())
+}
+
+impl Attempt {
+    pub(crate) async fn ask(&self) -> Result<AcquireReply, String> {
+        self.engine.try_acquire(&self.request).await.map_err(told)
+    }
+
+    pub(crate) async fn take(&self) -> Result<(), String> {
+        match self.ask().await? {
+            AcquireReply::Granted { .. } => Ok(()),
+            other => Err(format!("we asked for a free lock and got {other:?}")),
+        }
+    }
+
+    pub(crate) async fn release(&self) -> Result<ReleaseReply, String> {
+        let AcquireRequest { name, lease_id, hold, .. } = &self.request;
+        let ending = Ending { for_good: false, hold: *hold };
+        let request = ReleaseRequest { name: name.clone(), lease_id: *lease_id, ending };
+        self.engine.release(&request).await.map_err(told)
+    }
+
+    pub(crate) async fn renew(&self, lease: Duration) -> Result<RenewReply, String> {
+        let AcquireRequest { name, lease_id, client, .. } = &self.request;
+        let purpose = Purpose::Keep(Hold::Leased(lease));
+        let line =
+            RenewRequest { name: name.clone(), lease_id: *lease_id, client: *client, purpose };
+        let reply = self.engine.renew(&[line]).await.pop();
+        reply.ok_or("no answer to a line of one")?.map_err(told)
+    }
+}

@@ -1,0 +1,83 @@
+//! The libraries, and how our side is set for each.
+
+/// What runs a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    Python,
+    Node,
+    Rust,
+}
+
+/// A library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    pub(crate) runtime: Runtime,
+    pub(crate) template: &'static str,
+    /// The list that its waiters block on.
+    pub(crate) signal: Option<&'static str>,
+    /// A format that its own values have not, so that ours and its are told apart without tokens.
+    pub(crate) format: &'static str,
+}
+
+const fn peer(name: &'static str, runtime: Runtime, template: &'static str) -> Peer {
+    Peer { name, runtime, template, signal: None, format: "uuid" }
+}
+
+const PEERS: [Peer; 9] = [
+    peer("redis-py", Runtime::Python, "{name}"),
+    Peer {
+        signal: Some("lock-signal:{name}"),
+        ..peer("python-redis-lock", Runtime::Python, "lock:{name}")
+    },
+    Peer { format: "base64", ..peer("pottery", Runtime::Python, "redlock:{name}") },
+    peer("redlock4", Runtime::Node, "{name}"),
+    peer("redlock5", Runtime::Node, "{name}"),
+    peer("redlock-universal", Runtime::Node, "{name}"),
+    Peer { format: "hex", ..peer("redis-semaphore", Runtime::Node, "mutex:{name}") },
+    peer("rslock", Runtime::Rust, "{name}"),
+    peer("redlock", Runtime::Rust, "{name}"),
+];
+
+/// A library beside our dialect with tokens or without.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) peer: Peer,
+    pub(crate) fencing: bool,
+}
+
+/// All of them, with their places in the table.
+pub(crate) fn rows() -> Vec<(usize, Row)> {
+    let both = |peer| [true, false].map(|fencing| Row { peer, fencing });
+    PEERS.into_iter().flat_map(both).enumerate().collect()
+}
+
+impl Row {
+    pub(crate) fn title(&self, version: &str) -> String {
+        let tokens = if self.fencing { "" } else { ", fencing=off" };
+        format!("{} {version}{tokens}", self.peer.name)
+    }
+
+    /// The parameters of our URL.
+    pub(crate) fn parameters(&self) -> String {
+        let Peer { template, signal, format, .. } = self.peer;
+        let mut text = format!("dialect=plain&key_template={template}");
+        if let Some(signal) = signal {
+            text += &format!("&signal_template={signal}");
+        }
+        if !self.fencing {
+            text += &format!("&fencing=off&lease_format={format}");
+        }
+        text
+    }
+
+    /// A name of this row alone.
+    pub(crate) fn name(&self, case: &str) -> String {
+        let tokens = if self.fencing { "tokens" } else { "bare" };
+        format!("{}/{tokens}/{case}", self.peer.name)
+    }
+
+    pub(crate) fn key(&self, name: &str) -> String {
+        self.peer.template.replace("{name}", name)
+    }
+}

@@ -72,7 +72,7 @@ end
 -- Names what stands under the lock key and is not ours.
 local function found(s)
   local kind = call('TYPE', s.lock).ok
-  if kind == 'string' then return 'a string of ' .. call('STRLEN', s.lock) .. ' bytes' end
+  if kind == 'string' then return 'a string of ' .. #call('GET', s.lock) .. ' bytes' end
   if kind == 'zset' then return 'a sorted set' end
   return 'a ' .. kind
 end

@@ -153,6 +153,7 @@ mod tests {
             include_str!("../../scripts/raise.lua"),
             include_str!("../../scripts/release.fast.lua"),
             include_str!("../../scripts/release.lua"),
+            include_str!("../../scripts/renew.fast.lua"),
             include_str!("../../scripts/renew.lua"),
         );
         let called: BTreeSet<&str> =

@@ -7,6 +7,8 @@
 mod clocks;
 mod connections;
 mod holders;
+mod inputs;
 mod messages;
+mod replies;
 mod servers;
 mod support;

@@ -363,3 +363,37 @@ async fn a_listing_steps_over_what_is_not_ours_and_misses_nothing() {
     let all: Vec<String> = (0..300).map(|number| format!("n{number:03}")).collect();
     assert_eq!(listed, all);
 }
+
+#[tokio::test]
+async fn a_frozen_name_that_nobody_waits_for_any_more_is_no_semaphore() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let (duration, reason) = (Duration::from_secs(60), String::new());
+    let freeze = Operation::Freeze { name: name("a"), duration, reason };
+    engine.operate(&freeze).await.expect("frozen");
+    let mut waiter = request("a");
+    waiter.mode = Mode::Permits { count: 1, of: 3 };
+    queue(&engine, &waiter).await;
+    assert_eq!(engine.inspect(&waiter.name).await.expect("shown").permits_of, Some(3));
+    let reply = engine.release(&ending(&waiter, false)).await.expect("answered");
+    assert_eq!(reply, ReleaseReply::Withdrawn);
+    assert_eq!(engine.inspect(&waiter.name).await.expect("shown").permits_of, None);
+    queue(&engine, &request("a")).await;
+}
+
+#[tokio::test]
+async fn who_queues_right_after_a_hand_off_to_its_own_client_was_heard_since() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let (holder, missing) = (request("a"), request("a"));
+    take(&engine, &holder).await;
+    queue(&engine, &missing).await;
+    let_go(&engine, &holder).await;
+    // Within the same millisecond, most likely.
+    let mut later = request("a");
+    later.client = missing.client;
+    queue(&engine, &later).await;
+    tokio::time::sleep(missing.claim_window).await; // event: the end of the claim window
+    let reply = renew(&engine, &later, Purpose::Wait).await.expect("answered");
+    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
+}

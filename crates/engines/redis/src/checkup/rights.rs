@@ -11,7 +11,7 @@ const GUARD: &str = "whoever can write to the server can take and free every loc
 
 /// The commands of the scripts with as many arguments as they need, `K` for the lock key; and
 /// those that we send ourselves, with `C` for the counter and `I` for an inbox.
-const NEEDED: [&str; 30] = [
+const NEEDED: [&str; 29] = [
     "DEL K",
     "EVAL text 1 K",
     "EVALSHA 0000000000000000000000000000000000000000 1 K",
@@ -30,7 +30,6 @@ const NEEDED: [&str; 30] = [
     "SET C 1",
     "SET K v",
     "SETRANGE K 0 v",
-    "STRLEN K",
     "SUBSCRIBE I",
     "TIME",
     "TYPE K",

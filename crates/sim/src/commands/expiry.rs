@@ -10,12 +10,17 @@ pub(crate) const TABLE: &[Command] = &[
     one("pexpire", -3, WRITE | FAST, |call| expire(call, Unit::Milliseconds)),
     one("expireat", -3, WRITE | FAST, |call| expire(call, Unit::SecondsAt)),
     one("pexpireat", -3, WRITE | FAST, |call| expire(call, Unit::MillisecondsAt)),
-    one("ttl", 2, READ | FAST, |call| end(call, |end, now| ((end - now).max(0) + 500) / 1000)),
-    one("pttl", 2, READ | FAST, |call| end(call, |end, now| (end - now).max(0))),
-    one("expiretime", 2, READ | FAST, |call| end(call, |end, _| (end + 500) / 1000)),
+    one("ttl", 2, READ | FAST, |call| end(call, |end, now| rounded(end.wrapping_sub(now).max(0)))),
+    one("pttl", 2, READ | FAST, |call| end(call, |end, now| end.wrapping_sub(now).max(0))),
+    one("expiretime", 2, READ | FAST, |call| end(call, |end, _| rounded(end))),
     one("pexpiretime", 2, READ | FAST, |call| end(call, |end, _| end)),
     one("persist", 2, WRITE | FAST, persist),
 ];
+
+/// Seconds, rounded; at the very end of time it wraps, as the server's arithmetic does.
+fn rounded(milliseconds: i64) -> i64 {
+    milliseconds.wrapping_add(500) / 1000
+}
 
 /// How an end is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,8 @@ use super::sandbox::raise;
 
 /// How deep tables may be nested; what is deeper becomes nil.
 const DEPTH: usize = 16;
+/// How deep what is read may be nested.
+const DEEPEST: usize = 500;
 const MISSING: &str = "Missing bytes in input.";
 const BAD: &str = "Bad data format in input.";
 
@@ -140,6 +142,7 @@ fn append_table(table: &Table, depth: usize, out: &mut Vec<u8>) -> mlua::Result<
 struct Cursor<'a> {
     lua: &'a Lua,
     bytes: &'a [u8],
+    depth: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -213,20 +216,31 @@ impl<'a> Cursor<'a> {
         self.lua.create_string(bytes)?.into_lua(self.lua)
     }
 
+    /// Goes one level down, if that is not too deep for the stack.
+    fn descend(&mut self) -> mlua::Result<Table> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(raise(self.lua, "stack overflow (too many nested tables)"));
+        }
+        self.lua.create_table()
+    }
+
     fn array(&mut self, length: usize) -> mlua::Result<Value> {
-        let table = self.lua.create_table()?;
+        let table = self.descend()?;
         for at in 1..=length {
             table.raw_set(at, self.value()?)?;
         }
+        self.depth -= 1;
         table.into_lua(self.lua)
     }
 
     fn map(&mut self, length: usize) -> mlua::Result<Value> {
-        let table = self.lua.create_table()?;
+        let table = self.descend()?;
         for _ in 0..length {
             let key = self.value()?;
             table.raw_set(key, self.value()?)?;
         }
+        self.depth -= 1;
         table.into_lua(self.lua)
     }
 }
@@ -261,7 +275,7 @@ fn unpack(lua: &Lua, args: &MultiValue, name: &str) -> mlua::Result<MultiValue> 
         let says = format!("Start offset {offset} greater than input length {length}.");
         return Err(raise(lua, &says));
     }
-    let mut cursor = Cursor { lua, bytes: &bytes[offset..] };
+    let mut cursor = Cursor { lua, bytes: &bytes[offset..], depth: 0 };
     let mut values = Vec::new();
     while !cursor.bytes.is_empty() && (limit == 0 || values.len() < limit) {
         values.push(cursor.value()?);

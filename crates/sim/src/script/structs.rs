@@ -233,11 +233,11 @@ fn unpack(lua: &Lua, args: &MultiValue) -> mlua::Result<MultiValue> {
     let format = text_argument(lua, args, 0, "unpack")?;
     let data = text_argument(lua, args, 1, "unpack")?;
     let begin = if args.len() > 2 { number(lua, args, 2, "unpack")? } else { 1.0 };
-    if begin < 1.0 {
+    if begin.is_nan() || begin < 1.0 {
         return Err(raise(lua, "bad argument #3 to 'unpack' (offset must be 1 or greater)"));
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let mut at = begin as usize - 1;
+    let mut at = (begin as usize - 1).min(data.len() + 1);
     let short = || raise(lua, "bad argument #2 to 'unpack' (data string too short)");
     let mut format = Format::new(&format);
     let mut values: Vec<Value> = Vec::new();

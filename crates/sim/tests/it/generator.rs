@@ -384,7 +384,12 @@ impl Generator<'_> {
             "G" => self.dice.pick(&["*", "k?", "k[1-3]", "f*", "ch*", "nothing", "[^k]*"]),
             "B" => self.dice.pick(BOUNDS),
             "L" => self.dice.pick(&["-", "+", "[a", "(a", "[m2", "(m3", "x", "["]),
-            "T" => self.dice.pick(&["99999999999000", "99999999999500", "88888888888888"]),
+            "T" => self.dice.pick(&[
+                "9223372036854775807",
+                "99999999999000",
+                "99999999999500",
+                "88888888888888",
+            ]),
             "O" => self.dice.pick(&["1", "1000", "0", "-5"]),
             "C" => self.dice.pick(&["ch1", "ch2", "k1"]),
             "R" => self.dice.pick(DURATIONS),

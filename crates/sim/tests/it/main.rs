@@ -5,5 +5,6 @@ mod differential;
 mod faults;
 mod generator;
 mod real;
+mod robust;
 mod scripts;
 mod time;

@@ -1,3 +1,5 @@
 //! The plain dialect on a real server: the conformance suite, and what only this dialect does.
 
 mod conformance;
+mod shared;
+mod support;

@@ -1,0 +1,83 @@
+//! What these tests share: engines of one server, and attempts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::{
+    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
+    LockName, Metadata, Mode, ReleaseRequest,
+};
+use holdline_redis::{PlainEngine, RedisOptions};
+use holdline_services::{RedisServer, Reply};
+use rand::Rng;
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+struct Random;
+
+impl Entropy for Random {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        rand::rng().fill_bytes(bytes);
+    }
+}
+
+pub(crate) fn name(text: &str) -> LockName {
+    LockName::new(text).expect("a good name")
+}
+
+/// An engine whose lock key is `lock:NAME`.
+pub(crate) async fn engine(server: &RedisServer, parameters: &str) -> PlainEngine {
+    at(&server.url(), parameters).await
+}
+
+pub(crate) async fn at(url: &str, parameters: &str) -> PlainEngine {
+    let url = format!("{url}?dialect=plain&key_template=lock:{{name}}&{parameters}");
+    let options = RedisOptions::from_url(&url).expect("a good URL");
+    PlainEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected")
+}
+
+/// A request under a fresh id.
+pub(crate) fn request(text: &str) -> AcquireRequest {
+    AcquireRequest {
+        name: name(text),
+        lease_id: LeaseId::random(&mut Random),
+        client: ClientId::random(&mut Random),
+        mode: Mode::Exclusive,
+        hold: Hold::Leased(LEASE),
+        queue: false,
+        known: false,
+        claim_window: MIN_CLAIM_WINDOW,
+        metadata: Metadata::default(),
+    }
+}
+
+pub(crate) fn ending(request: &AcquireRequest, for_good: bool) -> ReleaseRequest {
+    ReleaseRequest {
+        name: request.name.clone(),
+        lease_id: request.lease_id,
+        ending: Ending { for_good, hold: request.hold },
+    }
+}
+
+/// Asks, and must be granted.
+pub(crate) async fn take(engine: &dyn Engine, request: &AcquireRequest) -> FencingToken {
+    match engine.try_acquire(request).await {
+        Ok(AcquireReply::Granted { token, .. }) => token,
+        other => panic!("expected a grant, got {other:?}"),
+    }
+}
+
+/// Says something behind the engine's back.
+pub(crate) fn behind(server: &RedisServer, line: &str) -> Reply {
+    server.raw().say(line).expect("the server answers")
+}
+
+/// How often the server has carried out a command, for whoever asked for it.
+pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = behind(server, "INFO commandstats").text().expect("a text");
+    let head = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&head));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}

@@ -11,7 +11,7 @@ const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stepped_clock.
 /// Longer than the lease, so that it lasts by renewals that come under the stepped clock.
 const JOB: &str = "date +%s; read line; date +%s; sleep 7; echo $HOLDLINE_NAME";
 
-fn build_shim(world: &World) -> PathBuf {
+pub(crate) fn build_shim(world: &World) -> PathBuf {
     let shim = world.path("stepped_clock.so");
     let mut compiler = Command::new("cc");
     compiler.args(["-O2", "-fPIC", "-shared", "-o"]).arg(&shim).arg(SHIM);
@@ -19,7 +19,7 @@ fn build_shim(world: &World) -> PathBuf {
     shim
 }
 
-fn number(text: &str) -> u64 {
+pub(crate) fn number(text: &str) -> u64 {
     text.trim().parse().unwrap_or_else(|_| panic!("not a number: {text:?}"))
 }
 

@@ -1,5 +1,7 @@
 //! The verbs on a Redis server: that they are wired to the engine.
 
+mod faults;
+
 use std::process::Command;
 
 use holdline_services::{RedisConfig, RedisServer};

@@ -99,6 +99,7 @@ impl FakeRedis {
     pub fn execute(&mut self, connection: ConnectionId, args: &[&[u8]]) -> Replies {
         let replies = self.run_command(connection, args);
         self.serve_waiting();
+        self.wake_readers();
         replies
     }
 

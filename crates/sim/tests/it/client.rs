@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Clock, ManualClock};
-use holdline_sim::{Memory, RedisHost, RedisOptions, RedisStream, World};
+use holdline_sim::{Memory, RedisHost, RedisOptions, RedisStream, Reply, World};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisResult, Value};
 
@@ -47,6 +47,32 @@ async fn the_client_crate_runs_on_a_fake_server() {
         let n: i64 = redis::cmd("GET").arg("n").query_async(&mut connection).await.expect("n");
         assert_eq!(n, 1);
     }
+}
+
+#[tokio::test]
+async fn a_message_of_a_pure_call_wakes_who_listens() {
+    let host = RedisHost::new(Arc::new(ManualClock::new()), RedisOptions::default());
+    let (sender, mut pushes) = tokio::sync::mpsc::unbounded_channel();
+    let config = AsyncConnectionConfig::new().set_push_sender(sender);
+    let (mut connection, driver) =
+        open(&host, ProtocolVersion::RESP3, config).await.expect("a handshake");
+    tokio::spawn(driver);
+    redis::cmd("SUBSCRIBE").arg("c").exec_async(&mut connection).await.expect("a subscription");
+    // So that the driver has nothing left to do but to wait for the server.
+    tokio::task::yield_now().await;
+    let operator = host.server().connect().expect("it is up");
+    let replies = host.server().execute(operator, &[b"publish", b"c", b"hello"]);
+    assert_eq!(replies, [Reply::Integer(1)]);
+    let heard = async {
+        while let Some(push) = pushes.recv().await {
+            if push.kind == redis::PushKind::Message {
+                return push.data.len();
+            }
+        }
+        0
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(10), heard).await;
+    assert_eq!(heard.expect("it is told"), 2);
 }
 
 /// Contenders for one key, each waiting by a subscription: what they did, in order.

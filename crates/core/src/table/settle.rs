@@ -76,13 +76,12 @@ impl<S: Store> Table<'_, S> {
 
     /// Keeps the id of a revoked grant that is over, so that its holder is told why.
     pub(super) fn remember_revoked(&mut self, holder: &Holder) {
-        if let Some(reason) = &holder.revoked {
-            let mark = Remembered {
-                lease_id: holder.lease_id,
-                until: self.now.after(memory_of(holder.hold)),
-                reason: reason.clone(),
-            };
-            Remembered::add(&mut self.head.revoked, mark);
+        let Some(reason) = &holder.revoked else { return };
+        // From its end on, however much later somebody looks.
+        let until = holder.deadline.min(self.now).after(memory_of(holder.hold));
+        if until > self.now {
+            let (lease_id, reason) = (holder.lease_id, reason.clone());
+            Remembered::add(&mut self.head.revoked, Remembered { lease_id, until, reason });
         }
     }
 

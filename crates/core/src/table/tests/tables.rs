@@ -360,6 +360,21 @@ fn a_revoked_grant_that_was_released_is_remembered_as_revoked() {
     assert!(world.state.head.is_idle());
 }
 
+/// Nobody asked for the name meanwhile: the memory of the revoke ends no later for that.
+#[test]
+fn a_revoked_grant_that_ran_out_unseen_is_remembered_from_its_end_on() {
+    let told = RenewReply::Revoked { reason: "why".into(), left: Some(Duration::ZERO) };
+    for (unseen, expected) in [(39, told), (40, RenewReply::Unknown)] {
+        let mut world = World::new();
+        let token = world.grant(0x10, X);
+        let reason = "why".to_string();
+        world.operate(Operation::Revoke { name: name(), token, reason, now: false });
+        world.pass(unseen * S);
+        assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), expected, "after {unseen} s");
+        assert_eq!(world.state.head.is_idle(), expected == RenewReply::Unknown);
+    }
+}
+
 /// How a lease id stands before its watch is open is what the watch begins with.
 #[test]
 fn a_watch_begins_with_what_has_happened() {

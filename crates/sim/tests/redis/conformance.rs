@@ -1,0 +1,187 @@
+//! The engine with its real scripts on a fake server, judged by the suite in virtual time: time
+//! moves by hand, so leases of hours cost nothing and nothing is ever late.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdline::ManualClock;
+use holdline_conformance::{
+    BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Scale, Time, run,
+};
+use holdline_core::{Clock, Engine, LockError, LockName, Moment};
+use holdline_redis::{RedisEngine, RedisOptions, Stream, Surroundings, Task};
+use holdline_sim::{ConnectionId, Memory, RedisHost, Reply};
+use parking_lot::Mutex;
+
+const FOREIGN: &[u8] = b"somebody else's lock";
+/// How far time moves while a client looks for a server that is there again, and how often.
+const STEP: Duration = Duration::from_millis(5);
+const STEPS: u32 = 1_000;
+/// How many histories suffice: on the table itself more are tried.
+const HISTORIES: usize = 500;
+
+/// The simulation's clock, as the suite moves it.
+#[derive(Clone, Debug)]
+struct Hand(ManualClock);
+
+impl Clock for Hand {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn sleep_until(
+        &self,
+        at: Moment,
+    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+        self.0.sleep_until(at)
+    }
+}
+
+impl HandDriven for Hand {
+    fn advance(&self, by: Duration) {
+        self.0.advance(by);
+    }
+}
+
+/// Streams to the fake, tasks on the test's one thread.
+#[derive(Debug)]
+struct Inside {
+    host: RedisHost,
+    drawn: AtomicU32,
+}
+
+impl Surroundings for Inside {
+    fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
+        let stream = self.host.connect();
+        Box::pin(async { stream.map(|stream| Box::new(stream) as Box<dyn Stream>) })
+    }
+
+    fn spawn(&self, task: Task<()>) {
+        drop(tokio::spawn(task));
+    }
+
+    fn random(&self) -> u32 {
+        // Evenly over all numbers, and each engine its own.
+        self.drawn.fetch_add(0x9e37_79b9, Ordering::Relaxed)
+    }
+}
+
+struct Fake {
+    clock: ManualClock,
+    host: RedisHost,
+    operator: Mutex<ConnectionId>,
+    opened: AtomicU32,
+    engines: Mutex<Vec<RedisEngine>>,
+}
+
+impl Fake {
+    fn start() -> Fake {
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(24 * 60 * 60));
+        let options = holdline_sim::RedisOptions::default().with_seed(1);
+        let host = RedisHost::new(Arc::new(clock.clone()), options);
+        let operator = Mutex::new(host.server().connect().expect("it is up"));
+        Fake { clock, host, operator, opened: AtomicU32::new(1), engines: Mutex::default() }
+    }
+
+    fn ask(&self, words: &[&[u8]]) -> Reply {
+        let operator = *self.operator.lock();
+        self.host.server().execute(operator, words).remove(0)
+    }
+
+    /// Crashes the server and starts it with what it knew; every client finds it again.
+    async fn restart(&self) -> Disturbed {
+        self.host.server().crash();
+        self.host.server().restart(Memory::Kept);
+        *self.operator.lock() = self.host.server().connect().expect("it is up again");
+        let engines = self.engines.lock().clone();
+        let nobody = LockName::new("nobody").expect("a good name");
+        for engine in engines {
+            let mut looks =
+                std::pin::pin!(async { while engine.inspect(&nobody).await.is_err() {} });
+            let mut steps = 0;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut looks => break,
+                    () = let_all_run() => {}
+                }
+                steps += 1;
+                if steps > STEPS {
+                    return Disturbed::Failed(format!("not found in {STEPS} steps"));
+                }
+                self.clock.advance(STEP);
+            }
+        }
+        Disturbed::Done
+    }
+}
+
+/// Gives every task of the thread its turn, a few times.
+async fn let_all_run() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn key(name: &LockName) -> Vec<u8> {
+    format!("holdline:{{{}}}", name.as_str()).into_bytes()
+}
+
+impl Factory for Fake {
+    fn name(&self) -> String {
+        "redis on a fake server, hand-driven clock".into()
+    }
+
+    fn command(&self) -> String {
+        "cargo test -p holdline-sim --test redis conformance -- --nocapture".into()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
+        Box::pin(async {
+            let number = self.opened.fetch_add(1, Ordering::Relaxed);
+            let drawn = AtomicU32::new(number.wrapping_mul(0x85eb_ca6b));
+            let inside = Arc::new(Inside { host: self.host.clone(), drawn });
+            let options = RedisOptions::from_url("redis://fake")?.with_max_waiters(100);
+            let options = options.with_surroundings(inside);
+            let engine = RedisEngine::connect(&options, Arc::new(self.clock.clone())).await?;
+            self.engines.lock().push(engine.clone());
+            let engine: Arc<dyn Engine> = Arc::new(engine);
+            Ok(engine)
+        })
+    }
+
+    fn time(&self) -> Time {
+        Time::Hand(Arc::new(Hand(self.clock.clone())))
+    }
+
+    fn scale(&self) -> Scale {
+        Scale { histories: HISTORIES, ..Scale::hand_driven() }
+    }
+
+    fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
+        Box::pin(async move {
+            match disturbance {
+                Disturbance::PlantForeign(name) => {
+                    let words: [&[u8]; 6] = [b"SET", &key(name), FOREIGN, b"NX", b"PX", b"600000"];
+                    match self.ask(&words) {
+                        Reply::Status(_) => Disturbed::Done,
+                        other => Disturbed::Failed(format!("{other:?}")),
+                    }
+                }
+                Disturbance::CheckForeign(name) => match self.ask(&[b"GET", &key(name)]) {
+                    Reply::Bulk(value) if value == FOREIGN => Disturbed::Done,
+                    other => Disturbed::Failed(format!("{other:?}")),
+                },
+                Disturbance::Restart => self.restart().await,
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_suite_passes_on_a_fake_server_in_virtual_time() {
+    run(Fake::start()).await.conclude();
+}

@@ -1,0 +1,3 @@
+//! The Redis engine as a whole on a fake server: the suite, and worlds of clients with faults.
+
+mod conformance;

@@ -36,6 +36,28 @@ impl Redis {
 }
 
 #[test]
+fn a_lock_is_shared_with_a_plain_client() {
+    let redis = Redis::start();
+    let url = format!("{}?dialect=plain&key_template=lock:{{name}}", redis.server.url());
+    let run = |url: &str, arguments: &[&str]| {
+        told(redis.world.command(arguments).env("HOLDLINE_URL", url))
+    };
+    let set = ["SET", "lock:demo", "their value", "NX", "PX", "60000"];
+    redis.server.raw().send(&set).expect("the server answers");
+    let who = run(&url, &["who", "demo"]);
+    assert!(who.stdout.contains("a foreign client") && !who.stdout.contains("value"), "{who:?}");
+    let busy = run(&url, &["run", "demo", "--try", "--", "true"]);
+    assert_eq!(busy.code, 75, "{busy:?}");
+    assert!(busy.stderr.contains("held by a foreign client"), "{busy:?}");
+    let script = "echo ${HOLDLINE_FENCING_TOKEN-none}";
+    let job = ["run", "other", "--", "sh", "-c", script];
+    let token = run(&url, &job).stdout;
+    assert!(token.trim().parse::<u64>().is_ok_and(|token| token > 1), "{token}");
+    let bare = run(&format!("{url}&fencing=off"), &job);
+    assert_eq!((bare.code, bare.stdout.trim()), (0, "none"), "{bare:?}");
+}
+
+#[test]
 fn a_job_holds_the_name_and_is_shown() {
     let redis = Redis::start();
     let first = redis.run(&["run", "demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"]);

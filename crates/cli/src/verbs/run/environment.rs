@@ -21,9 +21,11 @@ pub(super) fn changes(guard: &Guard, session: &Session, held: &Held) -> Result<C
     let capabilities = session.capabilities();
     let live = guard.anchor().is_some();
     let valid_until = (!live).then(|| unix_millis(guard.remaining()).to_string());
+    // What an engine without tokens has in their place orders nothing.
+    let token = capabilities.fencing.then(|| guard.fencing_token().to_string());
     let mut changes: Changes = [
         ("HOLDLINE_NAME", Some(guard.name().as_str().to_owned())),
-        ("HOLDLINE_FENCING_TOKEN", Some(guard.fencing_token().to_string())),
+        ("HOLDLINE_FENCING_TOKEN", token),
         (LEASE_ID, Some(guard.lease_id().to_hex())),
         ("HOLDLINE_ENGINE", Some(capabilities.engine.to_owned())),
         ("HOLDLINE_VALID_UNTIL_MS", valid_until),

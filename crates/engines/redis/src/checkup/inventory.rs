@@ -4,7 +4,7 @@ use holdline_core::{Finding, LockError};
 
 use super::Probe;
 use crate::keys::Layout;
-use crate::options::RedisOptions;
+use crate::options::{Dialect, RedisOptions};
 
 const KEYS: &str = "a key without an end is never freed by itself, and one that is not ours keeps \
                     its name from us";
@@ -28,6 +28,9 @@ struct Inventory {
 
 /// Looks at the keys that match the template.
 pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
+    if options.dialect() == Dialect::Plain {
+        return Finding::ok("keys", KEYS, "not looked at: nothing marks a plain key as a lock");
+    }
     let layout = Layout::new(options.key_template(), options.prefix());
     match take(probe, &layout).await {
         Ok(inventory) => judge(&inventory),

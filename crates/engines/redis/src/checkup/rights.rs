@@ -4,7 +4,8 @@ use holdline_core::{Finding, LockError, LockName};
 
 use super::Probe;
 use crate::keys::Layout;
-use crate::options::{Address, RedisOptions};
+use crate::options::{Address, Dialect, RedisOptions};
+use crate::plain::Keys;
 
 const RIGHTS: &str = "without one of these commands locks cannot be taken, kept or released";
 const GUARD: &str = "whoever can write to the server can take and free every lock";
@@ -42,6 +43,41 @@ const NEEDED: [&str; 29] = [
     "ZSCORE K m",
     "PING",
 ];
+/// The same for the plain dialect with tokens; the marks of lease ids stand beside the counter.
+const NEEDED_PLAIN: [&str; 16] = [
+    "DEL K",
+    "EVAL text 1 K",
+    "EVALSHA 0000000000000000000000000000000000000000 1 K",
+    "EXISTS K",
+    "GET C",
+    "GETRANGE K 0 1",
+    "GETSET C 1",
+    "PEXPIRE K 1",
+    "PTTL K",
+    "PTTL C",
+    "SET C 1",
+    "SET K v",
+    "SETRANGE K 0 v",
+    "TIME",
+    "TYPE K",
+    "PING",
+];
+/// And without tokens.
+const NEEDED_BARE: [&str; 11] = [
+    "DEL K",
+    "EVAL text 1 K",
+    "EVALSHA 0000000000000000000000000000000000000000 1 K",
+    "EXISTS K",
+    "GETRANGE K 0 1",
+    "PEXPIRE K 1",
+    "PTTL K",
+    "SET K v",
+    "TIME",
+    "TYPE K",
+    "PING",
+];
+/// What the list that tells of a release needs.
+const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
 /// What `ls` needs besides.
 const FOR_LISTS: &str = "SCAN 0";
 
@@ -60,11 +96,45 @@ fn unknown(error: &LockError) -> Finding {
         .warn("allow ACL WHOAMI and ACL DRYRUN (Redis 7) to this user, or try a lock")
 }
 
+/// The keys that the forms of commands stand for.
+struct Places {
+    lock: Vec<u8>,
+    counter: Vec<u8>,
+    inbox: Vec<u8>,
+    signal: Vec<u8>,
+}
+
+impl Places {
+    fn of(options: &RedisOptions, name: &LockName) -> Places {
+        let layout = Layout::new(options.key_template(), options.prefix());
+        let (counter, inbox) = (layout.counter(), layout.inbox("0000000000000000"));
+        if options.dialect() == Dialect::Native {
+            return Places { lock: layout.of(name).lock, counter, inbox, signal: Vec::new() };
+        }
+        let keys = Keys::of(options);
+        let signal = keys.signal(name).unwrap_or_default();
+        Places { lock: keys.lock(name), counter, inbox, signal }
+    }
+}
+
+/// Returns the forms of what is needed, and where they are written down.
+fn needed(options: &RedisOptions) -> (Vec<&'static str>, &'static str) {
+    let plain = match (options.dialect(), options.fencing()) {
+        (Dialect::Native, _) => return (NEEDED.to_vec(), "docs/redis.md"),
+        (Dialect::Plain, true) => &NEEDED_PLAIN[..],
+        (Dialect::Plain, false) => &NEEDED_BARE[..],
+    };
+    let signal = if options.signal_template().is_some() { &NEEDED_SIGNAL[..] } else { &[] };
+    ([plain, signal].concat(), "docs/interop.md")
+}
+
 async fn rights(probe: &Probe, user: &str, options: &RedisOptions) -> Finding {
-    let layout = Layout::new(options.key_template(), options.prefix());
+    let Ok(name) = LockName::new("doctor") else { return Finding::ok("rights", RIGHTS, "none") };
+    let places = Places::of(options, &name);
+    let (forms, document) = needed(options);
     let mut lacks = Vec::new();
-    for command in NEEDED {
-        match may(probe, user, &layout, command).await {
+    for command in forms {
+        match may(probe, user, &places, command).await {
             Ok(true) => {}
             Ok(false) => lacks.push(command.replace(" K", " <lock key>")),
             Err(error) => return unknown(&error),
@@ -72,24 +142,24 @@ async fn rights(probe: &Probe, user: &str, options: &RedisOptions) -> Finding {
     }
     if !lacks.is_empty() {
         return Finding::ok("rights", RIGHTS, format!("user {user} may not: {}", lacks.join(", ")))
-            .fail("give the user the rights that docs/redis.md lists");
+            .fail(format!("give the user the rights that {document} lists"));
     }
     let finding = Finding::ok("rights", RIGHTS, format!("user {user} may do all that is needed"));
-    match may(probe, user, &layout, FOR_LISTS).await {
-        Ok(false) => finding.warn("allow SCAN as well, or `holdline ls` is refused"),
+    match may(probe, user, &places, FOR_LISTS).await {
+        Ok(false) if options.dialect() == Dialect::Native => {
+            finding.warn("allow SCAN as well, or `holdline ls` is refused")
+        }
         _ => finding,
     }
 }
 
 /// Asks the server whether the user may send a command. It is not carried out.
-async fn may(probe: &Probe, user: &str, layout: &Layout, form: &str) -> Result<bool, LockError> {
-    let Ok(name) = LockName::new("doctor") else { return Ok(true) };
-    let (lock, counter) = (layout.of(&name).lock, layout.counter());
-    let inbox = layout.inbox("0000000000000000");
+async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<bool, LockError> {
     let words = form.split(' ').map(|word| match word {
-        "K" => lock.clone(),
-        "C" => counter.clone(),
-        "I" => inbox.clone(),
+        "K" => places.lock.clone(),
+        "C" => places.counter.clone(),
+        "I" => places.inbox.clone(),
+        "S" => places.signal.clone(),
         plain => plain.as_bytes().to_vec(),
     });
     let asked = ["ACL", "DRYRUN", user].map(|word| word.as_bytes().to_vec());

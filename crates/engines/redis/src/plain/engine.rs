@@ -53,9 +53,8 @@ impl PlainEngine {
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<PlainEngine, LockError> {
         options.must_be(Dialect::Plain, "make a `RedisEngine` of it")?;
         let node = Node::new(options, clock.clone())?;
-        let template = options.key_template();
         let asker = Asker {
-            keys: Keys::new(template, options.signal_template(), options.prefix()),
+            keys: Keys::of(options),
             format: options.lease_format(),
             fencing: options.fencing(),
             deadline: options.command_timeout(),

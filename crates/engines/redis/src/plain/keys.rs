@@ -5,39 +5,46 @@
 
 use holdline_core::{LeaseId, LockName};
 
+use crate::options::RedisOptions;
+
 /// Stands for the name in a template.
 const PLACE: &str = "{name}";
 
 /// How keys are made.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     lock: String,
     signal: Option<String>,
     prefix: String,
 }
 
 impl Keys {
-    pub(super) fn new(template: &str, signal: Option<&str>, prefix: &str) -> Keys {
+    fn new(template: &str, signal: Option<&str>, prefix: &str) -> Keys {
         let signal = signal.map(str::to_owned);
         Keys { lock: template.to_owned(), signal, prefix: prefix.to_owned() }
     }
 
-    pub(super) fn lock(&self, name: &LockName) -> Vec<u8> {
+    /// Makes the keys that the options ask for.
+    pub(crate) fn of(options: &RedisOptions) -> Keys {
+        Keys::new(options.key_template(), options.signal_template(), options.prefix())
+    }
+
+    pub(crate) fn lock(&self, name: &LockName) -> Vec<u8> {
         fill(&self.lock, name)
     }
 
     /// Returns the list that is given an element when the lock is released.
-    pub(super) fn signal(&self, name: &LockName) -> Option<Vec<u8>> {
+    pub(crate) fn signal(&self, name: &LockName) -> Option<Vec<u8>> {
         self.signal.as_deref().map(|template| fill(template, name))
     }
 
     /// Returns the key of the counter, which is that of the native dialect.
-    pub(super) fn counter(&self) -> Vec<u8> {
+    pub(crate) fn counter(&self) -> Vec<u8> {
         format!("{}fence", self.prefix).into_bytes()
     }
 
     /// Returns the key that remembers that a lease id may not come back under this name.
-    pub(super) fn mark(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
+    pub(crate) fn mark(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
         let head = format!("{}1m:{}:", self.prefix, lease_id.to_hex());
         [head.into_bytes(), self.lock(name)].concat()
     }

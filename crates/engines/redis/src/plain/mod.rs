@@ -25,6 +25,7 @@ mod requests;
 use crate::node::Script;
 
 pub use engine::PlainEngine;
+pub(crate) use keys::Keys;
 pub use lease::LeaseFormat;
 
 macro_rules! script {

@@ -1,12 +1,15 @@
 //! What only this dialect does: the bare commands, the server's own compare-and-delete, foreign
 //! holders, undoing behind a request, and the rights that it needs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdline_conformance::clock::MachineClock;
 use holdline_core::{
-    AcquireReply, Certainty, Engine, ErrorKind, FencingToken, Operation, OperationReply, Purpose,
-    ReleaseReply, RenewReply, RenewRequest,
+    AcquireReply, Certainty, Engine, ErrorKind, FencingToken, Health, Operation, OperationReply,
+    Purpose, ReleaseReply, RenewReply, RenewRequest,
 };
+use holdline_redis::{RedisOptions, checkup};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
 use crate::support::{at, behind, calls, ending, engine, name, request, take};
@@ -181,11 +184,11 @@ async fn a_release_puts_one_element_into_the_list_for_a_second() {
 #[tokio::test]
 async fn the_native_dialect_is_a_foreign_holder_on_the_same_key() {
     let server = server();
-    let native = holdline_redis::RedisOptions::from_url(&server.url()).expect("a good URL");
-    let clock = std::sync::Arc::new(holdline_conformance::clock::MachineClock);
+    let native = RedisOptions::from_url(&server.url()).expect("a good URL");
+    let clock = Arc::new(MachineClock);
     let native = holdline_redis::connect(&native, clock.clone()).await.expect("connected");
     let url = format!("{}?dialect=plain&key_template=holdline:{{{{name}}}}", server.url());
-    let plain = holdline_redis::RedisOptions::from_url(&url).expect("a good URL");
+    let plain = RedisOptions::from_url(&url).expect("a good URL");
     let plain = holdline_redis::connect(&plain, clock).await.expect("connected");
     let holder = request("a");
     let token = take(&*native, &holder).await;
@@ -237,6 +240,37 @@ async fn has_the_rights(user: &str, parameters: &str) {
     behind(&server, "HSET lock:b f v");
     let error = engine.try_acquire(&request("b")).await.expect_err("a hash stands there");
     assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error}");
+}
+
+/// What `doctor` needs besides.
+const TO_LOOK: &str = "+info +config|get +acl|whoami +acl|dryrun +acl|getuser";
+
+/// What doctor finds about the rights of a user of the document, more or less some.
+async fn rights_of(user: &str, more: &str, parameters: &str) -> (Health, String) {
+    let line = DOCUMENT.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
+    let rule = format!("{user} {} {TO_LOOK} {more}", line.expect("the document's line"));
+    let server = RedisServer::start(RedisConfig::default().with_user(&rule));
+    let parameters = format!("dialect=plain&key_template=lock:{{name}}&{parameters}");
+    let url = format!("redis://{user}:PASSWORD@{}?{parameters}", server.address());
+    let options = RedisOptions::from_url(&url).expect("a good URL");
+    let found = checkup(&options, Arc::new(MachineClock)).await.expect("good options");
+    let rights = found.findings().iter().find(|finding| finding.check() == "rights");
+    let rights = rights.expect("it looks at the rights");
+    (rights.health(), rights.found().to_owned())
+}
+
+#[tokio::test]
+async fn doctor_asks_for_the_rights_of_this_dialect() {
+    let signal = "signal_template=lock-signal:{name}";
+    let (health, found) = rights_of("shared", "", signal).await;
+    assert_eq!(health, Health::Ok, "{found}");
+    let (health, found) = rights_of("shared", "-getset -lpush", signal).await;
+    assert!(health == Health::Error && found.contains("GETSET C 1, LPUSH S 1"), "{found}");
+    let bare = format!("fencing=off&{signal}");
+    let (health, found) = rights_of("bare", "", &bare).await;
+    assert_eq!(health, Health::Ok, "{found}");
+    let (health, found) = rights_of("bare", "-getrange", &bare).await;
+    assert!(health == Health::Error && found.contains("GETRANGE"), "{found}");
 }
 
 #[tokio::test]

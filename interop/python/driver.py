@@ -114,7 +114,8 @@ class Observer:
 class Driver:
     def __init__(self, peer, url):
         self.peer = PEERS[peer]
-        self.client = redis.Redis.from_url(url)
+        # Waiting on a list may take longer than the client's own limit for an answer.
+        self.client = redis.Redis.from_url(url, socket_timeout=None)
         self.held = {}
 
     def acquire(self, name, milliseconds, wait=False):

@@ -31,7 +31,7 @@ impl Driver {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| {
             let program = command.get_program().to_string_lossy().into_owned();
-            panic!("{program}: {error}. `cargo xtask interop prepare` fetches the libraries")
+            panic!("{program}: {error}. `./check interop` installs and fetches what is needed")
         });
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both were asked for")
@@ -86,6 +86,13 @@ fn ground() -> PathBuf {
 }
 
 fn command(peer: &Peer, url: &str, client: &str) -> Command {
+    let family = match peer.runtime {
+        Runtime::Python => "python",
+        Runtime::Node => "node",
+        Runtime::Rust => "rust",
+    };
+    let stamp = ground().join(format!("{family}.stamp"));
+    assert!(stamp.is_file(), "{} is not there: run `cargo xtask interop prepare`", peer.name);
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../interop");
     let mut command = match peer.runtime {
         Runtime::Python => {

@@ -74,6 +74,33 @@ async fn a_live_grant_survives_the_undo_of_an_attempt_that_thaws() {
     clean(&server, &[&client]).await;
 }
 
+/// The same within one attempt: it is asked again over another connection, and so is its release;
+/// what hangs is undone behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_whose_connection_hangs_goes_on_over_another() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let client = client_at(proxy.address()).await;
+    let_go(take(&client, "a", &patient()).await).await;
+    proxy.forget();
+    proxy.inject(Frames::requests().containing(KEY).nth(1), Fault::Hold);
+    let guard = take(&client, "a", &patient()).await;
+    stands(&server, &guard);
+    renewed(&guard).await;
+    let_go(guard).await;
+    // The hanging connection has the acquire, and at its end a release.
+    let hanging = || requests(&proxy).iter().filter(|event| event.connection == 1).count() as u64;
+    until("the undo", || hanging() >= 2).await;
+    let next = take(&client, "a", &patient()).await;
+    let answered = proxy.seen_on(1, Traffic::Replies);
+    proxy.thaw();
+    let count = hanging();
+    until("all is carried out", || proxy.seen_on(1, Traffic::Replies) >= answered + count).await;
+    stands(&server, &next);
+    let_go(next).await;
+    clean(&server, &[&client]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_that_comes_twice_is_one_grant_and_after_the_release_none() {
     let server = server();

@@ -11,7 +11,7 @@ use holdline_core::{
 use super::record::mode_text;
 use super::{ACQUIRE, INSPECT, OPERATE, RAISE, RELEASE, RENEW};
 use crate::keys::{Layout, NameKeys};
-use crate::node::Call;
+use crate::node::{Call, Tie};
 
 /// Who asks: how keys are made, the inbox that hears, and how long an answer may take.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(crate) fn acquire(
         script: &ACQUIRE,
         keys: with_counter(asker, keys, [tombstone]),
         arguments,
-        affinity: Some(*request.lease_id.as_bytes()),
+        tie: Tie::Again(*request.lease_id.as_bytes()),
         deadline: asker.deadline,
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Call {
         script: &RELEASE,
         keys: with_counter(asker, keys, [tombstone]),
         arguments: vec![head.into(), remembered.to_string().into()],
-        affinity: Some(*request.lease_id.as_bytes()),
+        tie: Tie::Undo(*request.lease_id.as_bytes()),
         deadline: asker.deadline,
     }
 }
@@ -107,7 +107,7 @@ pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Call
         arguments.push(format!("{kind}{client:016x}{inbox}").into_bytes());
         arguments.push(lease.map(millis).unwrap_or_default().to_string().into_bytes());
     }
-    Call { script: &RENEW, keys, arguments, affinity: None, deadline: asker.deadline }
+    Call { script: &RENEW, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
 }
 
 /// Makes one call about many names, which shows at most so many holders and waiters of each.
@@ -118,7 +118,7 @@ pub(crate) fn inspect(asker: &Asker, names: &[LockName], most: usize) -> Call {
         keys.extend([lock, line, data]);
     }
     let arguments = vec![most.to_string().into_bytes()];
-    Call { script: &INSPECT, keys, arguments, affinity: None, deadline: asker.deadline }
+    Call { script: &INSPECT, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
 }
 
 pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
@@ -139,7 +139,7 @@ pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
         script: &OPERATE,
         keys: with_counter(asker, asker.layout.of(name), []),
         arguments: arguments.into_iter().map(String::into_bytes).collect(),
-        affinity: None,
+        tie: Tie::Free,
         deadline: asker.deadline,
     }
 }
@@ -149,7 +149,7 @@ fn raise(asker: &Asker, to: FencingToken) -> Call {
         script: &RAISE,
         keys: vec![asker.layout.counter()],
         arguments: vec![sixteen(to).into_bytes()],
-        affinity: None,
+        tie: Tie::Free,
         deadline: asker.deadline,
     }
 }

@@ -1,8 +1,9 @@
 //! Which connection a request takes.
 //!
-//! - Invariant B1: a request goes *behind* an unanswered one of the same affinity, on the same
-//!   connection, as long as that is open; also when it is suspect. So an undo never overtakes
-//!   what it undoes.
+//! - Invariant B1: what must stay *behind* an unanswered request of its lease id takes that one's
+//!   connection, as long as that is open; also when it is suspect. What is right in any order
+//!   ([`Tie::Again`], [`Tie::Undo`]) does so only while there is no good connection; an undo is
+//!   then copied behind whatever hangs elsewhere. So no request comes to life that nobody undoes.
 //! - Invariant B2: all else goes to a good connection only, and waits for one until its deadline,
 //!   or until a try to get one has failed.
 
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::lane::{Health, Lane, Told};
-use super::{Affinity, ServerFacts};
+use super::{Affinity, ServerFacts, Tie};
 use crate::error::unavailable;
 
 /// How many old connections are kept for what must go behind their requests.
@@ -75,12 +76,13 @@ impl Board {
     }
 
     /// Finds the way for a request. `tries` is what an earlier answer told to wait for.
-    pub(super) fn route(
-        &self,
-        affinity: Option<&Affinity>,
-        tries: Option<u64>,
-    ) -> Result<Route, LockError> {
+    pub(super) fn route(&self, tie: Tie, tries: Option<u64>) -> Result<Route, LockError> {
         let state = self.state.lock();
+        let good = || state.current.as_ref().filter(|lane| lane.health() == Health::Good);
+        if let Some(lane) = good().filter(|_| tie.overtakes()) {
+            return Ok(Route::Take(lane.clone()));
+        }
+        let affinity = tie.affinity();
         let owing = |affinity| state.old.iter().find(|lane| lane.owes(affinity));
         if let Some(lane) = affinity.and_then(owing) {
             return Ok(Route::Take(lane.clone()));
@@ -110,6 +112,13 @@ impl Board {
             Some(failure) if permanent(&failure) => Err(failure.clone()),
             _ => Ok(Route::Wait { tries: tries.unwrap_or(state.tries + 1) }),
         }
+    }
+
+    /// The connections on which a request of this affinity may be unanswered.
+    pub(super) fn owing(&self, affinity: &Affinity) -> Vec<Arc<Lane>> {
+        let state = self.state.lock();
+        let all = state.old.iter().chain(&state.current);
+        all.filter(|lane| lane.owes(affinity)).cloned().collect()
     }
 
     /// Counts a request that waits for a connection, until it is dropped.

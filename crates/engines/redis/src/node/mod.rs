@@ -55,14 +55,40 @@ const HEARD_OUT: Duration = Duration::from_millis(500);
 /// Sixteen bytes that tie requests together: a lease id.
 pub(crate) type Affinity = [u8; 16];
 
+/// Which connection a request takes while an earlier one of its lease id hangs on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// It belongs to no lease id: a good one.
+    Free,
+    /// The one on which the earlier hangs, behind it.
+    Behind(Affinity),
+    /// A good one if there is one, else behind: it is right in any order.
+    Again(Affinity),
+    /// As `Again`, and a copy goes behind whatever hangs: it undoes what may come yet.
+    Undo(Affinity),
+}
+
+impl Tie {
+    fn affinity(&self) -> Option<&Affinity> {
+        match self {
+            Tie::Free => None,
+            Tie::Behind(affinity) | Tie::Again(affinity) | Tie::Undo(affinity) => Some(affinity),
+        }
+    }
+
+    /// Tells whether it may overtake what hangs.
+    fn overtakes(&self) -> bool {
+        matches!(self, Tie::Again(_) | Tie::Undo(_))
+    }
+}
+
 /// One run of a script.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) arguments: Vec<Vec<u8>>,
-    /// What this request must stay behind: an unanswered request of the same affinity.
-    pub(crate) affinity: Option<Affinity>,
+    pub(crate) tie: Tie,
     pub(crate) deadline: Duration,
 }
 
@@ -174,7 +200,7 @@ impl Node {
         let asked = self.shared().options.connect_timeout();
         let limit = self.limit(asked.saturating_add(HEARD_OUT));
         let mut waiter = Waiter::default();
-        Ok(self.next_lane(None, limit, &mut waiter).await?.facts().clone())
+        Ok(self.next_lane(Tie::Free, limit, &mut waiter).await?.facts().clone())
     }
 
     /// Returns what is known of the server; `None` while there never was a connection.
@@ -189,11 +215,11 @@ impl Node {
     pub(crate) async fn call(&self, call: Call) -> Result<Value, LockError> {
         let limit = self.limit(call.deadline);
         let by_name = eval("EVALSHA", call.script.sha1(), &call);
-        match self.send(by_name, call.affinity, limit).await? {
+        match self.send(by_name, call.tie, limit).await? {
             Err(words) if words.code == "NOSCRIPT" => {
                 tracing::debug!(script = call.script.name(), "the server did not know a script");
                 let by_text = eval("EVAL", call.script.text(), &call);
-                self.send(by_text, call.affinity, limit).await?.map_err(refusal)
+                self.send(by_text, call.tie, limit).await?.map_err(refusal)
             }
             other => other.map_err(refusal),
         }
@@ -213,7 +239,8 @@ impl Node {
         words.iter().for_each(|word| {
             command.arg(word.as_slice());
         });
-        self.send(command, affinity, self.limit(deadline)).await?.map_err(refusal)
+        let tie = affinity.map_or(Tie::Free, Tie::Behind);
+        self.send(command, tie, self.limit(deadline)).await?.map_err(refusal)
     }
 
     /// Hears a channel until the inbox is dropped, over all connections that come and go.
@@ -239,12 +266,7 @@ impl Node {
         Limit { end: self.shared().clock.now().after(asked), asked }
     }
 
-    async fn send(
-        &self,
-        command: redis::Cmd,
-        affinity: Option<Affinity>,
-        limit: Limit,
-    ) -> lane::Answered {
+    async fn send(&self, command: redis::Cmd, tie: Tie, limit: Limit) -> lane::Answered {
         if std::process::id() != self.shared().process {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
@@ -252,10 +274,17 @@ impl Node {
         let command = Arc::new(command);
         let mut waiter = Waiter::default();
         loop {
-            let lane = self.next_lane(affinity.as_ref(), limit, &mut waiter).await?;
+            let lane = self.next_lane(tie, limit, &mut waiter).await?;
             let request = Request::Command(command.clone());
-            match lane.clone().exchange(request, affinity, limit).await {
-                Ok(answered) => return answered,
+            let answered = lane.clone().exchange(request, tie.affinity().copied(), limit).await;
+            match answered {
+                Ok(answered) => {
+                    // Only now: a copy that came first would leave nothing for the answer to tell.
+                    if let Tie::Undo(affinity) = tie {
+                        self.copy_behind(&command, affinity, &lane, limit.asked);
+                    }
+                    return answered;
+                }
                 // Nothing has left, so another connection may take it.
                 Err(NotTaken(_)) if lane.health() == lane::Health::Closed => {}
                 Err(NotTaken(error)) => return Err(error),
@@ -263,16 +292,34 @@ impl Node {
         }
     }
 
+    /// Sends an undo behind each request that it undoes and that hangs on another connection than
+    /// `chosen`. Nobody waits for these copies: what they undo may never come.
+    fn copy_behind(
+        &self,
+        command: &Arc<redis::Cmd>,
+        affinity: Affinity,
+        chosen: &lane::Lane,
+        deadline: Duration,
+    ) {
+        for lane in self.shared().board.owing(&affinity) {
+            if lane.id() != chosen.id() {
+                let request = Request::Command(command.clone());
+                let copy = lane.exchange(request, Some(affinity), self.limit(deadline));
+                self.spawn(Box::pin(async move { drop(copy.await) }));
+            }
+        }
+    }
+
     /// Finds the connection for a request; waits for one.
     async fn next_lane<'a>(
         &'a self,
-        affinity: Option<&Affinity>,
+        tie: Tie,
         limit: Limit,
         waiter: &mut Waiter<'a>,
     ) -> Result<Arc<lane::Lane>, LockError> {
         let board = &*self.shared().board;
         loop {
-            match board.route(affinity, waiter.tries)? {
+            match board.route(tie, waiter.tries)? {
                 Route::Take(lane) => return Ok(lane),
                 Route::Wait { tries } => waiter.tries = Some(tries),
             }

@@ -11,7 +11,7 @@ use holdline_core::{
 
 use super::keys::Keys;
 use super::{ACQUIRE, INSPECT, LeaseFormat, RAISE, RELEASE, RENEW, REVOKE};
-use crate::node::{Call, Script, ServerFacts};
+use crate::node::{Call, Script, ServerFacts, Tie};
 
 /// How keys and values are made, and how long an answer may take.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ const MEMORY: Duration = Duration::from_secs(30);
 
 impl Asker {
     fn call(&self, script: &'static Script, keys: Vec<Vec<u8>>, words: Vec<Vec<u8>>) -> Call {
-        Call { script, keys, arguments: words, affinity: None, deadline: self.deadline }
+        Call { script, keys, arguments: words, tie: Tie::Free, deadline: self.deadline }
     }
 
     fn lease(&self, id: LeaseId) -> Vec<u8> {
@@ -143,7 +143,7 @@ impl Asker {
 
 /// An undo must stay behind the request that it undoes.
 fn behind(call: Call, lease_id: LeaseId) -> Call {
-    Call { affinity: Some(*lease_id.as_bytes()), ..call }
+    Call { tie: Tie::Behind(*lease_id.as_bytes()), ..call }
 }
 
 /// Returns for how long an ending is remembered; `None` when it is not.

@@ -15,7 +15,7 @@ static TIME: Script = Script::new("time", "return redis.call('TIME')");
 
 fn run(script: &'static Script, key: &str) -> Call {
     let (keys, arguments) = (vec![key.as_bytes().to_vec()], vec![b"v".to_vec()]);
-    Call { script, keys, arguments, affinity: None, deadline: LONG }
+    Call { script, keys, arguments, tie: Tie::Free, deadline: LONG }
 }
 
 fn with_user(rule: &str) -> RedisServer {

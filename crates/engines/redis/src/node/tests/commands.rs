@@ -11,7 +11,7 @@ fn double(number: &str) -> Call {
         script: &DOUBLE,
         keys: vec![b"k\0\xff\r\n".to_vec()],
         arguments: vec![number.as_bytes().to_vec(), Vec::new()],
-        affinity: Some([1; 16]),
+        tie: Tie::Behind([1; 16]),
         deadline: LONG,
     }
 }

@@ -21,7 +21,7 @@ use holdline::SystemClock;
 use holdline_core::{Certainty, Clock, ClockKind, ErrorKind, LockError};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 
-use super::{Affinity, Heard, Inbox, Node, Value};
+use super::{Affinity, Heard, Inbox, Node, Tie, Value};
 use crate::options::RedisOptions;
 
 /// Long enough for anything that is to happen.

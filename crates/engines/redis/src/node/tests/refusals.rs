@@ -8,7 +8,7 @@ static SPIN: Script = Script::new("spin", "while true do end");
 
 fn write(key: &str) -> Call {
     let (keys, arguments) = (vec![key.as_bytes().to_vec()], vec![b"v".to_vec()]);
-    Call { script: &WRITE, keys, arguments, affinity: None, deadline: LONG }
+    Call { script: &WRITE, keys, arguments, tie: Tie::Free, deadline: LONG }
 }
 
 /// A write is refused in both ways, and nothing of it was done.
@@ -85,7 +85,7 @@ async fn a_server_that_runs_somebodys_script_without_end() {
     node.ready().await.expect("a connection");
     spinner.ready().await.expect("a connection");
     let (keys, arguments) = (Vec::new(), Vec::new());
-    let spin = Call { script: &SPIN, keys, arguments, affinity: None, deadline: LONG };
+    let spin = Call { script: &SPIN, keys, arguments, tie: Tie::Free, deadline: LONG };
     let spinning = tokio::spawn(async move { spinner.call(spin).await });
     // Until it spins for long enough, the server answers in turn, or not at all.
     let error = async {

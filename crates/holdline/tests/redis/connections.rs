@@ -158,24 +158,32 @@ async fn a_killed_connection_costs_the_holder_nothing_and_the_waiter_a_heartbeat
     clean(&server, &[&holder, &waiter]).await;
 }
 
+/// Nothing comes through on a connection any more, in one direction or in both, and nobody says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_open_on_one_side_only_is_passed_by() {
     let server = server();
-    let proxy = FaultProxy::start(server.address());
-    let client = client_at(proxy.address()).await;
-    let guard = take(&client, "a", &patient()).await;
-    renewed(&guard).await;
-    // Nothing comes through on the old connection any more, and nobody says so.
-    proxy.inject(Frames::requests().on_connection(1), Fault::Swallow);
-    proxy.inject(Frames::replies().on_connection(1), Fault::Swallow);
-    let new = proxy.await_event(|event| {
-        event.connection > 1 && event.is_frame(Traffic::Requests, "holdline:{a}")
-    });
-    assert_eq!(new.connection, 2);
-    renewed(&guard).await;
-    assert!(guard.is_valid());
-    let_go(guard).await;
-    clean(&server, &[&client]).await;
+    let cuts = [
+        vec![Frames::requests()],
+        vec![Frames::replies()],
+        vec![Frames::requests(), Frames::replies()],
+    ];
+    for cut in cuts {
+        let proxy = FaultProxy::start(server.address());
+        let client = client_at(proxy.address()).await;
+        let guard = take(&client, "a", &patient()).await;
+        renewed(&guard).await;
+        for frames in cut {
+            proxy.inject(frames.on_connection(1), Fault::Swallow);
+        }
+        let new = proxy.await_event(|event| {
+            event.connection > 1 && event.is_frame(Traffic::Requests, "holdline:{a}")
+        });
+        assert_eq!(new.connection, 2);
+        renewed(&guard).await;
+        assert!(guard.is_valid());
+        let_go(guard).await;
+        clean(&server, &[&client]).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

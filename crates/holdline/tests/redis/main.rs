@@ -12,3 +12,4 @@ mod messages;
 mod replies;
 mod servers;
 mod support;
+mod weather;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::LocalSet;
 
-use super::World;
 use super::raw::Raw;
+use super::{Side, World};
 use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
 
 const CYCLES: usize = 2_000;
@@ -15,10 +15,10 @@ const NAMES: usize = 16;
 const TIME: Duration = Duration::from_millis(1_000);
 
 /// One task: the median of single cycles.
-pub(crate) fn one_task(world: &World) -> Result<(), Failure> {
+pub(crate) fn one_task(world: &World, side: &Side) -> Result<(), Failure> {
     let rounds = world.runtime.block_on(async {
         let mut raw = Raw::connect(world.server.address()).await?;
-        let client = world.client().await?;
+        let client = world.client(side).await?;
         let locks: Result<Vec<_>, _> =
             (0..NAMES).map(|name| client.mutex(format!("cycle/{name}"))).collect();
         let locks = locks?;
@@ -45,30 +45,30 @@ pub(crate) fn one_task(world: &World) -> Result<(), Failure> {
         }
         Ok::<_, Failure>(rounds)
     })?;
-    report("redis: lock + release, one task, p50", &rounds, "at most 1.25");
+    let title = format!("{}: lock + release, one task, p50", side.title);
+    report(&title, &rounds, side.budgets[0]);
     Ok(())
 }
 
 /// Many tasks with names of their own, on one connection.
-pub(crate) fn many_tasks(world: &World, tasks: usize) -> Result<(), Failure> {
+pub(crate) fn many_tasks(world: &World, side: &Side, tasks: usize) -> Result<(), Failure> {
     let rounds = world.runtime.block_on(async {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             let mut raw = Raw::connect(world.server.address()).await?;
             let floor = raw.cycles(tasks, TIME).await?;
-            let ours = ours(world, tasks).await?;
+            let ours = ours(world, side, tasks).await?;
             rounds.push(Round { floor: each(TIME, floor), subject: each(TIME, ours) });
         }
         Ok::<_, Failure>(rounds)
     })?;
-    let title = format!("redis: a cycle of {tasks} tasks");
-    let budget = if tasks < 100 { "at most 2.2" } else { "at most 2.9" };
-    report(&title, &rounds, budget);
+    let title = format!("{}: a cycle of {tasks} tasks", side.title);
+    report(&title, &rounds, side.budgets[if tasks < 100 { 1 } else { 2 }]);
     Ok(())
 }
 
-async fn ours(world: &World, tasks: usize) -> Result<usize, Failure> {
-    let client = Rc::new(world.client().await?);
+async fn ours(world: &World, side: &Side, tasks: usize) -> Result<usize, Failure> {
+    let client = Rc::new(world.client(side).await?);
     let set = LocalSet::new();
     let deadline = Instant::now() + TIME;
     let running: Vec<_> = (0..tasks)

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use holdline_services::Raw as Observer;
 use tokio::task::LocalSet;
 
-use super::World;
 use super::raw::Raw;
+use super::{NATIVE, World};
 use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
 
 const TIME: Duration = Duration::from_millis(1_500);
@@ -89,7 +89,7 @@ async fn floor(address: SocketAddr, contenders: usize) -> Result<usize, Failure>
 
 /// Grants of each contender.
 async fn ours(world: &World, contenders: usize) -> Result<Vec<usize>, Failure> {
-    let client = Rc::new(world.client().await?);
+    let client = Rc::new(world.client(&NATIVE).await?);
     let set = LocalSet::new();
     let deadline = Instant::now() + TIME;
     let running: Vec<_> = (0..contenders)
@@ -156,7 +156,7 @@ async fn raw_wake_ups(address: SocketAddr) -> Result<f64, Failure> {
 }
 
 async fn our_wake_ups(world: &World) -> Result<f64, Failure> {
-    let (holder, waiter) = (world.client().await?, world.client().await?);
+    let (holder, waiter) = (world.client(&NATIVE).await?, world.client(&NATIVE).await?);
     let lock = holder.mutex("wake-up")?;
     let theirs = waiter.mutex("wake-up")?;
     let mut times = Vec::new();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::World;
+use super::{NATIVE, World};
 use crate::rounds::Failure;
 
 const LEASES: usize = 100_000;
@@ -14,7 +14,7 @@ const TIME: Duration = Duration::from_secs(60);
 
 pub(crate) fn section(world: &World) -> Result<(), Failure> {
     world.runtime.block_on(async {
-        let client = world.client().await?;
+        let client = world.client(&NATIVE).await?;
         let before = resident_kib()?;
         let mut guards = Vec::with_capacity(LEASES);
         while guards.len() < LEASES {

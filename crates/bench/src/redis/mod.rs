@@ -16,9 +16,11 @@ use crate::rounds::Failure;
 /// All but the leases, which take a minute.
 pub(crate) fn section() -> Result<(), Failure> {
     let world = World::start()?;
-    cycles::one_task(&world)?;
-    for tasks in [64, 1_024] {
-        cycles::many_tasks(&world, tasks)?;
+    for side in [&NATIVE, &BARE] {
+        cycles::one_task(&world, side)?;
+        for tasks in [64, 1_024] {
+            cycles::many_tasks(&world, side, tasks)?;
+        }
     }
     for waiters in [2, 16, 128, 1_024] {
         handoff::section(&world, waiters)?;
@@ -31,6 +33,25 @@ pub(crate) fn section() -> Result<(), Failure> {
 pub(crate) fn leases() -> Result<(), Failure> {
     leases::section(&World::start()?)
 }
+
+/// A dialect, and how many times its floor a cycle may cost: of one task, of 64, of 1,024.
+pub(crate) struct Side {
+    title: &'static str,
+    parameters: &'static str,
+    budgets: [&'static str; 3],
+}
+
+pub(crate) const NATIVE: Side = Side {
+    title: "redis",
+    parameters: "",
+    budgets: ["at most 1.25", "at most 2.2", "at most 2.9"],
+};
+/// The two commands of other libraries; the budgets are what the best of these costs.
+const BARE: Side = Side {
+    title: "redis, plain and fencing=off",
+    parameters: "?dialect=plain&fencing=off",
+    budgets: ["at most 1.15", "at most 1.3", "at most 2.7"],
+};
 
 /// A server, and a runtime of one thread.
 pub(crate) struct World {
@@ -45,8 +66,9 @@ impl World {
         Ok(World { server, runtime })
     }
 
-    async fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::connect(&self.server.url()).await?)
+    async fn client(&self, side: &Side) -> Result<Client, Failure> {
+        let url = format!("{}{}", self.server.url(), side.parameters);
+        Ok(Client::connect(&url).await?)
     }
 
     /// Prints what the server itself says each command costs it.

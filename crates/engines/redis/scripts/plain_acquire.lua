@@ -13,11 +13,5 @@ local mark = call('GET', KEYS[3])
 if mark and sub(mark, 1, 1) == 'g' then return { 'cancelled' } end
 if mark then return { 'revoked', words_of(mark) } end
 if ARGV[4] == 'k' then return { 'unknown' } end
-if value then
-  return { 'busy', format('%.0f', microseconds()), left_of(KEYS[2]), value }
-end
-local since = stamp(call('TIME'))
-local token = draw(since)
-call('SET', KEYS[2], lease .. ':' .. token .. ':' .. since .. ':' .. sub(terms, 1, 1) .. terms .. ':'
-  .. ARGV[5], 'PX', ARGV[2])
-return token
+-- The lock is not free: what is, and not marked, was taken before.
+return { 'busy', format('%.0f', microseconds()), left_of(KEYS[2]), value }

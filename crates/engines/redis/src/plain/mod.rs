@@ -34,8 +34,10 @@ macro_rules! script {
     };
 }
 
-static ACQUIRE: Script = script!("plain_acquire", "draw", "plain_common", "plain_acquire");
-static RELEASE: Script = script!("plain_release", "plain_common", "plain_release");
+static ACQUIRE: Script =
+    script!("plain_acquire", "draw", "plain_acquire_fast", "plain_common", "plain_acquire");
+static RELEASE: Script =
+    script!("plain_release", "plain_release_fast", "plain_common", "plain_release");
 static RENEW: Script = script!("plain_renew", "plain_common", "plain_renew");
 static INSPECT: Script = script!("plain_inspect", "plain_common", "plain_inspect");
 static REVOKE: Script = script!("plain_revoke", "plain_common", "plain_revoke");

@@ -97,6 +97,23 @@ async fn a_foreign_holder_without_an_end_is_waited_for_and_never_touched() {
 }
 
 #[tokio::test]
+async fn a_value_that_begins_like_our_lease_is_anothers() {
+    let server = server();
+    for parameters in ["", "fencing=off"] {
+        let engine = engine(&server, parameters).await;
+        let attempt = request("a");
+        for end in ["x", "0", " "] {
+            let value = format!("{}{end}", attempt.lease_id.to_hex());
+            server.raw().send(&["SET", "lock:a", &value]).expect("the server answers");
+            let nothing = engine.release(&ending(&attempt, false)).await.expect("answered");
+            assert_eq!(nothing, ReleaseReply::NotHeld { revoked: None });
+            let left = behind(&server, "GET lock:a").text();
+            assert_eq!(left, Some(value), "it was left");
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_empty_value_is_a_holder_too() {
     let server = server();
     behind(&server, "EVAL return(redis.call('SET','lock:a','')) 0");

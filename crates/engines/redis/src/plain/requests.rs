@@ -46,7 +46,8 @@ impl Asker {
             if request.known { "k" } else { "-" }.into(),
             request.metadata.as_encoded().into(),
         ];
-        behind(self.call(&ACQUIRE, keys, words), *lease_id)
+        let tie = Tie::Again(*lease_id.as_bytes());
+        Call { tie, ..self.call(&ACQUIRE, keys, words) }
     }
 
     /// `SET key value NX PX …`, and nothing besides.
@@ -70,7 +71,9 @@ impl Asker {
         }
         let remembered = remembered(*ending).map(millis).unwrap_or_default();
         let words = vec![self.lease(*lease_id), remembered.to_string().into(), which.into()];
-        behind(self.call(&RELEASE, keys, words), *lease_id)
+        // By the mark it is right in any order; without one, its copy undoes a request that hangs.
+        let tie = Tie::Undo(*lease_id.as_bytes());
+        Call { tie, ..self.call(&RELEASE, keys, words) }
     }
 
     /// The server's own compare-and-delete, where it has one and nothing else is to be done.
@@ -139,11 +142,6 @@ impl Asker {
     pub(super) fn raise(&self, to: FencingToken) -> Call {
         self.call(&RAISE, vec![self.keys.counter()], vec![sixteen(to).into()])
     }
-}
-
-/// An undo must stay behind the request that it undoes.
-fn behind(call: Call, lease_id: LeaseId) -> Call {
-    Call { tie: Tie::Behind(*lease_id.as_bytes()), ..call }
 }
 
 /// Returns for how long an ending is remembered; `None` when it is not.

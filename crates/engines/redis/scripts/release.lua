@@ -10,6 +10,7 @@ elseif record then
   if s.set then leave_set(s, id, record) else leave_lock(s) end
 end
 -- Behind the end: a server whose memory is full refuses a script's first write only if it adds.
+if not record then go_on_when_full(s.data) end
 if ARGV[2] ~= '0' then call('SET', KEYS[5], '', 'PX', ARGV[2]) end
 if not record then return { 'nothing', revoked(s, id) or false } end
 hand_over(s)

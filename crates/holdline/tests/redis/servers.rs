@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdline::{
     Certainty, Client, ErrorKind, FencingToken, Guard, LockError, LockName, LostReason, Operation,
 };
-use holdline_services::{RedisConfig, RedisServer};
+use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer};
 
 use crate::support::{
     Referee, behind, clean, client, client_at, lease, leftovers, let_go, patient, queued, renewed,
@@ -161,6 +161,23 @@ async fn a_full_server_refuses_newcomers_and_keeps_who_is_there() {
     }
     behind(&server, "CONFIG SET maxmemory 0");
     let_go(take(&client, "new", &patient()).await).await;
+    clean(&server, &[&client]).await;
+}
+
+/// What was asked and went unanswered is given up for good, though nothing stands there and the
+/// server is full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_still_hears_what_is_given_up() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let client = client_at(proxy.address()).await;
+    let_go(take(&client, "a", &patient()).await).await;
+    behind(&server, "CONFIG SET maxmemory 1");
+    // The first request is lost, and its repeat is refused.
+    proxy.inject(Frames::requests().containing("holdline:{a}").nth(1), Fault::SwallowThenReset);
+    refused(try_take(&client, "a", &patient()).await, "memory is full");
+    let tombstones = behind(&server, "KEYS holdline:{a}:1t:*");
+    assert_eq!(tombstones.items().map(<[_]>::len), Some(1), "{tombstones:?}");
     clean(&server, &[&client]).await;
 }
 

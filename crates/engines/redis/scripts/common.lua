@@ -69,31 +69,54 @@ local function forget_holders(s)
   s.used = 0
 end
 
--- Names what stands under the lock key and is not ours.
-local function found(s)
-  local kind = call('TYPE', s.lock).ok
-  if kind == 'string' then return 'a string of ' .. #call('GET', s.lock) .. ' bytes' end
+-- Names what stands under a key and is not ours.
+local function found(key)
+  local kind = call('TYPE', key).ok
+  if kind == 'string' then return 'a string of ' .. #call('GET', key) .. ' bytes' end
   if kind == 'zset' then return 'a sorted set' end
   return 'a ' .. kind
+end
+
+local function is_count(text) return not text or find(text, '^%d+$') end
+
+-- Tells whether a key was of another type than asked for; every other error is raised.
+local function is_mistyped(reply)
+  if type(reply) ~= 'table' or not reply.err then return false end
+  if not find(reply.err, 'WRONGTYPE', 1, true) then error(reply.err) end
+  return true
+end
+
+-- Tells what stands in the place of line or data and cannot be ours.
+local function foreign_beside(s, kept, members)
+  if is_mistyped(kept) then return found(s.data) .. ' in the place of its data' end
+  if is_mistyped(members) then return found(s.line) .. ' in the place of its line' end
+  if members % 2 ~= 0 then return 'a line with members that are not pairs' end
+  local freeze = kept[1]
+  if freeze and not find(sub(freeze, 1, 29), '^' .. string.rep('%d', 29) .. '$')
+    or not is_count(kept[2]) or not is_count(kept[3]) then
+    return 'data with fields of another form'
+  end
 end
 
 -- Looks how a name stands. A set of ours is one of which the data tells how many it holds.
 local function load(at)
   local s = { lock = KEYS[at], line = KEYS[at + 1], data = KEYS[at + 2], used = 0, waiting = 0,
     handed = 0 }
-  local kept = call('HMGET', s.data, 'f', 'n', 'u')
+  local kept, members = redis.pcall('HMGET', s.data, 'f', 'n', 'u'), redis.pcall('ZCARD', s.line)
+  s.foreign = foreign_beside(s, kept, members)
+  if s.foreign then return s end
   s.freeze, s.of, s.used = kept[1], tonumber(kept[2]), tonumber(kept[3]) or 0
   if s.used > 0 and call('TYPE', s.lock).ok == 'zset' then
     s.set = true
   else
     local value = redis.pcall('GET', s.lock)
     if value and (type(value) ~= 'string' or not is_record(value)) then
-      s.foreign = found(s)
+      s.foreign = found(s.lock)
       return s
     end
     s.value = value or nil
   end
-  s.waiting = call('ZCARD', s.line) / 2
+  s.waiting = members / 2
   if not s.set and s.used > 0 then forget_holders(s) end
   return s
 end
@@ -225,9 +248,10 @@ local function take_for_freeze(s)
 end
 
 local function hand_to(s, id, entry)
+  -- First what may fail: then nobody has lost a place.
+  local token = draw(since)
   s.handed = s.handed + 1
   leave_line(s, { id })
-  local token = draw(since)
   local window = tonumber(sub(entry, 100, 112))
   hold(s, id .. 'h' .. waits(s) .. sub(entry, 35, 67) .. token .. since
     .. format('%013.0f', now + window) .. sub(entry, 113), window)
@@ -374,4 +398,11 @@ local function hear(s, id)
   call('ZADD', s.line, us, 't' .. id)
   keep(s, SILENCE + MARGIN)
   return position
+end
+
+-- Takes a step for one of several names: what stops it concerns that name alone.
+local function attempt(step, at)
+  local fine, reply = pcall(step, at)
+  if fine then return reply end
+  return { 'failed', tostring(reply) }
 end

@@ -60,5 +60,5 @@ local function inspect(at)
 end
 
 local shown = {}
-for at = 2, #KEYS, 3 do shown[#shown + 1] = inspect(at) end
+for at = 2, #KEYS, 3 do shown[#shown + 1] = attempt(inspect, at) end
 return shown

@@ -31,20 +31,19 @@ local function renew(s, id, purpose, ms)
   return keep_shared(s, id, record, purpose, ms)
 end
 
-go_on_when_full(KEYS[4])
-for _, line in ipairs(rest) do asking[sub(ARGV[3 * line - 2], 1, 32)] = true end
-for _, line in ipairs(rest) do
+local function answer(line)
   local at = 3 * line - 1
   local s = states[KEYS[at]]
   if not s then
     s = load(at)
-    states[KEYS[at]] = s
     if not s.foreign then settle(s) end
+    states[KEYS[at]] = s
   end
-  if s.foreign then
-    replies[line] = { 'foreign', s.foreign }
-  else
-    replies[line] = renew(s, sub(ARGV[at - 1], 1, 32), ARGV[at], tonumber(ARGV[at + 1]))
-  end
+  if s.foreign then return { 'foreign', s.foreign } end
+  return renew(s, sub(ARGV[at - 1], 1, 32), ARGV[at], tonumber(ARGV[at + 1]))
 end
+
+go_on_when_full(KEYS[4])
+for _, line in ipairs(rest) do asking[sub(ARGV[3 * line - 2], 1, 32)] = true end
+for _, line in ipairs(rest) do replies[line] = attempt(answer, line) end
 return replies

@@ -351,17 +351,9 @@ fn is_over(reply: &RenewReply) -> bool {
     }
 }
 
-/// Adds the name, and reads what a script says when it finds what is not ours half-way.
+/// Adds the name.
 pub(crate) fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
-    reply.map_err(|error| match error.kind() {
-        ErrorKind::Refused { message } | ErrorKind::Protocol { message }
-            if message.contains("HOLDLINE-FOREIGN") =>
-        {
-            let found = "the counter of fencing tokens is no number".to_owned();
-            LockError::new(ENGINE, ErrorKind::Foreign { found }, Certainty::Unknown).with_name(name)
-        }
-        _ => error.with_name(name),
-    })
+    reply.map_err(|error| error.with_name(name))
 }
 
 /// Checks what no server need be asked for.

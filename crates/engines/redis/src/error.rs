@@ -15,6 +15,9 @@ pub(crate) const ENGINE: &str = "redis";
 /// How much of the server's own words is kept.
 const LONGEST_WORDS: usize = 300;
 
+/// What the server puts between an error inside a script and the sum of that script.
+const IN_SCRIPT: &str = " script: ";
+
 /// An error of the server: its first word and the rest, without what it quotes of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerWords {
@@ -32,15 +35,30 @@ impl ServerWords {
         ServerWords { code: code.to_owned(), rest }
     }
 
+    /// The text of an error that a script caught.
+    pub(crate) fn caught(text: &str) -> ServerWords {
+        let (code, rest) = match text.trim_start_matches('-').split_once(' ') {
+            Some((code, rest)) if code.bytes().all(|byte| byte.is_ascii_uppercase()) => {
+                (code, rest)
+            }
+            _ => ("ERR", text),
+        };
+        // Enough room for the mark by which an error of a script is known.
+        let rest: String = rest.chars().take(LONGEST_WORDS / 2).collect();
+        ServerWords::new(code, &format!("{rest}{IN_SCRIPT}caught"))
+    }
+
     /// Whether a script raised it.
     fn in_script(&self) -> bool {
-        self.rest.contains(" script: ") || self.rest.contains("@user_script")
+        self.rest.contains(IN_SCRIPT) || self.rest.contains("@user_script")
     }
 }
 
 impl fmt::Display for ServerWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = format!("{} {}", self.code, self.rest);
+        // The sum of a script and its line tell a user nothing.
+        let rest = self.rest.split(IN_SCRIPT).next().unwrap_or_default();
+        let shown = format!("{} {rest}", self.code);
         write!(f, "{}", holdline_core::Escaped(shown.trim_end()))
     }
 }
@@ -86,13 +104,15 @@ fn kind_of(words: &ServerWords) -> (ErrorKind, bool) {
         "NOAUTH" => (refused("the server wants a password"), false),
         "WRONGPASS" => (refused("user or password is wrong"), false),
         "NOPERM" => (refused(&lacks_right(&words.rest)), false),
-        "WRONGTYPE" => {
-            (ErrorKind::Foreign { found: "a key of another type stands there".to_owned() }, false)
-        }
+        "WRONGTYPE" => (foreign("a key of another type stands there"), false),
         "ERR" => kind_of_general(words),
         _ => (unexpected(words), false),
     }
 }
+
+/// How a script stumbles over data that it did not write.
+const STUMBLES: &[&str] =
+    &["attempt to ", "bad argument", "not an integer", "not a valid float", "too many results"];
 
 /// `ERR` stands for much: its text tells what.
 fn kind_of_general(words: &ServerWords) -> (ErrorKind, bool) {
@@ -109,12 +129,25 @@ fn kind_of_general(words: &ServerWords) -> (ErrorKind, bool) {
         refused("user or password is wrong")
     } else if says("DB index is out of range") {
         refused("the server has no such database: change `db`")
-    } else if says("unknown command") {
+    } else if says("unknown command") || says("Unknown Redis command") {
         refused("the server does not know a command that we need")
+    } else if says("HOLDLINE-FOREIGN") {
+        foreign("the counter of fencing tokens is no number")
+    } else if says("HOLDLINE-SPENT") {
+        let message = "no fencing token is left: the counter stands at the largest there is";
+        ErrorKind::Refused { message: message.to_owned() }
+    } else if says("WRONGTYPE") {
+        foreign("a key of another type stands there")
+    } else if words.in_script() && STUMBLES.iter().any(|text| says(text)) {
+        foreign("the keys of the name hold what we do not write there")
     } else {
         unexpected(words)
     };
     (kind, false)
+}
+
+fn foreign(found: &str) -> ErrorKind {
+    ErrorKind::Foreign { found: found.to_owned() }
 }
 
 fn unexpected(words: &ServerWords) -> ErrorKind {

@@ -122,6 +122,37 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
         Unknown,
         "another type",
     ),
+    (
+        "ERR Error running script (call to f_e0e1): @user_script:12: WRONGTYPE Operation against a \
+         key holding the wrong kind of value",
+        Foreign,
+        Unknown,
+        "another type",
+    ),
+    (
+        "ERR user_script:12: HOLDLINE-FOREIGN holdline:fence script: e0e1, on @user_script:12.",
+        Foreign,
+        Unknown,
+        "counter of fencing tokens is no number",
+    ),
+    (
+        "ERR user_script:12: HOLDLINE-SPENT script: e0e1, on @user_script:12.",
+        Refused,
+        Unknown,
+        "no fencing token is left",
+    ),
+    (
+        "ERR user_script:12: attempt to compare nil with number script: e0e1, on @user_script:12.",
+        Foreign,
+        Unknown,
+        "hold what we do not write there",
+    ),
+    (
+        "ERR Unknown Redis command called from script script: e0e1, on @user_script:12.",
+        Refused,
+        Unknown,
+        "does not know a command",
+    ),
     ("ERR max number of clients reached", Unavailable, NotApplied, "as many clients"),
     ("ERR DB index is out of range", Refused, NotApplied, "no such database"),
     ("ERR unknown command 'EVALSHA'", Refused, NotApplied, "does not know a command"),
@@ -151,4 +182,21 @@ fn what_the_server_quotes_of_ours_is_cut() {
     let long = format!("ERR {}", "x".repeat(100_000));
     assert!(told(&long).2.len() < 1_000);
     assert!(!told("ERR a\u{1b}[31mb").2.contains('\u{1b}'));
+}
+
+#[test]
+fn what_a_script_caught_is_read_like_what_it_raised() {
+    for (text, says) in [
+        ("WRONGTYPE Operation against a key", "another type"),
+        ("-WRONGTYPE Operation against a key", "another type"),
+        ("user_script:12: attempt to index a nil value", "hold what we do not write there"),
+        ("user_script:12: HOLDLINE-SPENT", "no fencing token is left"),
+    ] {
+        let told = refusal(ServerWords::caught(text));
+        assert!(told.to_string().contains(says), "{told}");
+        assert_eq!(told.certainty(), Unknown);
+    }
+    let long = ServerWords::caught(&"x".repeat(100_000));
+    assert!(long.in_script() && long.to_string().len() < 1_000);
+    assert!(!told("ERR odd script: e0e1, on @user_script:1.").2.contains("e0e1"));
 }

@@ -9,7 +9,7 @@ use holdline_core::{
 };
 
 use super::record::Record;
-use crate::error::{ENGINE, protocol};
+use crate::error::{ENGINE, ServerWords, protocol, refusal};
 use crate::node::Value;
 
 /// A reply: its first word, and the parts behind it.
@@ -29,6 +29,7 @@ impl<'a> Reply<'a> {
         let reply = Reply { word, parts };
         match word {
             "foreign" => Err(foreign(reply.text(0)?)),
+            "failed" => Err(refusal(ServerWords::caught(reply.text(0)?))),
             _ => Ok(reply),
         }
     }

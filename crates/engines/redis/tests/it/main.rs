@@ -2,6 +2,7 @@
 
 mod checkup;
 mod crowd;
+mod hostile;
 mod rights;
 mod scripts;
 mod support;

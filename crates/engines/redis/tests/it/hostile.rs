@@ -1,0 +1,138 @@
+//! Somebody else writes to our keys: it is told in words, left as it is, and costs no other name.
+
+use holdline_core::{
+    Certainty, Engine, ErrorKind, ListRequest, LockError, Mode, Operation, Purpose, RenewReply,
+    RenewRequest,
+};
+use holdline_redis::RedisEngine;
+use holdline_services::{RedisConfig, RedisServer};
+
+use crate::support::{HOLD, ending, engine, let_go, name, queue, raw, renew, request, take};
+
+const COUNTER: &str = "holdline:fence";
+const LINE: &str = "holdline:{a}:1q";
+const DATA: &str = "holdline:{a}:1d";
+
+/// Asks with every verb that looks at the name `a`.
+async fn ask_with_all(engine: &RedisEngine) -> Vec<Result<(), LockError>> {
+    let asked = request("a");
+    vec![
+        engine.try_acquire(&asked).await.map(drop),
+        renew(engine, &asked, Purpose::Keep(HOLD)).await.map(drop),
+        renew(engine, &asked, Purpose::Wait).await.map(drop),
+        engine.release(&ending(&asked, true)).await.map(drop),
+        engine.inspect(&asked.name).await.map(drop),
+        engine.operate(&Operation::Unfreeze { name: name("a") }).await.map(drop),
+    ]
+}
+
+async fn names_listed(engine: &RedisEngine) -> Vec<String> {
+    let asked = ListRequest { prefix: String::new(), after: None, limit: 100 };
+    let page = engine.list(&asked).await.expect("listed");
+    page.names.into_iter().map(|shown| shown.name.to_string()).collect()
+}
+
+#[tokio::test]
+async fn what_stands_in_the_place_of_line_or_data_is_reported_and_left() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    for plant in [
+        &["SET", LINE, "x"][..],
+        &["HSET", LINE, "f", "v"],
+        &["ZADD", LINE, "5", "x"],
+        &["SET", DATA, "x"],
+        &["ZADD", DATA, "5", "x"],
+        &["HSET", DATA, "f", "x"],
+        &["HSET", DATA, "n", "x"],
+        &["HSET", DATA, "u", "-7"],
+    ] {
+        raw(&server, &["FLUSHALL"]);
+        take(&engine, &request("b")).await;
+        raw(&server, plant);
+        let before = raw(&server, &["DUMP", plant[1]]);
+        for told in ask_with_all(&engine).await {
+            let told = told.expect_err("not ours");
+            assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
+            assert_eq!(told.certainty(), Certainty::NotApplied, "{plant:?}: {told}");
+        }
+        assert_eq!(raw(&server, &["DUMP", plant[1]]), before);
+        // What is wrong with one name does not hide the others.
+        assert_eq!(names_listed(&engine).await, ["b"], "{plant:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_stumbles_over_foreign_data_says_so_in_words() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let (holder, waiter) = (request("a"), request("a"));
+    take(&engine, &holder).await;
+    queue(&engine, &waiter).await;
+    raw(&server, &["HSET", DATA, "r", "junk", &waiter.lease_id.to_hex(), "x"]);
+    let mut stumbled = 0;
+    let release = engine.release(&ending(&holder, false)).await.map(drop);
+    for told in ask_with_all(&engine).await.into_iter().chain([release]) {
+        let Err(told) = told else { continue };
+        stumbled += 1;
+        let foreign = matches!(told.kind(), ErrorKind::Foreign { .. } | ErrorKind::Protocol { .. });
+        assert!(foreign && !told.to_string().contains("script"), "{told}");
+    }
+    assert!(stumbled > 2);
+    assert!(names_listed(&engine).await.len() <= 1);
+}
+
+#[tokio::test]
+async fn foreign_data_under_one_name_costs_no_other_line_of_a_batch() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let (bad, mut good) = (request("a"), request("b"));
+    good.mode = Mode::Shared;
+    take(&engine, &good).await;
+    let batch = [&bad, &good].map(|asked| RenewRequest {
+        name: asked.name.clone(),
+        lease_id: asked.lease_id,
+        client: asked.client,
+        purpose: Purpose::Keep(HOLD),
+    });
+    for plant in [
+        &["SET", DATA, "x"][..],
+        &["HSET", DATA, "r", "junk"],
+        &["HSET", DATA, &bad.lease_id.to_hex(), "x"],
+    ] {
+        raw(&server, &["DEL", "holdline:{a}", LINE, DATA]);
+        let waiter = request("a");
+        take(&engine, &request("a")).await;
+        queue(&engine, &waiter).await;
+        raw(&server, &["DEL", DATA]);
+        raw(&server, plant);
+        let replies = engine.renew(&batch).await;
+        let told = replies[0].as_ref().expect_err("not ours");
+        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
+        assert!(matches!(replies[1], Ok(RenewReply::Renewed { .. })), "{plant:?}: {replies:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_cannot_be_counted_on_costs_nobody_a_place() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    for (value, wanted) in [("9007199254740991", "no fencing token is left"), ("x", "no number")] {
+        let (holder, waiter) = (request("a"), request("a"));
+        take(&engine, &holder).await;
+        queue(&engine, &waiter).await;
+        raw(&server, &["SET", COUNTER, value]);
+        for told in [
+            engine.release(&ending(&holder, false)).await.map(drop),
+            renew(&engine, &waiter, Purpose::Wait).await.map(drop),
+            engine.try_acquire(&request("c")).await.map(drop),
+        ] {
+            let told = told.expect_err("no token").to_string();
+            assert!(told.contains(wanted) && !told.contains("script"), "{told}");
+        }
+        assert_eq!(raw(&server, &["GET", COUNTER]).text().as_deref(), Some(value));
+        raw(&server, &["DEL", COUNTER]);
+        let reply = renew(&engine, &waiter, Purpose::Wait).await;
+        assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+        let_go(&engine, &waiter).await;
+    }
+}

@@ -63,8 +63,8 @@ fn split_scheme(url: &str) -> (&str, &str) {
 
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    // These name keys of the store, and a file.
-    if ["key_template", "password_file"].contains(&key.as_str()) {
+    // These name keys of the store, files, and a variable.
+    if ["key_template", "password_file", "key", "password_env"].contains(&key.as_str()) {
         return false;
     }
     ["pass", "secret", "token", "auth", "key"].iter().any(|word| key.contains(word))
@@ -91,6 +91,8 @@ mod tests {
             "redis:u:CANARY@h",
             "redis://u@h",
             "redis://h?key_template=app:{name}&password_file=/run/secrets/redis",
+            "redis://h?user=locker&password_env=REDIS_PASSWORD",
+            "rediss://h?ca=/etc/ca.pem&cert=/etc/me.pem&key=/etc/me.key",
         ] {
             assert_eq!(has_password(url), url.contains("CANARY"), "{url}");
             assert!(!holdline::redact_url(url).contains("CANARY"), "{url}");

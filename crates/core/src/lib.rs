@@ -25,6 +25,7 @@ pub mod mode;
 pub mod moment;
 pub mod name;
 mod nearest;
+mod percent;
 pub mod renewal;
 mod shared_disk;
 pub mod snapshot;
@@ -49,6 +50,7 @@ pub use mode::{Mode, PermitsError};
 pub use moment::{Clock, Moment};
 pub use name::{LockName, NameError};
 pub use nearest::nearest;
+pub use percent::percent_decode;
 pub use shared_disk::shared_file_system;
 pub use snapshot::{
     FreezeView, GrantState, HolderSummary, HolderView, ListPage, ListRequest, Snapshot, WaiterView,

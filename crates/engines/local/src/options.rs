@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Capabilities, Clock, ClockKind, Expiry, LockError, nearest};
+use holdline_core::{Capabilities, Clock, ClockKind, Expiry, LockError, nearest, percent_decode};
 
 use crate::error::{ENGINE, Fault};
 use crate::keys::Files;
@@ -212,21 +212,7 @@ fn absolute(encoded: &str) -> Result<PathBuf, LockError> {
 
 /// Undoes percent-encoding. Paths are bytes, so the result need not be text.
 fn decode(encoded: &str) -> Result<Vec<u8>, LockError> {
-    let mut bytes = Vec::with_capacity(encoded.len());
-    let mut rest = encoded.as_bytes();
-    while let Some((byte, tail)) = rest.split_first() {
-        rest = tail;
-        if *byte != b'%' {
-            bytes.push(*byte);
-            continue;
-        }
-        let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let text = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let value = text.and_then(|text| u8::from_str_radix(text, 16).ok());
-        bytes.push(value.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?);
-        rest = &tail[2..];
-    }
-    Ok(bytes)
+    percent_decode(encoded).ok_or_else(|| bad("has a `%` without two hex digits behind it"))
 }
 
 fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {

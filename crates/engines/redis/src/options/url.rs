@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use holdline_core::LockError;
+use holdline_core::{LockError, percent_decode};
 
 use super::{DEFAULT_PORT, bad};
 
@@ -133,20 +133,8 @@ fn parameters(query: &str) -> Result<Vec<(String, String)>, LockError> {
 
 /// Undoes percent-encoding.
 fn text(encoded: &str) -> Result<String, LockError> {
-    let mut bytes = Vec::with_capacity(encoded.len());
-    let mut rest = encoded.as_bytes();
-    while let Some((byte, tail)) = rest.split_first() {
-        rest = tail;
-        if *byte != b'%' {
-            bytes.push(*byte);
-            continue;
-        }
-        let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let value = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(value.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?);
-        rest = &tail[2..];
-    }
+    let bytes = percent_decode(encoded);
+    let bytes = bytes.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?;
     let good = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
     good.ok_or_else(|| bad("has percent-encoded bytes that are no text"))
 }

@@ -4,6 +4,8 @@
 //! `redis+unix:///path/to/socket?db=0`. No password is ever shown: not by `Debug`, not in a message.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,8 @@ const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 const MOST_WAITERS: usize = 100_000;
 const DEFAULT_PORT: u16 = 6379;
+/// How long a file that holds a password may be, in bytes.
+const LONGEST_SECRET: u64 = 64 * 1024;
 const PARAMETERS: [&str; 18] = [
     "ca",
     "cert",
@@ -510,17 +514,21 @@ fn password_from(variable: &str) -> Result<Secret, LockError> {
     value.map(|value| Secret(Some(value))).ok_or_else(missing)
 }
 
-/// The first line of a file, as secrets are mounted.
+/// The first line of a file, as secrets are mounted. Some files have no end.
 fn password_in(path: &Path) -> Result<Secret, LockError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        LockError::invalid(ENGINE, "password_file", format!("{}: {error}", path.display()))
-    })?;
-    let line = text.lines().next().unwrap_or_default();
-    if line.is_empty() {
-        let message = format!("{}: is empty", path.display());
-        return Err(LockError::invalid(ENGINE, "password_file", message));
+    let bad = |what: &dyn fmt::Display| {
+        LockError::invalid(ENGINE, "password_file", format!("{}: {what}", path.display()))
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| bad(&error))?;
+    file.take(LONGEST_SECRET + 1).read_to_string(&mut text).map_err(|error| bad(&error))?;
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > LONGEST_SECRET {
+        return Err(bad(&format_args!("is longer than {LONGEST_SECRET} bytes")));
     }
-    Ok(Secret(Some(line.to_owned())))
+    match text.lines().next().filter(|line| !line.is_empty()) {
+        Some(line) => Ok(Secret(Some(line.to_owned()))),
+        None => Err(bad(&"is empty")),
+    }
 }
 
 #[cfg(test)]

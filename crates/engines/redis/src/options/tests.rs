@@ -163,3 +163,11 @@ fn a_password_on_an_open_network_is_noticed() {
         assert_eq!(RedisOptions::from_url(url).expect(url).exposes_password(), exposed, "{url}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_password_file_without_an_end_is_refused() {
+    let endless = RedisOptions::from_url("redis://u@h?password_file=/dev/zero");
+    let told = endless.expect_err("endless").to_string();
+    assert!(told.contains("longer than 65536 bytes"), "{told}");
+}

@@ -311,10 +311,18 @@ local function find_record(s, id)
   if s.value and sub(s.value, 1, 32) == id then return s.value end
   if not s.set and s.waiting == 0 then return nil end
   local record = call('HGET', s.data, id)
-  if not record then return nil end
+  if not record or #record < 113 then return nil end
+  if state_of(record) == 'q' then return record end
+  if not s.set then return nil end
+  local ended = call('ZSCORE', s.lock, id)
+  -- Somebody took it out of the set: what it had is free.
+  if not ended then
+    leave_set(s, id, record)
+    hand_over(s)
+    return nil
+  end
   -- Of very many dead holders some are still there; what time has ended never comes back.
-  local ended = state_of(record) ~= 'q' and call('ZSCORE', s.lock, id)
-  if ended and tonumber(ended) <= now then return nil end
+  if tonumber(ended) <= now then return nil end
   return record
 end
 

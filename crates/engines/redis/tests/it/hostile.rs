@@ -7,7 +7,7 @@ use holdline_core::{
 use holdline_redis::RedisEngine;
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::support::{HOLD, ending, engine, let_go, name, queue, raw, renew, request, take};
+use crate::support::{HOLD, ending, engine, keys, let_go, name, queue, raw, renew, request, take};
 
 const COUNTER: &str = "holdline:fence";
 const LINE: &str = "holdline:{a}:1q";
@@ -94,11 +94,7 @@ async fn foreign_data_under_one_name_costs_no_other_line_of_a_batch() {
         client: asked.client,
         purpose: Purpose::Keep(HOLD),
     });
-    for plant in [
-        &["SET", DATA, "x"][..],
-        &["HSET", DATA, "r", "junk"],
-        &["HSET", DATA, &bad.lease_id.to_hex(), "x"],
-    ] {
+    for plant in [&["SET", DATA, "x"][..], &["HSET", DATA, "r", "junk"]] {
         raw(&server, &["DEL", "holdline:{a}", LINE, DATA]);
         let waiter = request("a");
         take(&engine, &request("a")).await;
@@ -135,4 +131,28 @@ async fn a_counter_that_cannot_be_counted_on_costs_nobody_a_place() {
         assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
         let_go(&engine, &waiter).await;
     }
+}
+
+#[tokio::test]
+async fn a_permit_that_was_taken_out_of_the_set_is_lost_and_free_for_others() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let permit = || {
+        let mut asked = request("a");
+        asked.mode = Mode::Permits { count: 1, of: 2 };
+        asked
+    };
+    let (stays, gone, next) = (permit(), permit(), permit());
+    take(&engine, &stays).await;
+    take(&engine, &gone).await;
+    queue(&engine, &next).await;
+    raw(&server, &["ZREM", "holdline:{a}", &gone.lease_id.to_hex()]);
+    let reply = renew(&engine, &gone, Purpose::Keep(HOLD)).await;
+    assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
+    let reply = renew(&engine, &next, Purpose::Wait).await;
+    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    for held in [&stays, &next] {
+        let_go(&engine, held).await;
+    }
+    assert_eq!(keys(&server), [COUNTER]);
 }

@@ -27,7 +27,8 @@ local function draw(since)
   -- What cannot be counted on from is put back as it was.
   if not number or number % 1 ~= 0 or number >= 9007199254740991 then
     call('SET', KEYS[1], last)
-    error(number and 'HOLDLINE-SPENT' or 'HOLDLINE-FOREIGN ' .. KEYS[1])
+    local spent = number and number >= 9007199254740991
+    error(spent and 'HOLDLINE-SPENT' or 'HOLDLINE-FOREIGN ' .. KEYS[1])
   end
   local token = format('%016.0f', math.max(number + 1, tonumber(since)))
   call('SET', KEYS[1], token)

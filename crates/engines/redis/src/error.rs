@@ -132,7 +132,7 @@ fn kind_of_general(words: &ServerWords) -> (ErrorKind, bool) {
     } else if says("unknown command") || says("Unknown Redis command") {
         refused("the server does not know a command that we need")
     } else if says("HOLDLINE-FOREIGN") {
-        foreign("the counter of fencing tokens is no number")
+        foreign("the counter of fencing tokens is no number of ours")
     } else if says("HOLDLINE-SPENT") {
         let message = "no fencing token is left: the counter stands at the largest there is";
         ErrorKind::Refused { message: message.to_owned() }

@@ -112,7 +112,9 @@ async fn foreign_data_under_one_name_costs_no_other_line_of_a_batch() {
 async fn a_counter_that_cannot_be_counted_on_costs_nobody_a_place() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
-    for (value, wanted) in [("9007199254740991", "no fencing token is left"), ("x", "no number")] {
+    for (value, wanted) in
+        [("9007199254740991", "no fencing token is left"), ("x", "no number"), ("5.5", "no number")]
+    {
         let (holder, waiter) = (request("a"), request("a"));
         take(&engine, &holder).await;
         queue(&engine, &waiter).await;

@@ -15,4 +15,4 @@ if ARGV[2] ~= '0' then call('SET', KEYS[5], '', 'PX', ARGV[2]) end
 if not record then return { 'nothing', revoked(s, id) or false } end
 hand_over(s)
 if queued then return 'withdrawn' end
-return { 'released', format('%.0f', us - sub(record, 84, 99)) }
+return { 'released', format('%.0f', math.max(us - sub(record, 84, 99), 0)) }

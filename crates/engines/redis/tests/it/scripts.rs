@@ -397,3 +397,16 @@ async fn who_queues_right_after_a_hand_off_to_its_own_client_was_heard_since() {
     let reply = renew(&engine, &later, Purpose::Wait).await.expect("answered");
     assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
 }
+
+#[tokio::test]
+async fn a_release_after_the_server_clock_was_set_back_is_a_release() {
+    let server = RedisServer::start(RedisConfig::default().with_clock());
+    let engine = engine(&server).await;
+    let mut reader = request("a");
+    reader.mode = Mode::Shared;
+    take(&engine, &reader).await;
+    server.clock().step_back(Duration::from_secs(3_600));
+    server.await_clock();
+    let reply = engine.release(&ending(&reader, false)).await.expect("released");
+    assert_eq!(reply, ReleaseReply::Released { held_for: Some(Duration::ZERO) });
+}

@@ -82,7 +82,10 @@ pub(crate) fn refusal(words: ServerWords) -> LockError {
         (true, false) => Certainty::Unknown,
         _ => Certainty::NotApplied,
     };
-    LockError::new(ENGINE, kind, certainty).with_source(words)
+    let error = LockError::new(ENGINE, kind, certainty);
+    // What stopped a script is told in our words: its own name a line of its text.
+    let stumbled = words.code == "ERR" && words.in_script();
+    if stumbled { error } else { error.with_source(words) }
 }
 
 /// The kind, and whether the server checks for it before a script's first write only.

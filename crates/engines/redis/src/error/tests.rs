@@ -194,6 +194,8 @@ fn what_a_script_caught_is_read_like_what_it_raised() {
     ] {
         let told = refusal(ServerWords::caught(text));
         assert!(told.to_string().contains(says), "{told}");
+        let source = std::error::Error::source(&told).map(ToString::to_string);
+        assert!(source.is_none_or(|source| !source.contains("user_script")), "{told}");
         assert_eq!(told.certainty(), Unknown);
     }
     let long = ServerWords::caught(&"x".repeat(100_000));

@@ -1,6 +1,6 @@
 //! What stands under our keys. A bounded look, by `SCAN`.
 
-use holdline_core::{Finding, LockError};
+use holdline_core::{FencingToken, Finding, LockError};
 
 use super::Probe;
 use crate::keys::Layout;
@@ -32,10 +32,33 @@ pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
         return Finding::ok("keys", KEYS, "not looked at: nothing marks a plain key as a lock");
     }
     let layout = Layout::new(options.key_template(), options.prefix());
-    match take(probe, &layout).await {
-        Ok(inventory) => judge(&inventory),
+    let looked =
+        async { Ok::<_, LockError>((counts(probe, &layout).await?, take(probe, &layout).await?)) };
+    match looked.await {
+        Ok((true, inventory)) => judge(&inventory),
+        Ok((false, _)) => {
+            let found = "the counter of fencing tokens holds what cannot be counted on";
+            Finding::ok("keys", KEYS, found).fail(
+                "no lock can be taken: find out who wrote to the counter, DEL it, and then run \
+                 `holdline fence bump` if its tokens were ahead of the server's clock",
+            )
+        }
         Err(error) => Finding::ok("keys", KEYS, format!("may not be asked: {error}"))
             .warn("allow SCAN, TYPE and PTTL to this user, or look with another"),
+    }
+}
+
+/// Tells whether the next token can be drawn from the counter, or there is none yet.
+async fn counts(probe: &Probe, layout: &Layout) -> Result<bool, LockError> {
+    let ask = |command: &str| vec![command.as_bytes().to_vec(), layout.counter()];
+    match probe.ask_bytes(ask("TYPE")).await?.as_text() {
+        Some("none") => Ok(true),
+        Some("string") => {
+            let last = probe.ask_bytes(ask("GET")).await?;
+            let last = last.as_text().and_then(|last| last.parse::<u64>().ok());
+            Ok(last.is_some_and(|last| last < FencingToken::MAX.get()))
+        }
+        _ => Ok(false),
     }
 }
 

@@ -156,3 +156,21 @@ async fn what_stands_under_our_keys_is_counted() {
         "{found:?}"
     );
 }
+
+#[tokio::test]
+async fn a_counter_that_cannot_be_counted_on_is_an_error() {
+    let server = RedisServer::start(RedisConfig::default());
+    take(&engine(&server).await, &request("a")).await;
+    assert_eq!(of(&look(&server.url()).await, "keys").health(), Health::Ok);
+    for plant in [
+        &["SET", "holdline:fence", "x"][..],
+        &["SET", "holdline:fence", "9007199254740991"],
+        &["SADD", "holdline:fence", "x"],
+    ] {
+        let mut raw = server.raw();
+        raw.send(&["DEL", "holdline:fence"]).expect("deleted");
+        raw.send(plant).expect("planted");
+        let found = look(&server.url()).await;
+        assert_eq!(of(&found, "keys").health(), Health::Error, "{plant:?}: {found:?}");
+    }
+}

@@ -68,18 +68,24 @@ pub(super) async fn greet(
     let mut driver: Task<()> = Box::pin(driver);
     let sent = clock.now();
     let questions = questions(options, resp3);
+    let mut ended = false;
     let answers = {
         let asked = connection.send_packed_commands(&questions.pipeline, 0, questions.count);
         let mut asked = pin!(asked);
         // Nobody else drives the connection yet.
         let drive = poll_fn(|context| match asked.as_mut().poll(context) {
             Poll::Pending if driver.as_mut().poll(context).is_ready() => {
+                ended = true;
                 asked.as_mut().poll(context)
             }
             polled => polled,
         });
         drive.await
     };
+    if ended {
+        // It may have ended right behind its last answer, and must not be driven again.
+        driver = Box::pin(std::future::ready(()));
+    }
     let answers = answers.map_err(|error| not_greeted(&error, &trouble, options, resp3))?;
     let round_trip = sent.until(clock.now());
     let answers: Vec<_> = answers.into_iter().map(Value::from_wire).collect();

@@ -16,6 +16,7 @@ const ID: Affinity = [3; 16];
 #[derive(Debug)]
 struct World {
     dials: AtomicUsize,
+    panics: Arc<AtomicUsize>,
     accepted: mpsc::UnboundedSender<DuplexStream>,
 }
 
@@ -33,7 +34,12 @@ impl Surroundings for World {
     }
 
     fn spawn(&self, task: Task<()>) {
-        drop(tokio::spawn(task));
+        let (running, panics) = (tokio::spawn(task), self.panics.clone());
+        tokio::spawn(async move {
+            if running.await.is_err_and(|error| error.is_panic()) {
+                panics.fetch_add(1, Ordering::SeqCst);
+            }
+        });
     }
 
     fn random(&self) -> u32 {
@@ -119,7 +125,11 @@ struct Ground {
 impl Ground {
     fn new(url: &str) -> Ground {
         let (sender, accepted) = mpsc::unbounded_channel();
-        let world = Arc::new(World { dials: AtomicUsize::new(0), accepted: sender });
+        let world = Arc::new(World {
+            dials: AtomicUsize::new(0),
+            panics: Arc::default(),
+            accepted: sender,
+        });
         let clock = Hand::default();
         let options = options(url).with_surroundings(world.clone());
         let node = Node::new(&options, Arc::new(clock.clone())).expect("a node");
@@ -391,4 +401,17 @@ async fn deadlines_that_pass_faster_than_they_are_told_are_all_told() {
     for one in sent {
         unavailable(&outcome(one).await.expect_err("silent"), Certainty::Unknown);
     }
+}
+
+/// The end of the stream is read together with the last answer: the driver is over by then.
+#[tokio::test]
+async fn a_connection_that_ends_behind_its_first_words_is_not_driven_again() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    drop(peer);
+    ground.settle().await;
+    assert_eq!(ground.world.panics.load(Ordering::SeqCst), 0);
+    ground.clock.advance(SECOND);
+    ground.accepts().await.greets().await;
 }

@@ -5,16 +5,16 @@
 //! - H2: whenever the subscription stands anew, everything that is waited for is looked up again.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
 use holdline_core::Clock;
 use holdline_core::hints::Watches;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::messages;
@@ -34,14 +34,50 @@ pub(crate) struct Ears {
 
 #[derive(Debug)]
 struct Opened {
-    /// Closed when the task that listens is gone, with its runtime.
-    hears: watch::Receiver<bool>,
+    hears: Arc<Hears>,
     _end: DropGuard,
 }
 
-impl Opened {
-    fn is_gone(&self) -> bool {
-        self.hears.has_changed().is_err()
+const NOT_YET: u8 = 0;
+const HEARS: u8 = 1;
+const GONE: u8 = 2;
+
+/// Whether messages are heard.
+#[derive(Debug, Default)]
+struct Hears {
+    state: AtomicU8,
+    bell: Notify,
+}
+
+impl Hears {
+    fn is(&self, state: u8) -> bool {
+        self.state.load(Ordering::SeqCst) == state
+    }
+
+    fn set(&self, state: u8) {
+        self.state.store(state, Ordering::SeqCst);
+        self.bell.notify_waiters();
+    }
+
+    /// Waits until messages are heard; false when the task that listens is gone.
+    async fn wait(&self) -> bool {
+        loop {
+            let mut rung = pin!(self.bell.notified());
+            rung.as_mut().enable();
+            match self.state.load(Ordering::SeqCst) {
+                NOT_YET => rung.await,
+                state => return state == HEARS,
+            }
+        }
+    }
+}
+
+/// The task that listens; its end is told, also when its runtime drops it.
+struct Listener(Arc<Hears>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.set(GONE);
     }
 }
 
@@ -62,11 +98,15 @@ impl Ears {
         }
     }
 
-    /// Begins to listen, without waiting for it. Returns what tells whether messages are heard.
-    pub(crate) fn open(&self) -> watch::Receiver<bool> {
+    /// Begins to listen, without waiting for it.
+    pub(crate) fn open(&self) {
+        drop(self.opened_now());
+    }
+
+    fn opened_now(&self) -> Arc<Hears> {
         let mut opened = self.opened.lock();
         match &*opened {
-            Some(open) if !open.is_gone() => open.hears.clone(),
+            Some(open) if !open.hears.is(GONE) => open.hears.clone(),
             _ => opened.insert(self.begin()).hears.clone(),
         }
     }
@@ -74,14 +114,14 @@ impl Ears {
     /// Tells whether messages are heard already.
     pub(crate) fn hears(&self) -> bool {
         let opened = self.opened.lock();
-        opened.as_ref().is_some_and(|open| *open.hears.borrow() && !open.is_gone())
+        opened.as_ref().is_some_and(|open| open.hears.is(HEARS))
     }
 
     /// Begins to listen, and waits until messages are heard; false when that takes too long. Where
     /// it once did, as for a user who may not subscribe, nobody waits until messages are heard.
     pub(crate) async fn hears_within(&self, limit: Duration) -> bool {
-        let mut hears = self.open();
-        if *hears.borrow() {
+        let hears = self.opened_now();
+        if hears.is(HEARS) {
             return true;
         }
         if self.in_vain.load(Ordering::Relaxed) {
@@ -90,7 +130,7 @@ impl Ears {
         let end = self.clock.now().after(limit);
         let heard = tokio::select! {
             biased;
-            heard = hears.wait_for(|hears| *hears) => heard.is_ok(),
+            heard = hears.wait() => heard,
             () = self.clock.sleep_until(end) => false,
         };
         self.in_vain.store(!heard, Ordering::Relaxed);
@@ -98,7 +138,8 @@ impl Ears {
     }
 
     fn begin(&self) -> Opened {
-        let (sender, hears) = watch::channel(false);
+        let hears = Arc::new(Hears::default());
+        let listener = Listener(hears.clone());
         let end = CancellationToken::new();
         let ended = end.clone();
         let mut inbox = self.node.subscribe(self.channel.clone());
@@ -113,9 +154,9 @@ impl Ears {
                 };
                 match heard {
                     Some(Heard::Message(message)) => messages::deliver(&watches, &message),
-                    Some(Heard::Lost) => drop(sender.send_replace(false)),
+                    Some(Heard::Lost) => listener.0.set(NOT_YET),
                     Some(Heard::Resubscribed) => {
-                        sender.send_replace(true);
+                        listener.0.set(HEARS);
                         messages::tell_all(&watches);
                     }
                     None => return,

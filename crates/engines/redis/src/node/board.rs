@@ -7,11 +7,13 @@
 //! - Invariant B2: all else goes to a good connection only, and waits for one until its deadline,
 //!   or until a try to get one has failed.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::lane::{Health, Lane, Told};
 use super::{Affinity, ServerFacts, Tie};
@@ -54,8 +56,11 @@ pub(super) enum Found {
 
 pub(super) struct Board {
     state: Mutex<State>,
-    /// Requests wait here for a change.
-    version: watch::Sender<u64>,
+    /// Grows with each change.
+    version: AtomicU64,
+    /// Requests wait here for a change. They are woken in the order in which they came: the
+    /// `watch` of the runtime's crate wakes at random, and no seed would replay that.
+    told: Notify,
     /// The supervisor waits here.
     changed: Notify,
 }
@@ -68,7 +73,12 @@ impl Told for Board {
 
 impl Board {
     pub(super) fn new() -> Board {
-        Board { state: Mutex::default(), version: watch::Sender::new(0), changed: Notify::new() }
+        Board {
+            state: Mutex::default(),
+            version: AtomicU64::new(0),
+            told: Notify::new(),
+            changed: Notify::new(),
+        }
     }
 
     pub(super) fn facts(&self) -> Option<Arc<ServerFacts>> {
@@ -130,7 +140,7 @@ impl Board {
         }
         state.parked += 1;
         drop(state);
-        Ok(Parked { board: self, version: self.version.subscribe() })
+        Ok(Parked(self.watch()))
     }
 
     /// Why there is no connection, for a request whose deadline has passed.
@@ -226,31 +236,49 @@ impl Board {
     }
 
     /// Watches for changes, for others than requests.
-    pub(super) fn watch(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+    pub(super) fn watch(&self) -> Changes<'_> {
+        Changes { board: self, seen: self.version.load(Ordering::SeqCst) }
     }
 
     fn tell(&self) {
-        self.version.send_modify(|version| *version = version.wrapping_add(1));
+        self.version.fetch_add(1, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+}
+
+/// The changes from a moment on.
+pub(super) struct Changes<'a> {
+    board: &'a Board,
+    seen: u64,
+}
+
+impl Changes<'_> {
+    /// Resolves when something has changed since the last time, or since the beginning.
+    pub(super) async fn changed(&mut self) {
+        loop {
+            let mut told = pin!(self.board.told.notified());
+            told.as_mut().enable();
+            let version = self.board.version.load(Ordering::SeqCst);
+            if std::mem::replace(&mut self.seen, version) != version {
+                return;
+            }
+            told.await;
+        }
     }
 }
 
 /// A request that waits for a connection.
-pub(super) struct Parked<'a> {
-    board: &'a Board,
-    version: watch::Receiver<u64>,
-}
+pub(super) struct Parked<'a>(Changes<'a>);
 
 impl Parked<'_> {
     /// Resolves when something has changed since the last time, or since it began to wait.
     pub(super) async fn changed(&mut self) {
-        // The sender lives as long as the board.
-        drop(self.version.changed().await);
+        self.0.changed().await;
     }
 }
 
 impl Drop for Parked<'_> {
     fn drop(&mut self) {
-        self.board.state.lock().parked -= 1;
+        self.0.board.state.lock().parked -= 1;
     }
 }

@@ -304,7 +304,7 @@ async fn listen(shared: &Arc<Shared>) {
         if !old || shared.hub.is_unused() {
             tokio::select! {
                 biased;
-                _ = board.changed() => {}
+                () = board.changed() => {}
                 () = shared.hub.changed(), if old => {}
             }
             continue;

@@ -1,5 +1,6 @@
 //! What can be set for one client.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use holdline_core::{
 use crate::clock::SystemClock;
 use crate::core::{Core, Parts, Shared};
 use crate::entropy::{Source, SystemEntropy};
+use crate::home::Place;
 use crate::observer::Observer;
 use crate::owner::Nests;
 use crate::{home, process};
@@ -31,7 +33,7 @@ pub struct ClientOptions {
     holder: Option<HolderFields>,
     lease_duration: Option<Duration>,
     answer_within: Option<Duration>,
-    own_thread: bool,
+    place: Place,
 }
 
 impl ClientOptions {
@@ -93,13 +95,25 @@ impl ClientOptions {
     /// then while something blocks the runtime's threads, as nothing should.
     #[must_use]
     pub fn with_own_thread(mut self, own_thread: bool) -> ClientOptions {
-        self.own_thread = own_thread;
+        self.place = if own_thread { Place::OwnThread } else { Place::Caller };
+        self
+    }
+
+    /// Hands the background work to the caller, who runs it until it ends: for simulators, and for
+    /// executors other than tokio's. Dropping it before its end is understood as the end of its
+    /// world: nothing is renewed, released or given up any more.
+    #[must_use]
+    pub fn with_spawner(
+        mut self,
+        spawner: impl FnOnce(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + 'static,
+    ) -> ClientOptions {
+        self.place = Place::Given(Box::new(spawner));
         self
     }
 
     /// Tells whether the background work is to run on a thread of its own.
     pub(crate) fn has_own_thread(&self) -> bool {
-        self.own_thread
+        matches!(self.place, Place::OwnThread)
     }
 
     /// Checks the options and starts the background work.
@@ -144,7 +158,7 @@ impl ClientOptions {
         let observer = self.observer;
         let parts = Parts { engine, clock, entropy, observer, drift_ppm, answer_within };
         let shared = Arc::new(Shared::new(parts));
-        home::start(&shared, self.own_thread)
+        home::start(&shared, self.place)
             .map_err(|error| refused("the machine gives no thread", &error))?;
         Ok(Core { shared, holder, lease_duration, nests: Nests::default() })
     }
@@ -157,7 +171,7 @@ impl std::fmt::Debug for ClientOptions {
             .field("holder", &self.holder)
             .field("lease_duration", &self.lease_duration)
             .field("answer_within", &self.answer_within)
-            .field("own_thread", &self.own_thread)
+            .field("own_thread", &self.has_own_thread())
             .finish_non_exhaustive()
     }
 }

@@ -22,6 +22,17 @@ use crate::worker;
 /// panics again and again comes here.
 const MAX_TAKE_OVERS: u32 = 8;
 
+/// Where a client's background work is wanted.
+#[derive(Default)]
+pub(crate) enum Place {
+    /// In the caller's runtime, if there is one.
+    #[default]
+    Caller,
+    OwnThread,
+    /// Where this puts it.
+    Given(Box<dyn FnOnce(Boxed<'static, ()>) + Send>),
+}
+
 /// The runtime of a client's background work.
 #[derive(Default)]
 pub(crate) struct Home {
@@ -42,9 +53,13 @@ impl Home {
 }
 
 /// Starts the background work, in the caller's runtime unless there is none or it is not wanted.
-pub(crate) fn start(shared: &Arc<Shared>, own_thread: bool) -> io::Result<()> {
-    match Handle::try_current() {
-        Ok(handle) if !own_thread => {
+pub(crate) fn start(shared: &Arc<Shared>, place: Place) -> io::Result<()> {
+    match (place, Handle::try_current()) {
+        (Place::Given(spawn), _) => {
+            spawn(Box::pin(worker::work(shared.clone())));
+            Ok(())
+        }
+        (Place::Caller, Ok(handle)) => {
             handle.spawn(Work::new(shared.clone()));
             *shared.home.handle.lock() = Some(handle);
             Ok(())

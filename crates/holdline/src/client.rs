@@ -380,6 +380,12 @@ impl Client {
         }
     }
 
+    /// Plants a bug: validity counts from the reply. The simulation must find it.
+    #[cfg(feature = "planted")]
+    pub fn plant_validity_from_reply(&self) {
+        self.shared().counts_from_reply.store(true, Ordering::Relaxed);
+    }
+
     fn shared(&self) -> &Shared {
         &self.core.shared
     }

@@ -45,6 +45,9 @@ pub(crate) struct Shared {
     /// No new attempt begins.
     pub(crate) closing: AtomicBool,
     round_trip: AtomicU64,
+    /// A bug for the simulation to find.
+    #[cfg(feature = "planted")]
+    pub(crate) counts_from_reply: AtomicBool,
 }
 
 /// What the janitor has done.
@@ -84,6 +87,8 @@ impl Shared {
             pid: AtomicU32::new(std::process::id()),
             closing: AtomicBool::new(false),
             round_trip: AtomicU64::new(0),
+            #[cfg(feature = "planted")]
+            counts_from_reply: AtomicBool::new(false),
         }
     }
 
@@ -148,6 +153,15 @@ impl Shared {
         let answer = wait.as_mut().await;
         self.note_round_trip(sent.until(self.clock.now()));
         answer
+    }
+
+    /// Returns from when a reply's duration counts: from just before its request left.
+    pub(crate) fn counts_from(&self, sent: Moment) -> Moment {
+        #[cfg(feature = "planted")]
+        if self.counts_from_reply.load(Ordering::Relaxed) {
+            return self.clock.now();
+        }
+        sent
     }
 
     /// Keeps the longest of the last round trips, which fades.

@@ -211,6 +211,7 @@ pub(crate) fn heed(
 ) -> Outcome {
     match reply {
         Some(Ok(RenewReply::Renewed { left })) => {
+            let sent = shared.counts_from(sent);
             if let Some(slack) = grant.confirm(shared.clock.now(), sent, left) {
                 shared.observe(|observer| observer.renewed(grant.subject(), slack));
             }

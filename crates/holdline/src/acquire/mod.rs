@@ -179,6 +179,7 @@ impl Attempt<'_> {
             let next = match reply {
                 Some(Ok(AcquireReply::Granted { token, left, anchor })) => {
                     let (lease_id, unsettled) = (self.ticket.lease_id, self.ticket.unsettled);
+                    let sent = self.shared.counts_from(sent);
                     return Ok(Granted { lease_id, token, sent, left, anchor, unsettled });
                 }
                 Some(Ok(AcquireReply::Queued { position, holder, next_look })) => {

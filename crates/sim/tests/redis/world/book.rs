@@ -1,0 +1,284 @@
+//! What clients and the world write down, and what must be so after every step.
+//!
+//! The observer sees more than any client: what each believes, and what the server has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::Held;
+use holdline_core::{Mode, Moment};
+use parking_lot::Mutex;
+
+use super::tasks::Process;
+use super::view::{Record, View};
+
+/// A promise of the design that was broken, and how it showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) promise: &'static str,
+    pub(crate) what: String,
+    pub(crate) at: Moment,
+}
+
+/// One attempt under way.
+pub(crate) struct Attempt {
+    pub(crate) process: Process,
+    pub(crate) name: &'static str,
+    pub(crate) started: Moment,
+    /// It must have ended by then, unless its process was paused.
+    pub(crate) due: Moment,
+    pub(crate) what: &'static str,
+    /// The largest token that was known for the name when it began.
+    pub(crate) floor: u64,
+}
+
+/// One grant that a process believes in, or did.
+pub(crate) struct Hold {
+    pub(crate) process: Process,
+    pub(crate) name: &'static str,
+    pub(crate) mode: Mode,
+    pub(crate) id: String,
+    pub(crate) token: u64,
+    pub(crate) began: Moment,
+    pub(crate) held: Held,
+    /// `lost()` has said so.
+    pub(crate) told: bool,
+    pub(crate) invalid_since: Option<Moment>,
+}
+
+/// What is known of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) paused_since: Option<Moment>,
+    /// How long it stood still so far.
+    pub(crate) paused_for: Duration,
+    pub(crate) awake_since: Moment,
+    pub(crate) killed: Option<Moment>,
+}
+
+/// Everything that is written down.
+#[derive(Default)]
+pub(crate) struct Book {
+    pub(crate) log: String,
+    next: u64,
+    pub(crate) attempts: BTreeMap<u64, Attempt>,
+    pub(crate) holds: BTreeMap<u64, Hold>,
+    pub(crate) lives: BTreeMap<Process, Life>,
+    /// Which process a client id of a record belongs to.
+    pub(crate) clients: BTreeMap<String, Process>,
+    tokens: BTreeMap<&'static str, BTreeSet<u64>>,
+    /// The largest exclusive token of each name that was known to a holder.
+    largest: BTreeMap<&'static str, u64>,
+    pub(crate) broken: Option<Broken>,
+    pub(crate) grants: u64,
+    /// When the server last forgot.
+    pub(crate) forgot: Option<Moment>,
+    pub(crate) stopping: bool,
+    /// How much too fast the server's clock runs.
+    pub(crate) skew_ppm: i64,
+}
+
+pub(crate) type SharedBook = Arc<Mutex<Book>>;
+
+impl Book {
+    pub(crate) fn note(&mut self, now: Moment, line: &str) {
+        use std::fmt::Write;
+        let micros = now.as_nanos() / 1_000;
+        let _ = writeln!(self.log, "{:>5}.{:06} {line}", micros / 1_000_000, micros % 1_000_000);
+    }
+
+    /// Keeps the first broken promise: what follows it may be its consequence.
+    pub(crate) fn break_promise(&mut self, now: Moment, promise: &'static str, what: String) {
+        if self.broken.is_none() {
+            self.note(now, &format!("BROKEN {promise}: {what}"));
+            self.broken = Some(Broken { promise, what, at: now });
+        }
+    }
+
+    pub(crate) fn begin(
+        &mut self,
+        now: Moment,
+        process: Process,
+        name: &'static str,
+        what: &'static str,
+        within: Duration,
+    ) -> u64 {
+        self.next += 1;
+        let floor = self.largest.get(name).copied().unwrap_or(0);
+        let paused = self.lives.get(&process).map_or(Duration::ZERO, |life| life.paused_for);
+        // A pause so far is taken off again by whoever looks.
+        let due = now.after(within).before(paused);
+        let attempt = Attempt { process, name, started: now, due, what, floor };
+        self.attempts.insert(self.next, attempt);
+        self.note(now, &format!("{process} begins {what} {name} #{}", self.next));
+        self.next
+    }
+
+    pub(crate) fn end(&mut self, now: Moment, attempt: u64, how: &str) {
+        if let Some(attempt_of) = self.attempts.remove(&attempt) {
+            let process = attempt_of.process;
+            self.note(now, &format!("{process} ends #{attempt}: {how}"));
+        }
+    }
+
+    /// An attempt ended with a grant.
+    pub(crate) fn grant(&mut self, now: Moment, attempt: u64, mode: Mode, held: Held, id: String) {
+        let Some(of) = self.attempts.remove(&attempt) else { return };
+        let (name, process, token) = (of.name, of.process, held.fencing_token().get());
+        self.grants += 1;
+        self.note(now, &format!("{process} holds {name} #{attempt} token {token}"));
+        if !self.tokens.entry(name).or_default().insert(token) {
+            self.break_promise(now, "P2", format!("{name}: token {token} was given twice"));
+        }
+        if mode == Mode::Exclusive {
+            if token <= of.floor {
+                let floor = of.floor;
+                let what = format!("{name}: asked for after {floor} was known, granted {token}");
+                self.break_promise(now, "P2", what);
+            }
+            let forgotten = self.forgot.is_some_and(|forgot| of.started <= forgot);
+            let largest = self.largest.entry(name).or_default();
+            if token < *largest && forgotten {
+                // Two at once: the server has forgotten one, and the order of holding with it.
+            } else if token < *largest {
+                let largest = *largest;
+                let what = format!("{name}: held after {largest}, granted {token}");
+                self.break_promise(now, "P2", what);
+            } else {
+                *largest = token;
+            }
+        }
+        let began = of.started;
+        let hold =
+            Hold { process, name, mode, id, token, began, held, told: false, invalid_since: None };
+        self.holds.insert(attempt, hold);
+    }
+
+    /// A holder lets go, in whatever way.
+    pub(crate) fn let_go(&mut self, now: Moment, hold: u64, how: &str) {
+        if let Some(of) = self.holds.remove(&hold) {
+            let process = of.process;
+            self.note(now, &format!("{process} {how} {} #{hold}", of.name));
+        }
+    }
+
+    /// A process is gone.
+    pub(crate) fn bury(&mut self, process: Process) {
+        self.attempts.retain(|_, attempt| attempt.process != process);
+        self.holds.retain(|_, hold| hold.process != process);
+    }
+
+    /// Tells whether a grant may be excused: the server has forgotten since it was asked for.
+    fn is_forgotten(&self, hold: &Hold) -> bool {
+        self.forgot.is_some_and(|forgot| hold.began <= forgot)
+    }
+
+    /// P1: whoever believes to hold excludes whom it must.
+    fn check_exclusion(&mut self, now: Moment) {
+        let mut broken = None;
+        let valid: Vec<&Hold> = self.holds.values().filter(|hold| hold.held.is_valid()).collect();
+        for (at, one) in valid.iter().enumerate() {
+            for other in valid[at + 1..].iter().filter(|other| other.name == one.name) {
+                let excludes = one.mode == Mode::Exclusive || other.mode == Mode::Exclusive;
+                if excludes && !self.is_forgotten(one) && !self.is_forgotten(other) {
+                    broken = Some(format!(
+                        "{}: {} with token {} and {} with token {}",
+                        one.name, one.process, one.token, other.process, other.token
+                    ));
+                }
+            }
+            if let Mode::Permits { of, .. } = one.mode {
+                let same = valid.iter().filter(|hold| hold.name == one.name);
+                let same = same.filter(|hold| !self.is_forgotten(hold));
+                let used: u32 = same
+                    .map(|hold| match hold.mode {
+                        Mode::Permits { count, .. } => count,
+                        _ => 0,
+                    })
+                    .sum();
+                if used > of {
+                    broken = Some(format!("{}: {used} permits of {of}", one.name));
+                }
+            }
+        }
+        if let Some(what) = broken {
+            self.break_promise(now, "P1", what);
+        }
+    }
+
+    /// P6: who believes to hold is in the store, and who has lost is told.
+    fn check_belief(&mut self, now: Moment, server_ms: i64, views: &BTreeMap<&'static str, View>) {
+        let mut broken = None;
+        for (number, hold) in &self.holds {
+            if !hold.held.is_valid() || self.is_forgotten(hold) {
+                continue;
+            }
+            let kept = views.get(hold.name).and_then(|view| view.holder(&hold.id));
+            let what = match kept {
+                None => "is not in the store",
+                Some(record) if record.state == b'h' => "is not claimed in the store",
+                Some(record) if record.at_ms < server_ms => "is over in the store",
+                Some(record) if self.outlives(now, server_ms, hold, record) => {
+                    "ends sooner in the store"
+                }
+                Some(_) => continue,
+            };
+            let (process, name, token) = (hold.process, hold.name, hold.token);
+            broken = Some(format!("{name}: {process} believes in #{number}, {token}: it {what}"));
+        }
+        let lives = &self.lives;
+        for (number, hold) in &mut self.holds {
+            if hold.held.is_valid() {
+                continue;
+            }
+            let since = *hold.invalid_since.get_or_insert(now);
+            let Some(life) = lives.get(&hold.process) else { continue };
+            let since = since.max(life.awake_since);
+            let late = since.after(Duration::from_millis(50)) < now;
+            if late && !hold.told && life.paused_since.is_none() {
+                let name = hold.name;
+                broken = Some(format!("{name}: #{number} was lost and nobody was told"));
+            }
+        }
+        if let Some(what) = broken {
+            self.break_promise(now, "P6", what);
+        }
+    }
+
+    /// Tells whether a holder would believe for longer than the store keeps its grant.
+    fn outlives(&self, now: Moment, server_ms: i64, hold: &Hold, record: &Record) -> bool {
+        // The server shows whole milliseconds, and its clock has a rate of its own.
+        let micros = (record.at_ms - server_ms + 2) * 1_000;
+        let left = i128::from(micros) * 1_000_000 / i128::from(1_000_000 + self.skew_ppm);
+        let end = now.after(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
+        hold.held.valid_until() > end
+    }
+
+    /// P7: every attempt ends by its bound.
+    fn check_bounds(&mut self, now: Moment) {
+        let mut broken = None;
+        for (number, attempt) in &self.attempts {
+            let Some(life) = self.lives.get(&attempt.process) else { continue };
+            if life.paused_since.is_none() && attempt.due.after(life.paused_for) < now {
+                let (what, name) = (attempt.what, attempt.name);
+                let since = attempt.started.until(now);
+                broken = Some(format!("{name}: {what} #{number} has not ended after {since:?}"));
+            }
+        }
+        if let Some(what) = broken {
+            self.break_promise(now, "P7", what);
+        }
+    }
+
+    pub(crate) fn check(
+        &mut self,
+        now: Moment,
+        server_ms: i64,
+        views: &BTreeMap<&'static str, View>,
+    ) {
+        self.check_exclusion(now);
+        self.check_belief(now, server_ms, views);
+        self.check_bounds(now);
+    }
+}

@@ -1,0 +1,207 @@
+//! What goes wrong in a world.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::run::{CLIENTS, END, Event, PEACE, World, at};
+use super::tasks::Process;
+use super::view::View;
+
+impl World {
+    /// Lets one fault happen.
+    pub(super) fn fault(&mut self) {
+        let now = self.now();
+        let slot = self.victim();
+        let process = self.slots[slot].process;
+        match self.dice.below(16) {
+            0 | 1 => self.stand_still(process),
+            2 if self.slots[slot].alive => self.kill(slot),
+            3 => {
+                self.plan(now, Event::Reset(process));
+            }
+            4..=7 => self.stall(process),
+            8 if !self.frozen => {
+                self.note("the server freezes");
+                self.frozen = true;
+                self.host.server().freeze();
+                let until = self.after(200, 5_000);
+                self.plan(until, Event::Thaw);
+                self.rules.disturbed(until);
+            }
+            9 if !self.is_still() => {
+                let pause = Duration::from_millis(200 + self.dice.below(2_800));
+                let until = now.after(pause);
+                let whom: &[u8] = if self.dice.percent(50) { b"ALL" } else { b"WRITE" };
+                let ms = pause.as_millis().to_string();
+                self.note(&format!("clients pause for {ms} ms"));
+                let words: [&[u8]; 4] = [b"CLIENT", b"PAUSE", ms.as_bytes(), whom];
+                self.operator.ask(&mut self.host.server(), &words);
+                self.rules.paused_until = until;
+                self.rules.disturbed(until);
+            }
+            10 if !self.frozen => self.crash(),
+            11 if self.forgets && !self.is_still() => {
+                self.note("FLUSHALL");
+                self.rules.disturbed(now);
+                self.host.server().flush();
+                self.book.lock().forgot = Some(now);
+                self.seen_anew();
+            }
+            12 => {
+                self.note("the network is slow");
+                self.net.lock().slowest_ms = self.dice.one_of(&[40, 200, 700]);
+                let until = self.after(500, 3_000);
+                self.plan(until, Event::Calm);
+                self.rules.disturbed(until);
+                // What is believed after a slow answer shows only while nobody renews it.
+                let stop = self.after(200, 3_000);
+                self.plan(stop, Event::Pause(process));
+            }
+            13 => {
+                self.note("messages are lost");
+                self.host.server().lose_messages(400_000);
+                self.rules.loses_messages = true;
+                let until = self.after(1_000, 4_000);
+                self.plan(until, Event::Loud);
+            }
+            14 => self.cut_all(),
+            _ => self.cut(process),
+        }
+    }
+
+    /// A process is stopped, as by a signal or a busy machine, and goes on later.
+    pub(super) fn stand_still(&mut self, process: Process) {
+        let now = self.now();
+        let mut book = self.book.lock();
+        let alive = self.slots.iter().any(|slot| slot.process == process && slot.alive);
+        match book.lives.get_mut(&process) {
+            Some(life) if alive && life.paused_since.is_none() => life.paused_since = Some(now),
+            _ => return,
+        }
+        book.note(now, &format!("{process} stands still"));
+        drop(book);
+        self.rules.disturbed(now);
+        self.tasks.pause(process);
+        let until = self.after(300, 9_000);
+        self.plan(until, Event::Resume(process));
+    }
+
+    pub(super) fn go_on(&mut self, process: Process) {
+        let now = self.now();
+        self.tasks.resume(process);
+        let mut book = self.book.lock();
+        book.note(now, &format!("{process} goes on"));
+        if let Some(life) = book.lives.get_mut(&process)
+            && let Some(since) = life.paused_since.take()
+        {
+            life.paused_for += since.until(now);
+            life.awake_since = now;
+        }
+        self.rules.disturbed(now);
+    }
+
+    /// Draws whom a fault meets: mostly one that holds something.
+    fn victim(&mut self) -> usize {
+        let book = self.book.lock();
+        let holders: Vec<Process> = book.holds.values().map(|hold| hold.process).collect();
+        drop(book);
+        if !holders.is_empty() && self.dice.percent(70) {
+            let process = self.dice.one_of(&holders);
+            if let Some(slot) = self.slots.iter().position(|slot| slot.process == process) {
+                return slot;
+            }
+        }
+        self.dice.below(CLIENTS as u64) as usize
+    }
+
+    /// Sometimes the message of a hand-off is lost, and the connection with it; and sometimes
+    /// whoever claims stands still right after.
+    pub(super) fn snipe(&mut self, before: &BTreeMap<&'static str, View>) {
+        let mut met = Vec::new();
+        for (name, view) in &self.views {
+            for record in &view.holders {
+                let was = before.get(name).and_then(|old| old.holder(&record.id));
+                let was = was.map(|record| record.state);
+                let owner = self.book.lock().clients.get(&record.client).copied();
+                let handed = was.is_none() && record.state == b'h';
+                let claimed = was == Some(b'h') && record.state == b'g';
+                if (handed || claimed)
+                    && let Some(owner) = owner
+                    && self.dice.percent(if handed { 8 } else { 3 })
+                {
+                    met.push((owner, handed));
+                }
+            }
+        }
+        for (process, handed) in met {
+            if handed {
+                self.note(&format!("{process} is cut off as it is told"));
+                self.net.lock().reset(process);
+            } else if self.now() < at(PEACE) {
+                let stop = self.after(5, 500);
+                self.plan(stop, Event::Pause(process));
+            }
+        }
+    }
+
+    /// A process ends without a word, and another begins in its place.
+    fn kill(&mut self, slot: usize) {
+        let (now, process) = (self.now(), self.slots[slot].process);
+        self.note(&format!("{process} is killed"));
+        self.rules.disturbed(now);
+        let mut book = self.book.lock();
+        book.bury(process);
+        if let Some(life) = book.lives.get_mut(&process) {
+            life.killed = Some(now);
+        }
+        drop(book);
+        self.slots[slot].alive = false;
+        self.tasks.kill(process);
+        let again = self.after(100, 2_000);
+        self.plan(again, Event::Begin(slot));
+    }
+
+    fn crash(&mut self) {
+        let now = self.now();
+        let kept = !self.forgets || self.dice.percent(50);
+        self.note("the server crashes");
+        self.frozen = true;
+        self.rules.paused_until = now;
+        self.host.server().crash();
+        self.net.lock().collect();
+        let until = self.after(20, 2_000);
+        self.plan(until, Event::Restart(kept));
+        self.rules.disturbed(until);
+    }
+
+    /// The server ends the connections of a process.
+    fn cut(&mut self, process: Process) {
+        let ids = self.net.lock().connections(process);
+        self.note(&format!("{process} loses {} connections", ids.len()));
+        for id in ids {
+            self.host.server().kill_connection(id);
+        }
+        self.net.lock().collect();
+    }
+
+    /// The server ends everybody's connections.
+    pub(super) fn cut_all(&mut self) {
+        let processes: Vec<Process> = self.slots.iter().map(|slot| slot.process).collect();
+        processes.into_iter().for_each(|process| self.cut(process));
+    }
+
+    /// What travels on a process's links is late, or lost with them.
+    fn stall(&mut self, process: Process) {
+        let until = self.after(200, 6_000);
+        let (up, down) = self.dice.one_of(&[(true, false), (false, true), (true, true)]);
+        let lost = self.dice.percent(50);
+        self.note(&format!("{process} stalls, up: {up}, down: {down}, lost: {lost}"));
+        if lost {
+            self.net.lock().stall(process, up, down, at(END));
+            self.plan(until, Event::Reset(process));
+        } else {
+            self.net.lock().stall(process, up, down, until);
+        }
+        self.rules.disturbed(until);
+    }
+}

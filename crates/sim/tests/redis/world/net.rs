@@ -1,0 +1,398 @@
+//! The network between clients and the server: whole requests travel one by one, with delays;
+//! links stall and break, and what was under way is late or lost.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use holdline_core::{Clock, Moment};
+use holdline_redis::{Stream, Surroundings, Task};
+use holdline_sim::{ConnectionId, FakeRedis, RedisHost};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::dice::Dice;
+use super::planted::Mutation;
+use super::tasks::{Process, Spawner};
+
+/// One request: its words.
+pub(crate) type Frame = Vec<Vec<u8>>;
+
+enum Up {
+    Frame(Frame),
+    Close,
+}
+
+enum Down {
+    Bytes(Vec<u8>),
+    Close,
+}
+
+/// One connection.
+struct Link {
+    process: Process,
+    id: ConnectionId,
+    /// What was written and is no whole request yet.
+    partial: Vec<u8>,
+    up: VecDeque<(Moment, Up)>,
+    down: VecDeque<(Moment, Down)>,
+    arrived: VecDeque<u8>,
+    /// Nothing travels before these moments.
+    up_from: Moment,
+    down_from: Moment,
+    ended: bool,
+    server_gone: bool,
+    reader: Option<Waker>,
+}
+
+/// What reached the server.
+pub(crate) struct Delivered {
+    pub(crate) process: Process,
+    /// `None` for the end of a connection.
+    pub(crate) frame: Option<Frame>,
+}
+
+/// All links.
+pub(crate) struct Net {
+    clock: Arc<dyn Clock>,
+    host: RedisHost,
+    links: BTreeMap<u64, Link>,
+    next: u64,
+    dice: Dice,
+    mutation: Option<Mutation>,
+    /// How long a packet travels, at most.
+    pub(crate) slowest_ms: u64,
+}
+
+pub(crate) type SharedNet = Arc<Mutex<Net>>;
+
+impl Net {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        host: RedisHost,
+        dice: Dice,
+        mutation: Option<Mutation>,
+    ) -> Net {
+        Net { clock, host, links: BTreeMap::new(), next: 0, dice, mutation, slowest_ms: 3 }
+    }
+
+    fn delay(&mut self) -> Duration {
+        let slowest = self.slowest_ms * 1_000;
+        Duration::from_micros(100 + self.dice.below(slowest))
+    }
+
+    fn connect(&mut self, process: Process) -> io::Result<u64> {
+        let id = self.host.server().connect();
+        let id = id.map_err(|down| io::Error::new(io::ErrorKind::ConnectionRefused, down))?;
+        let number = self.next;
+        self.next += 1;
+        let link = Link {
+            process,
+            id,
+            partial: Vec::new(),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            arrived: VecDeque::new(),
+            up_from: Moment::ORIGIN,
+            down_from: Moment::ORIGIN,
+            ended: false,
+            server_gone: false,
+            reader: None,
+        };
+        self.links.insert(number, link);
+        Ok(number)
+    }
+
+    fn write(&mut self, number: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut at = self.clock.now().after(self.delay());
+        let link = self.links.get_mut(&number).ok_or(io::ErrorKind::BrokenPipe)?;
+        if link.ended {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        link.partial.extend_from_slice(bytes);
+        if let Some((last, _)) = link.up.back() {
+            at = at.max(*last);
+        }
+        while let Some((frame, used)) = read_frame(&link.partial) {
+            link.partial.drain(..used);
+            link.up.push_back((at, Up::Frame(frame)));
+        }
+        Ok(())
+    }
+
+    /// The client has gone: what it wrote may be lost with it, or arrive yet.
+    fn close(&mut self, number: u64) {
+        let at = self.clock.now().after(self.delay());
+        let abrupt = self.dice.percent(30);
+        let Some(link) = self.links.get_mut(&number) else { return };
+        if abrupt {
+            link.up.clear();
+        }
+        let at = link.up.back().map_or(at, |(last, _)| at.max(*last));
+        link.up.push_back((at, Up::Close));
+        link.ended = true;
+        link.reader = None;
+    }
+
+    /// Returns when the next packet arrives.
+    pub(crate) fn next_event(&self) -> Option<Moment> {
+        let up = self.links.values().filter_map(|l| Some(l.up.front()?.0.max(l.up_from)));
+        let down = self.links.values().filter_map(|l| Some(l.down.front()?.0.max(l.down_from)));
+        up.chain(down).min()
+    }
+
+    /// Delivers one packet that is due; the outer `None` when none is.
+    pub(crate) fn deliver(&mut self) -> Option<Option<Delivered>> {
+        let now = self.clock.now();
+        let due_up = |l: &Link| l.up.front().is_some_and(|p| p.0.max(l.up_from) <= now);
+        let due_down = |l: &Link| l.down.front().is_some_and(|p| p.0.max(l.down_from) <= now);
+        let due: Vec<(u64, bool)> = self
+            .links
+            .iter()
+            .flat_map(|(n, l)| [(*n, true, due_up(l)), (*n, false, due_down(l))])
+            .filter(|(.., due)| *due)
+            .map(|(number, up, _)| (number, up))
+            .collect();
+        if due.is_empty() {
+            return None;
+        }
+        let (number, up) = self.dice.one_of(&due);
+        if !up {
+            self.arrive(number);
+            return Some(None);
+        }
+        let link = self.links.get_mut(&number)?;
+        let (process, id) = (link.process, link.id);
+        let frame = match link.up.pop_front()?.1 {
+            Up::Close => {
+                self.links.remove(&number);
+                self.host.server().close(id);
+                None
+            }
+            Up::Frame(frame) => {
+                let sent = match &mut self.mutation {
+                    Some(mutation) => mutation.apply(frame.clone()),
+                    None => frame.clone(),
+                };
+                self.host.server().receive(id, &write_frame(&sent));
+                Some(frame)
+            }
+        };
+        self.collect();
+        Some(Some(Delivered { process, frame }))
+    }
+
+    fn arrive(&mut self, number: u64) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        match link.down.pop_front() {
+            Some((_, Down::Bytes(bytes))) => link.arrived.extend(bytes),
+            Some((_, Down::Close)) => link.ended = true,
+            None => {}
+        }
+        link.reader.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes what the server has sent.
+    pub(crate) fn collect(&mut self) {
+        let now = self.clock.now();
+        let numbers: Vec<u64> = self.links.keys().copied().collect();
+        for number in numbers {
+            let delay = self.delay();
+            let Some(link) = self.links.get_mut(&number) else { continue };
+            let mut server: parking_lot::MutexGuard<'_, FakeRedis> = self.host.server();
+            let bytes = server.take_output(link.id, usize::MAX);
+            let gone = !server.is_open(link.id) && !link.server_gone;
+            let at = link.down.back().map_or(now.after(delay), |(l, _)| now.after(delay).max(*l));
+            if !bytes.is_empty() {
+                link.down.push_back((at, Down::Bytes(bytes)));
+            }
+            if gone {
+                link.server_gone = true;
+                link.down.push_back((at, Down::Close));
+            }
+        }
+    }
+
+    fn of(&self, process: Process) -> Vec<u64> {
+        self.links.iter().filter(|(_, l)| l.process == process).map(|(n, _)| *n).collect()
+    }
+
+    /// Breaks a process's links: what is under way on them is lost.
+    pub(crate) fn reset(&mut self, process: Process) {
+        for number in self.of(process) {
+            let Some(link) = self.links.get_mut(&number) else { continue };
+            link.up.clear();
+            link.down.clear();
+            link.server_gone = true;
+            let id = link.id;
+            if link.ended {
+                self.links.remove(&number);
+            } else {
+                link.ended = true;
+                link.reader.take().into_iter().for_each(Waker::wake);
+            }
+            self.host.server().close(id);
+        }
+        self.collect();
+    }
+
+    /// Keeps back what travels on some of a process's links until a moment.
+    pub(crate) fn stall(&mut self, process: Process, up: bool, down: bool, until: Moment) {
+        for number in self.of(process) {
+            if self.dice.percent(35) {
+                continue;
+            }
+            let Some(link) = self.links.get_mut(&number) else { continue };
+            if up {
+                link.up_from = link.up_from.max(until);
+            }
+            if down {
+                link.down_from = link.down_from.max(until);
+            }
+        }
+    }
+
+    /// Tells whether the planted bug was there to be found.
+    pub(crate) fn is_planted(&self) -> bool {
+        self.mutation.as_ref().is_none_or(|mutation| mutation.applied)
+    }
+
+    /// The server's connections of a process.
+    pub(crate) fn connections(&self, process: Process) -> Vec<ConnectionId> {
+        self.links.values().filter(|l| l.process == process).map(|l| l.id).collect()
+    }
+}
+
+/// Reads one request of the client: an array of bulk strings.
+fn read_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
+    let mut at = 0;
+    let mut number = |mark: u8| -> Option<usize> {
+        let end = at + bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;
+        assert_eq!(bytes[at], mark, "the client writes arrays of bulk strings");
+        let text = std::str::from_utf8(&bytes[at + 1..end]).ok()?;
+        at = end + 2;
+        if mark == b'$' {
+            at += text.parse::<usize>().ok()? + 2;
+        }
+        text.parse().ok()
+    };
+    let count = number(b'*')?;
+    let mut frame = Frame::with_capacity(count);
+    let mut ends = Vec::with_capacity(count);
+    for _ in 0..count {
+        let length = number(b'$')?;
+        ends.push(length);
+    }
+    let total = at;
+    if bytes.len() < total {
+        return None;
+    }
+    let mut at = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    for length in ends {
+        at += bytes[at..].windows(2).position(|pair| pair == b"\r\n")? + 2;
+        frame.push(bytes[at..at + length].to_vec());
+        at += length + 2;
+    }
+    Some((frame, total))
+}
+
+fn write_frame(frame: &Frame) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", frame.len()).into_bytes();
+    for word in frame {
+        bytes.extend(format!("${}\r\n", word.len()).into_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// What one client's engine takes from the world.
+pub(crate) struct Inside {
+    pub(crate) process: Process,
+    pub(crate) net: SharedNet,
+    pub(crate) spawner: Spawner,
+    pub(crate) dice: Mutex<Dice>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Inside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inside({})", self.process)
+    }
+}
+
+impl Surroundings for Inside {
+    fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
+        let (net, process) = (self.net.clone(), self.process);
+        let arrived = self.clock.now().after(net.lock().delay());
+        let sleep = self.clock.sleep_until(arrived);
+        Box::pin(async move {
+            sleep.await;
+            let number = net.lock().connect(process)?;
+            Ok(Box::new(Wire { net, number }) as Box<dyn Stream>)
+        })
+    }
+
+    fn spawn(&self, task: Task<()>) {
+        self.spawner.spawn(self.process, task);
+    }
+
+    fn random(&self) -> u32 {
+        self.dice.lock().roll() as u32
+    }
+}
+
+/// The client's end of a link.
+struct Wire {
+    net: SharedNet,
+    number: u64,
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut net = self.net.lock();
+        let Some(link) = net.links.get_mut(&self.number) else { return Poll::Ready(Ok(())) };
+        if !link.arrived.is_empty() {
+            let count = link.arrived.len().min(buffer.remaining());
+            let bytes: Vec<u8> = link.arrived.drain(..count).collect();
+            buffer.put_slice(&bytes);
+            return Poll::Ready(Ok(()));
+        }
+        if link.ended {
+            return Poll::Ready(Ok(()));
+        }
+        link.reader = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(self.net.lock().write(self.number, bytes).map(|()| bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.net.lock().close(self.number);
+    }
+}

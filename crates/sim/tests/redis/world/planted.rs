@@ -1,0 +1,222 @@
+//! Bugs to plant, to prove that the simulation finds them. They are planted from outside: in the
+//! scripts as they travel, or between library and engine. So nothing of them is in what we ship;
+//! the one that only the library itself can have stands there behind its feature `planted`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Ending, Engine, Hint, Hints,
+    LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+};
+
+use super::net::Frame;
+
+/// A known bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    ReleaseWithoutCompare,
+    ValidityFromReply,
+    UndoOnAnotherConnection,
+    IdAskedAgainAfterUndo,
+    NoSettling,
+    HeartbeatClaims,
+    ErrorReadAsBusy,
+    NoLookAfterResubscribe,
+    TokenStandsStill,
+    NewcomerPassesQueue,
+    ReleaseForgetsQueue,
+}
+
+impl Bug {
+    pub(crate) const ALL: [Bug; 11] = [
+        Bug::ReleaseWithoutCompare,
+        Bug::ValidityFromReply,
+        Bug::UndoOnAnotherConnection,
+        Bug::IdAskedAgainAfterUndo,
+        Bug::NoSettling,
+        Bug::HeartbeatClaims,
+        Bug::ErrorReadAsBusy,
+        Bug::NoLookAfterResubscribe,
+        Bug::TokenStandsStill,
+        Bug::NewcomerPassesQueue,
+        Bug::ReleaseForgetsQueue,
+    ];
+
+    /// What to write in place of what in the scripts.
+    fn change(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
+            // What is left of the comparison is whether somebody waits.
+            Bug::ReleaseWithoutCompare => {
+                ("and sub(value, 1, 34) == ARGV[1] then", "and sub(value, 34, 34) == '-' then")
+            }
+            Bug::NoSettling => {
+                ("local function settle(s)\n", "local function settle(s)\n  if s then return end\n")
+            }
+            Bug::HeartbeatClaims => (
+                "  if state == 'h' or sub(purpose",
+                "  if state == 'h' and sub(record, 113, 113) == 'x' then
+    local _, _, lease = find(terms_of(record), ' .(%d+)')
+    hold(s, sub(record, 1, 32) .. 'g' .. sub(record, 34, 99) .. NEVER .. sub(record, 113),
+      tonumber(lease))
+    return { 'handed', left_of(s, record) }
+  end
+  if state == 'h' or sub(purpose",
+            ),
+            Bug::TokenStandsStill => (
+                "  if not last then return since end\n",
+                "  if last then call('SET', KEYS[1], last) return last end\n  if not last then \
+                 return since end\n",
+            ),
+            Bug::NewcomerPassesQueue => {
+                ("if not s.freeze and s.waiting == 0 and admits", "if not s.freeze and admits")
+            }
+            Bug::ReleaseForgetsQueue => (
+                "hand_over(s)\nif queued then return 'withdrawn' end",
+                "if queued then return 'withdrawn' end",
+            ),
+            _ => return None,
+        })
+    }
+
+    /// Tells whether it is in a script.
+    pub(crate) fn mutation(self) -> Option<Mutation> {
+        self.change().map(|(from, to)| Mutation { from, to, applied: false })
+    }
+}
+
+/// A change to the scripts on their way to the server.
+pub(crate) struct Mutation {
+    from: &'static str,
+    to: &'static str,
+    pub(crate) applied: bool,
+}
+
+impl Mutation {
+    /// Changes a script; what is asked for by name goes by, and is not known under that name.
+    pub(crate) fn apply(&mut self, mut frame: Frame) -> Frame {
+        if frame.first().is_some_and(|verb| verb == b"EVAL") {
+            let text = String::from_utf8(std::mem::take(&mut frame[1])).expect("Lua is text");
+            self.applied |= text.contains(self.from);
+            frame[1] = text.replace(self.from, self.to).into_bytes();
+        }
+        frame
+    }
+}
+
+/// The engine with a bug between it and the library.
+pub(crate) struct Twisted {
+    pub(crate) engine: Arc<dyn Engine>,
+    /// Another connection of the same process.
+    pub(crate) other: Arc<dyn Engine>,
+    pub(crate) bug: Bug,
+}
+
+impl Twisted {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let reply = self.engine.try_acquire(request).await;
+        let unknown = reply.as_ref().is_err_and(|error| error.certainty() == Certainty::Unknown);
+        match self.bug {
+            Bug::ErrorReadAsBusy if unknown => {
+                let next_look = Duration::from_millis(100);
+                return Ok(AcquireReply::Busy { holder: None, at_most: None, next_look });
+            }
+            Bug::IdAskedAgainAfterUndo if unknown => {
+                let ending = Ending { for_good: false, hold: request.hold };
+                let (name, lease_id) = (request.name.clone(), request.lease_id);
+                let undo = ReleaseRequest { name, lease_id, ending };
+                // It leaves, and nobody waits for its answer.
+                let mut undone = self.engine.release(&undo);
+                std::future::poll_fn(|context| {
+                    let _ = Pin::new(&mut undone).poll(context);
+                    Poll::Ready(())
+                })
+                .await;
+                return self.other.try_acquire(request).await;
+            }
+            _ => {}
+        }
+        reply
+    }
+}
+
+impl Engine for Twisted {
+    fn capabilities(&self) -> &Capabilities {
+        self.engine.capabilities()
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        Answer::later(self.acquire(request))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        self.engine.renew(batch)
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        if self.bug != Bug::UndoOnAnotherConnection {
+            return self.engine.release(request);
+        }
+        Answer::later(async {
+            // The tombstone is the second belt: without it the order of connections decides.
+            let ending = Ending { for_good: false, ..request.ending };
+            self.other.release(&ReleaseRequest { ending, ..request.clone() }).await
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        self.engine.inspect(name)
+    }
+
+    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        self.engine.list(request)
+    }
+
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        let hints = self.engine.watch(name, lease_id);
+        match self.bug {
+            Bug::NoLookAfterResubscribe => Box::pin(MessagesOnly(hints)),
+            _ => hints,
+        }
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        self.engine.operate(operation)
+    }
+}
+
+/// Drops the pair of hints with which all are told to look again.
+struct MessagesOnly(Hints);
+
+impl Stream for MessagesOnly {
+    type Item = Hint;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Hint>> {
+        loop {
+            match self.0.as_mut().poll_next(context) {
+                Poll::Ready(Some(Hint::LookAgain)) => {}
+                other => return other,
+            }
+            match self.0.as_mut().poll_next(context) {
+                Poll::Ready(Some(Hint::CheckLease)) => {}
+                _ => return Poll::Ready(Some(Hint::LookAgain)),
+            }
+        }
+    }
+}

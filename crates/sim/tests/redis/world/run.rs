@@ -1,0 +1,419 @@
+//! One world: a server, clients, faults, and an observer that looks after every step.
+//!
+//! Everything is drawn from the seed. First come faults, then peace, in which what the faults
+//! left must mend; then nobody wants locks any more, and nothing may be left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{Client, ClientOptions, ManualClock};
+use holdline_core::{Clock, Engine, HolderFields, Moment};
+use holdline_redis::{RedisEngine, RedisOptions};
+use holdline_sim::{Memory, RedisHost};
+use parking_lot::Mutex;
+
+use super::book::{Book, Broken, Life, SharedBook};
+use super::client::{Actor, NAMES};
+use super::dice::Dice;
+use super::net::{Inside, Net, SharedNet};
+use super::planted::{Bug, Twisted};
+use super::rules::Rules;
+use super::tasks::{Process, Tasks};
+use super::view::{Operator, View};
+
+pub(super) const CLIENTS: usize = 4;
+const ACTORS: usize = 3;
+/// When faults end, when nobody begins an attempt any more, and when nothing may be left.
+pub(super) const PEACE: Duration = Duration::from_secs(16);
+const STOP: Duration = Duration::from_secs(27);
+/// When, in peace, the server ends all connections: so it shows that this alone costs nothing.
+const CUTS: [Duration; 3] =
+    [Duration::from_secs(20), Duration::from_secs(22), Duration::from_secs(24)];
+pub(super) const END: Duration = Duration::from_secs(110);
+/// No step moves time for ever.
+const STEPS: u64 = 3_000_000;
+
+/// How a world ended.
+#[derive(Debug)]
+pub(crate) struct Story {
+    pub(crate) log: String,
+    pub(crate) broken: Option<Broken>,
+    pub(crate) grants: u64,
+    pub(crate) planted: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Fault,
+    Pause(Process),
+    Resume(Process),
+    Begin(usize),
+    Reset(Process),
+    Thaw,
+    Restart(bool),
+    CutAll,
+    Calm,
+    Loud,
+    Stop,
+}
+
+pub(super) struct Slot {
+    pub(super) process: Process,
+    pub(super) alive: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) clock: ManualClock,
+    pub(crate) host: RedisHost,
+    pub(crate) book: SharedBook,
+    pub(crate) operator: Operator,
+    pub(crate) views: BTreeMap<&'static str, View>,
+    pub(super) rules: Rules,
+    pub(super) dice: Dice,
+    pub(super) tasks: Tasks,
+    pub(super) net: SharedNet,
+    pub(super) slots: Vec<Slot>,
+    pub(super) events: BTreeMap<(Moment, u64), Event>,
+    pub(super) next: u64,
+    pub(super) bug: Option<Bug>,
+    pub(super) forgets: bool,
+    /// The server stands still or is gone: nothing can be seen of it, and nothing changes.
+    pub(super) frozen: bool,
+}
+
+pub(super) fn at(after: Duration) -> Moment {
+    Moment::ORIGIN.after(after)
+}
+
+/// Plays the world of a seed, to its end or to the first broken promise.
+pub(crate) fn play(seed: u64, bug: Option<Bug>) -> Story {
+    World::new(seed, bug).run()
+}
+
+impl World {
+    fn new(seed: u64, bug: Option<Bug>) -> World {
+        let mut dice = Dice::new(seed);
+        let clock = ManualClock::new();
+        let common: Arc<dyn Clock> = Arc::new(clock.clone());
+        let options = holdline_sim::RedisOptions::default().with_seed(dice.roll());
+        let host = RedisHost::new(common.clone(), options);
+        // The rates of both clocks differ by less than the drift of one percent.
+        let skew = dice.below(19_001) as i64 - 9_500;
+        host.server().clock().set_skew_ppm(skew);
+        let mutation = bug.and_then(Bug::mutation);
+        let net = Net::new(common, host.clone(), dice.fork(), mutation);
+        let operator = Operator { id: host.server().connect().expect("it is up") };
+        let mut world = World {
+            clock,
+            host,
+            book: Arc::new(Mutex::new(Book::default())),
+            operator,
+            views: BTreeMap::new(),
+            rules: Rules::default(),
+            forgets: dice.percent(25),
+            dice,
+            tasks: Tasks::default(),
+            net: Arc::new(Mutex::new(net)),
+            slots: Vec::new(),
+            events: BTreeMap::new(),
+            next: 0,
+            bug,
+            frozen: false,
+        };
+        world.book.lock().skew_ppm = skew;
+        world.note(&format!("seed {seed}, skew {skew} ppm"));
+        for slot in 0..CLIENTS {
+            world.slots.push(Slot { process: slot as u64, alive: false });
+            world.begin(slot);
+        }
+        world.plan(at(Duration::from_millis(500)), Event::Fault);
+        for cut in CUTS {
+            world.plan(at(cut), Event::CutAll);
+        }
+        world.plan(at(STOP), Event::Stop);
+        world.plan(at(END), Event::Stop);
+        world
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(super) fn note(&self, line: &str) {
+        self.book.lock().note(self.now(), line);
+    }
+
+    pub(super) fn plan(&mut self, at: Moment, event: Event) {
+        self.next += 1;
+        self.events.insert((at, self.next), event);
+    }
+
+    pub(super) fn after(&mut self, least_ms: u64, most_ms: u64) -> Moment {
+        let pause = self.dice.between(least_ms, most_ms);
+        self.now().after(pause)
+    }
+
+    /// Starts a process in a slot.
+    pub(super) fn begin(&mut self, slot: usize) {
+        let process = self.slots[slot].process + CLIENTS as u64;
+        self.slots[slot] = Slot { process, alive: true };
+        let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
+        let engine = self.engine(process);
+        let engine: Arc<dyn Engine> = match self.bug.filter(|bug| bug.mutation().is_none()) {
+            None => engine,
+            Some(bug) => {
+                let other = self.engine(process);
+                Arc::new(Twisted { engine, other, bug })
+            }
+        };
+        let spawner = self.tasks.spawner();
+        let own = spawner.clone();
+        let options = ClientOptions::default()
+            .with_clock(clock.clone())
+            .with_entropy(self.dice.fork())
+            .with_holder(HolderFields::default())
+            .with_spawner(move |work| own.spawn(process, work));
+        let client = Client::with_options(engine, options).expect("good options");
+        if self.bug == Some(Bug::ValidityFromReply) {
+            client.plant_validity_from_reply();
+        }
+        let life = Life {
+            paused_since: None,
+            paused_for: Duration::ZERO,
+            awake_since: self.now(),
+            killed: None,
+        };
+        let mut book = self.book.lock();
+        book.note(self.clock.now(), &format!("{process} begins"));
+        book.lives.insert(process, life);
+        book.clients.insert(format!("{:016x}", client.id().as_u64()), process);
+        drop(book);
+        for _ in 0..ACTORS {
+            let actor = Actor {
+                process,
+                client: client.clone(),
+                clock: clock.clone(),
+                book: self.book.clone(),
+                spawner: spawner.clone(),
+                dice: Arc::new(Mutex::new(self.dice.fork())),
+            };
+            spawner.spawn(process, Box::pin(actor.live()));
+        }
+    }
+
+    fn engine(&mut self, process: Process) -> Arc<dyn Engine> {
+        let inside = Inside {
+            process,
+            net: self.net.clone(),
+            spawner: self.tasks.spawner(),
+            dice: Mutex::new(self.dice.fork()),
+            clock: Arc::new(self.clock.clone()),
+        };
+        let options = RedisOptions::from_url("redis://fake").expect("a good URL");
+        let options = options.with_surroundings(Arc::new(inside));
+        let clock = Arc::new(self.clock.clone());
+        Arc::new(RedisEngine::new(&options, clock).expect("good options"))
+    }
+
+    fn run(mut self) -> Story {
+        for _ in 0..STEPS {
+            if !self.step() || self.book.lock().broken.is_some() {
+                break;
+            }
+        }
+        if self.now() < at(END) && self.book.lock().broken.is_none() {
+            let now = self.now();
+            self.book.lock().break_promise(now, "P7", "the world came to no end".into());
+        }
+        let planted = self.net.lock().is_planted();
+        // Whatever is left vanishes as by a kill, and says nothing more.
+        let processes: Vec<Process> = self.slots.iter().map(|slot| slot.process).collect();
+        let mut book = self.book.lock();
+        let story = Story {
+            log: std::mem::take(&mut book.log),
+            broken: book.broken.clone(),
+            grants: book.grants,
+            planted,
+        };
+        book.holds.clear();
+        drop(book);
+        processes.into_iter().for_each(|process| self.tasks.kill(process));
+        story
+    }
+
+    /// Does one thing; false when it is all over.
+    fn step(&mut self) -> bool {
+        if !self.tasks.run_one(&mut self.dice) && !self.deliver() && !self.advance() {
+            return false;
+        }
+        let server_ms = self.server_ms();
+        let now = self.now();
+        self.book.lock().check(now, server_ms, &self.views);
+        let mut book = self.book.lock();
+        self.rules.check(now, server_ms, &self.views, &mut book);
+        true
+    }
+
+    fn server_ms(&self) -> i64 {
+        self.host.server().clock().now_us().div_euclid(1_000)
+    }
+
+    /// Lets one packet arrive.
+    fn deliver(&mut self) -> bool {
+        let delivered = self.net.lock().deliver();
+        let Some(delivered) = delivered else { return false };
+        let Some(delivered) = delivered else { return true };
+        let (now, process) = (self.now(), delivered.process);
+        match &delivered.frame {
+            None => self.note(&format!("{process} is closed")),
+            Some(frame) => {
+                let verb = String::from_utf8_lossy(&frame[0]).into_owned();
+                let bytes: usize = frame.iter().map(Vec::len).sum();
+                self.note(&format!("{process} -> {verb} of {} words, {bytes} bytes", frame.len()));
+            }
+        }
+        if self.is_still() {
+            return true;
+        }
+        let before = std::mem::take(&mut self.views);
+        self.look();
+        let server_ms = self.server_ms();
+        if let Some(frame) = &delivered.frame {
+            let host = self.host.clone();
+            let mut heard = |inbox: &str| self.operator.is_heard(&mut host.server(), inbox);
+            let mut book = self.book.lock();
+            super::rules::compare(
+                now,
+                server_ms,
+                &before,
+                &self.views,
+                frame,
+                &mut heard,
+                &mut book,
+            );
+        }
+        self.snipe(&before);
+        true
+    }
+
+    /// Tells whether the server does nothing now.
+    pub(super) fn is_still(&self) -> bool {
+        self.frozen || self.rules.paused_until > self.now()
+    }
+
+    /// Looks at what the server has.
+    fn look(&mut self) {
+        let mut server = self.host.server();
+        for name in NAMES {
+            let view = self.operator.look(&mut server, name);
+            self.views.insert(name, view);
+        }
+        let mut handed = Vec::new();
+        for (name, view) in &self.views {
+            for record in view.holders.iter().filter(|record| record.state == b'h') {
+                let heard = self.operator.is_heard(&mut server, &record.inbox);
+                handed.push((*name, record.id.clone(), heard));
+            }
+        }
+        drop(server);
+        self.rules.note_handed(self.clock.now(), handed);
+    }
+
+    /// Moves time on to the next thing that happens, and lets it happen.
+    fn advance(&mut self) -> bool {
+        let server_wakes = self.host.server().next_wake();
+        let event = self.events.keys().next().map(|(at, _)| *at);
+        let all = [self.clock.next_wake(), self.net.lock().next_event(), server_wakes, event];
+        let Some(next) = all.into_iter().flatten().min() else { return false };
+        if next > self.now() {
+            self.clock.advance(self.now().until(next));
+        }
+        let now = self.now();
+        if server_wakes.is_some_and(|at| at <= now) {
+            self.host.server().tick();
+            self.seen_anew();
+        }
+        let due = self.events.first_key_value().filter(|((at, _), _)| *at <= now);
+        let Some((key, event)) = due.map(|(key, event)| (*key, *event)) else { return true };
+        self.events.remove(&key);
+        self.happen(event)
+    }
+
+    /// Much may have changed at once.
+    pub(super) fn seen_anew(&mut self) {
+        self.net.lock().collect();
+        if !self.is_still() {
+            self.look();
+        }
+    }
+
+    fn happen(&mut self, event: Event) -> bool {
+        let now = self.now();
+        match event {
+            Event::Fault if now >= at(PEACE) => {}
+            Event::Fault => {
+                self.fault();
+                let next = self.after(100, 2_500);
+                self.plan(next, Event::Fault);
+            }
+            Event::Pause(process) => self.stand_still(process),
+            Event::Resume(process) => self.go_on(process),
+            Event::Begin(slot) => self.begin(slot),
+            Event::Reset(process) => {
+                self.note(&format!("{process} is cut off"));
+                self.net.lock().reset(process);
+                self.rules.disturbed(now);
+            }
+            Event::Thaw => {
+                self.note("the server thaws");
+                self.frozen = false;
+                self.host.server().thaw();
+                self.rules.disturbed(now);
+                self.seen_anew();
+            }
+            Event::Restart(kept) => {
+                self.note(if kept { "the server is back" } else { "the server is back, empty" });
+                self.frozen = false;
+                let memory = if kept { Memory::Kept } else { Memory::Lost };
+                self.host.server().restart(memory);
+                self.operator.id = self.host.server().connect().expect("it is up");
+                if !kept {
+                    self.book.lock().forgot = Some(now);
+                }
+                self.rules.disturbed(now);
+                self.seen_anew();
+            }
+            Event::CutAll => self.cut_all(),
+            Event::Calm => {
+                self.net.lock().slowest_ms = 3;
+                self.rules.disturbed(now);
+            }
+            Event::Loud => {
+                self.host.server().lose_messages(0);
+                self.rules.loses_messages = false;
+                self.rules.disturbed(now);
+            }
+            Event::Stop if now < at(END) => self.book.lock().stopping = true,
+            Event::Stop => {
+                self.last_look();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Nothing but the counter may be left when everybody has gone.
+    fn last_look(&mut self) {
+        let now = self.now();
+        let left = self.host.server().key_count(0);
+        let mut book = self.book.lock();
+        if left > 1 {
+            book.break_promise(now, "P5", format!("{left} keys are left"));
+        }
+        if let Some(attempt) = book.attempts.values().next() {
+            let what = format!("{}: {} never ended", attempt.name, attempt.what);
+            book.break_promise(now, "P7", what);
+        }
+    }
+}

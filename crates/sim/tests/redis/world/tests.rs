@@ -1,0 +1,101 @@
+//! The seeds of every run.
+
+use super::planted::Bug;
+use super::run::{Story, play};
+
+/// How many worlds are played.
+const SEEDS: u64 = 60;
+/// Set to play more of them, for a longer search.
+const MORE: &str = "HOLDLINE_SIM_SEEDS";
+/// Set to play the world of one seed and print what happened.
+const SEED: &str = "HOLDLINE_SIM_SEED";
+/// Set beside it to plant one bug.
+const BUG: &str = "HOLDLINE_SIM_BUG";
+
+fn seeds() -> std::ops::RangeInclusive<u64> {
+    let more = std::env::var(MORE).ok().and_then(|text| text.parse().ok());
+    1..=more.unwrap_or(SEEDS)
+}
+
+fn replay(seed: u64, bug: Option<Bug>) -> String {
+    let bug = bug.map_or(String::new(), |bug| format!("{BUG}={bug:?} "));
+    format!("{SEED}={seed} {bug}cargo test -p holdline-sim --test redis one_seed -- --nocapture")
+}
+
+fn tell(seed: u64, story: &Story, bug: Option<Bug>) -> Option<String> {
+    let broken = story.broken.as_ref()?;
+    let tail: Vec<&str> = story.log.lines().rev().take(40).collect();
+    let tail: Vec<&str> = tail.into_iter().rev().collect();
+    Some(format!(
+        "seed {seed}: {} {}\n{}\nreplay: {}",
+        broken.promise,
+        broken.what,
+        tail.join("\n"),
+        replay(seed, bug)
+    ))
+}
+
+#[test]
+fn the_promises_hold_in_every_world() {
+    let mut grants = 0;
+    for seed in seeds() {
+        let story = play(seed, None);
+        grants += story.grants;
+        if let Some(told) = tell(seed, &story, None) {
+            panic!("{told}");
+        }
+    }
+    println!("seeds {:?}: {grants} grants", seeds());
+    assert!(grants > SEEDS * 20, "a world in which nobody holds anything shows nothing");
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story() {
+    for seed in [1, 7] {
+        let (first, second) = (play(seed, None), play(seed, None));
+        assert!(first.log.len() > 10_000);
+        let differ = first.log.lines().zip(second.log.lines()).position(|(a, b)| a != b);
+        let around = |log: &str| {
+            let lines = log.lines().skip(differ.unwrap_or(0).saturating_sub(5)).take(8);
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let (one, other) = (around(&first.log), around(&second.log));
+        assert_eq!(differ, None, "seed {seed} differs:\n{one}\n-- and --\n{other}");
+        assert_eq!(first.log, second.log, "seed {seed}");
+    }
+    assert_ne!(play(1, None).log, play(2, None).log);
+}
+
+/// Plays what the environment names; without it there is nothing to do.
+#[test]
+fn one_seed() {
+    let Some(seed) = std::env::var(SEED).ok().and_then(|text| text.parse().ok()) else { return };
+    let named = std::env::var(BUG).unwrap_or_default();
+    let bug = Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == named);
+    let story = play(seed, bug);
+    println!("{}", story.log);
+    assert_eq!(tell(seed, &story, bug), None);
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    let mut missed = Vec::new();
+    println!("{:<26} {:<4} {:>4}  how", "bug", "by", "seed");
+    for bug in Bug::ALL {
+        let mut was_there = false;
+        let found = (1..=SEEDS).find_map(|seed| {
+            let story = play(seed, Some(bug));
+            was_there |= story.planted;
+            story.broken.map(|broken| (seed, broken))
+        });
+        assert!(was_there, "{bug:?}: its place in the scripts was not found");
+        match found {
+            Some((seed, broken)) => {
+                let name = format!("{bug:?}");
+                println!("{name:<26} {:<4} {seed:>4}  {}", broken.promise, broken.what);
+            }
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not found within {SEEDS} seeds: {missed:?}");
+}

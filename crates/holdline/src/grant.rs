@@ -122,6 +122,11 @@ impl Grant {
         Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
     }
 
+    /// Tells whether it ends by its longest hold, and not when the store's lease does.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.valid_until() == self.max_hold_at
+    }
+
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
         now < self.valid_until()
     }

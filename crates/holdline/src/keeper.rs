@@ -60,7 +60,10 @@ fn plan_next(keeping: &mut Keeping, sent: Moment) {
     keeping.renew_at = if !plan.renews() {
         Moment::NEVER
     } else {
-        let left = (until != Moment::NEVER).then_some(sent.until(until));
+        // What the longest hold has cut is no measure of the store's lease: a third of that rest
+        // would be renewed sooner and sooner, to no end.
+        let is_whole = until != Moment::NEVER && !grant.is_cut();
+        let left = is_whole.then_some(sent.until(until));
         renewal::renew_at(sent, left, terms, grant.lease_id.as_bytes()[15])
     };
 }

@@ -241,6 +241,23 @@ async fn a_leaked_guard_is_renewed_until_its_longest_hold() {
 }
 
 #[tokio::test]
+async fn near_the_longest_hold_renewals_keep_their_pace() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 12);
+    let options = LockOptions::default().with_max_hold(40 * S);
+    let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    pass(&clock, 15 * S).await;
+    let before = faulty.line.count(Call::Renew);
+    for _ in 0..240 {
+        pass(&clock, S / 10).await;
+    }
+    assert!(guard.is_valid());
+    let renewals = faulty.line.count(Call::Renew) - before;
+    assert!(renewals <= 3, "{renewals} in 24 s, and a third of the lease is 10 s");
+}
+
+#[tokio::test]
 async fn long_leases_are_reached_by_the_first_renewal() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);

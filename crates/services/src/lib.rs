@@ -7,11 +7,11 @@
 //! S1: a missing server program fails the test that asks for it and names the Debian package; no
 //! test is ever skipped for it.
 //! S2: a server listens on loopback and in a private directory only. Its port is reserved for as
-//! long as the [`RedisServer`] lives, over kills and restarts.
+//! long as the [`RedisServer`] or [`PostgresServer`] lives, over kills and restarts.
 //! S3: no server outlives the process that started it, however that process ends.
 //! S4: nothing sleeps for luck: each wait is for an observed event and has a deadline.
 //!
-//! Read next: [`RedisServer`], and [`Raw`] to look behind an engine's back.
+//! Read next: [`RedisServer`] and [`PostgresServer`], and [`Raw`] to look behind an engine's back.
 
 mod certificates;
 mod clock;
@@ -19,6 +19,7 @@ mod config;
 mod failure;
 mod flavour;
 mod ports;
+mod postgres;
 mod proxy;
 mod raw;
 mod redis;
@@ -33,6 +34,7 @@ pub use clock::ServerClock;
 pub use config::RedisConfig;
 pub use failure::Failure;
 pub use flavour::Flavour;
+pub use postgres::{PostgresConfig, PostgresServer};
 pub use proxy::{Event, Fault, FaultProxy, Frames, Traffic, What};
 pub use raw::Raw;
 pub use redis::RedisServer;

@@ -1,9 +1,9 @@
-//! Servers for a person: `cargo xtask services redis` runs this.
+//! Servers for a person: `cargo xtask services` runs this.
 //!
 //! Prints one URL a line, then waits for the end of its input, ^C or a polite signal, and stops
 //! what it started.
 
-use holdline_services::{Flavour, RedisConfig, RedisServer};
+use holdline_services::{Flavour, PostgresConfig, PostgresServer, RedisConfig, RedisServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, Read, Write};
@@ -12,6 +12,7 @@ use std::sync::mpsc::sync_channel;
 
 const USAGE: &str = "\
 usage: services redis [--count N] [--flavour debian|valkey|redis8]
+       services postgres [--count N]
 
   Starts N servers (1 unless said otherwise, at most 100) on free loopback ports, with no
   persistence, prints their URLs, and stops them at the end of the input or at ^C.";
@@ -21,14 +22,14 @@ const MOST: usize = 100;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (count, flavour) = match parse(&words) {
+    let (count, kind) = match parse(&words) {
         Ok(wanted) => wanted,
         Err(says) => {
             eprintln!("{says}\n{USAGE}");
             return ExitCode::from(64);
         }
     };
-    match serve(count, flavour) {
+    match serve(count, kind) {
         Ok(()) => ExitCode::SUCCESS,
         Err(says) => {
             eprintln!("services: {says}");
@@ -37,9 +38,48 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(words: &[&str]) -> Result<(usize, Flavour), String> {
-    let ["redis", options @ ..] = words else { return Err("which services?".to_owned()) };
-    let (mut count, mut flavour) = (1, Flavour::default());
+/// What is to be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Redis(Flavour),
+    Postgres,
+}
+
+/// A server that runs as long as this.
+enum Server {
+    Redis(RedisServer),
+    Postgres(PostgresServer),
+}
+
+impl Server {
+    fn start(kind: Kind) -> Result<Self, String> {
+        let started = match kind {
+            Kind::Redis(flavour) => {
+                let config = RedisConfig::default().with_flavour(flavour);
+                RedisServer::try_start(config).map(Self::Redis)
+            }
+            Kind::Postgres => {
+                PostgresServer::try_start(PostgresConfig::default()).map(Self::Postgres)
+            }
+        };
+        started.map_err(|failure| failure.to_string())
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Redis(server) => server.url(),
+            Self::Postgres(server) => server.url(),
+        }
+    }
+}
+
+fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
+    let (mut kind, options) = match words {
+        ["redis", options @ ..] => (Kind::Redis(Flavour::default()), options),
+        ["postgres", options @ ..] => (Kind::Postgres, options),
+        _ => return Err("which services?".to_owned()),
+    };
+    let mut count = 1;
     for pair in options.chunks(2) {
         match *pair {
             ["--count", number] => {
@@ -47,14 +87,16 @@ fn parse(words: &[&str]) -> Result<(usize, Flavour), String> {
                 let says = || format!("--count takes 1 to {MOST}, not `{number}`");
                 count = read.ok_or_else(says)?;
             }
-            ["--flavour", name] => flavour = name.parse::<Flavour>().map_err(|f| f.to_string())?,
+            ["--flavour", name] if matches!(kind, Kind::Redis(_)) => {
+                kind = Kind::Redis(name.parse::<Flavour>().map_err(|f| f.to_string())?);
+            }
             _ => return Err(format!("what is `{}`?", pair.join(" "))),
         }
     }
-    Ok((count, flavour))
+    Ok((count, kind))
 }
 
-fn serve(count: usize, flavour: Flavour) -> Result<(), String> {
+fn serve(count: usize, kind: Kind) -> Result<(), String> {
     let cannot = |why: io::Error| format!("cannot wait for the end: {why}");
     // From here on a signal is told instead of killing us before we have cleaned up.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
@@ -64,10 +106,7 @@ fn serve(count: usize, flavour: Flavour) -> Result<(), String> {
         signals.forever().next();
         let _ = by_signal.send(());
     });
-    let servers = (0..count)
-        .map(|_| RedisServer::try_start(RedisConfig::default().with_flavour(flavour)))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|failure| failure.to_string())?;
+    let servers = (0..count).map(|_| Server::start(kind)).collect::<Result<Vec<_>, _>>()?;
     let urls: String = servers.iter().map(|server| server.url() + "\n").collect();
     // A reader that has gone is the end as well.
     if io::stdout().write_all(urls.as_bytes()).and_then(|()| io::stdout().flush()).is_err() {
@@ -88,9 +127,10 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_understood_or_refused() {
-        assert_eq!(parse(&["redis"]), Ok((1, Flavour::Debian)));
+        assert_eq!(parse(&["redis"]), Ok((1, Kind::Redis(Flavour::Debian))));
         let words = ["redis", "--count", "5", "--flavour", "valkey"];
-        assert_eq!(parse(&words), Ok((5, Flavour::Valkey)));
+        assert_eq!(parse(&words), Ok((5, Kind::Redis(Flavour::Valkey))));
+        assert_eq!(parse(&["postgres", "--count", "2"]), Ok((2, Kind::Postgres)));
         for bad in [
             &["mongo"][..],
             &[],
@@ -99,6 +139,7 @@ mod tests {
             &["redis", "--count", "101"],
             &["redis", "--flavour", "vanilla"],
             &["redis", "5"],
+            &["postgres", "--flavour", "debian"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }

@@ -125,7 +125,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 }
 
 /// Cargo's directory for what is built: where our own program lies, or the workspace's.
-fn target_directory() -> PathBuf {
+pub(crate) fn target_directory() -> PathBuf {
     let ours = std::env::current_exe().unwrap_or_default();
     let marked = ours.ancestors().find(|directory| directory.join("CACHEDIR.TAG").is_file());
     let workspace = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");

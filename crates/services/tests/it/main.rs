@@ -3,6 +3,7 @@
 mod clock;
 mod flavours;
 mod person;
+mod postgres;
 mod proxy;
 mod server;
 mod tls;

@@ -1,0 +1,100 @@
+//! How a PostgreSQL server is to be started.
+
+use crate::config::ClientCertificates;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Describes a server; by default one that trusts everybody and does not wait for its disk.
+#[derive(Debug, Clone, Default)]
+pub struct PostgresConfig {
+    pub(super) tls: Option<ClientCertificates>,
+    pub(super) clock: bool,
+    passwords: bool,
+    fsync: bool,
+    lines: Vec<String>,
+}
+
+impl PostgresConfig {
+    /// Flushes each commit to the disk, as a server does that somebody relies on.
+    #[must_use]
+    pub fn with_fsync(mut self) -> Self {
+        self.fsync = true;
+        self
+    }
+
+    /// Asks everybody who comes by TCP for a password. Roles with one are made by
+    /// [`PostgresServer::sql`](super::PostgresServer::sql).
+    #[must_use]
+    pub fn with_passwords(mut self) -> Self {
+        self.passwords = true;
+        self
+    }
+
+    /// Speaks TLS too, with certificates made for this server.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = Some(ClientCertificates::Ignored);
+        self
+    }
+
+    /// As [`with_tls`](Self::with_tls), and refuses who comes by TCP without TLS or without a
+    /// certificate of its own authority.
+    #[must_use]
+    pub fn with_client_certificates(mut self) -> Self {
+        self.tls = Some(ClientCertificates::Required);
+        self
+    }
+
+    /// Gives the server a wall clock that the test can move: [`PostgresServer::clock`].
+    ///
+    /// [`PostgresServer::clock`]: super::PostgresServer::clock
+    #[must_use]
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
+    /// Adds a line of `postgresql.conf`; it wins over what this type writes.
+    #[must_use]
+    pub fn with_line(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(line.into());
+        self
+    }
+
+    /// The text of `postgresql.conf` for a server in `directory`.
+    pub(super) fn text(&self, directory: &Path, port: u16) -> String {
+        let at = directory.display();
+        let flushed = if self.fsync { "on" } else { "off" };
+        // Shared memory as files of the directory: what a killed server leaves goes with it.
+        let mut text = format!(
+            "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{at}'\n\
+             fsync = {flushed}\nfull_page_writes = {flushed}\nshared_buffers = 16MB\n\
+             dynamic_shared_memory_type = mmap\nmax_wal_size = 32MB\nmin_wal_size = 4MB\n\
+             max_connections = 200\nhba_file = '{at}/hba.conf'\nident_file = '{at}/ident.conf'\n\
+             log_min_messages = warning\nlog_line_prefix = ''\nlc_messages = 'C'\n"
+        );
+        if self.tls.is_some() {
+            let _ = write!(
+                text,
+                "ssl = on\nssl_cert_file = '{at}/server.crt'\nssl_key_file = '{at}/server.key'\n\
+                 ssl_ca_file = '{at}/ca.crt'\n"
+            );
+        }
+        for line in &self.lines {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    /// Who may come in, and how: the test ground's own user always, by the socket.
+    pub(super) fn access(&self) -> String {
+        let method = if self.passwords { "scram-sha-256" } else { "trust" };
+        let by_tcp = match self.tls {
+            Some(ClientCertificates::Required) => {
+                format!("hostssl all all 127.0.0.1/32 {method} clientcert=verify-ca\n")
+            }
+            _ => format!("host all all 127.0.0.1/32 {method}\n"),
+        };
+        format!("local all all trust\n{by_tcp}")
+    }
+}

@@ -1,0 +1,366 @@
+//! A real PostgreSQL server of a test's own.
+
+mod cluster;
+mod config;
+
+pub use config::PostgresConfig;
+
+use crate::ports::Port;
+use crate::scratch::Scratch;
+use crate::wait::{LIMIT, until};
+use crate::{Certificates, Failure, ServerClock, spawner};
+use cluster::Programs;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How often another port is tried when a stranger took the one that was free a moment ago.
+const PORTS: usize = 5;
+/// How long a server that is dropped may take to end by itself before it is killed.
+const END: Duration = Duration::from_secs(5);
+
+/// A running `postgres` on a loopback port and a unix socket, in a directory of its own.
+///
+/// Dropping it ends the server and removes the directory. The end of this process, however it
+/// comes, ends the server too; the directory is then left to the next that starts one. All
+/// methods panic with the reason when the server does not do as told: that is the end of the test.
+#[derive(Debug)]
+pub struct PostgresServer {
+    config: PostgresConfig,
+    programs: Programs,
+    port: Port,
+    certificates: Option<Certificates>,
+    clock: Option<ServerClock>,
+    child: Mutex<Option<Child>>,
+    directory: Scratch,
+}
+
+impl PostgresServer {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    /// The program is missing or the server does not start; the message says why.
+    #[must_use]
+    pub fn start(config: PostgresConfig) -> Self {
+        Self::try_start(config).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Errors
+    /// The program is missing or the server does not start. Nothing is left behind.
+    pub fn try_start(config: PostgresConfig) -> Result<Self, Failure> {
+        let programs = Programs::find()?;
+        let directory = Scratch::new("postgres")?;
+        let path = directory.path();
+        let mut server = Self {
+            port: Port::reserve()?,
+            certificates: config.tls.map(|_| Certificates::write(path)).transpose()?,
+            clock: config.clock.then(|| ServerClock::build(path)).transpose()?,
+            child: Mutex::new(None),
+            directory,
+            programs,
+            config,
+        };
+        server.prepare()?;
+        for _ in 1..PORTS {
+            match server.start_here() {
+                Err(failure) if failure.to_string().contains("Address already in use") => {
+                    server.port = Port::reserve()?;
+                }
+                done => return done.map(|()| server),
+            }
+        }
+        server.start_here().map(|()| server)
+    }
+
+    /// Where the server listens by TCP; the same for as long as this value lives.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+    }
+
+    /// The address as a URL, for the user and the database `postgres`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_of("postgres", "postgres")
+    }
+
+    /// The address as a URL for a user, with its password behind a `:` if it has one, and a
+    /// database.
+    #[must_use]
+    pub fn url_of(&self, user: &str, database: &str) -> String {
+        format!("postgres://{user}@{}/{database}", self.address())
+    }
+
+    /// The certificates that the server and its clients use.
+    ///
+    /// # Panics
+    /// The server was started without TLS.
+    #[must_use]
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("the server was started with TLS")
+    }
+
+    /// The server's wall clock.
+    ///
+    /// # Panics
+    /// It was started without [`PostgresConfig::with_clock`].
+    #[must_use]
+    pub fn clock(&self) -> &ServerClock {
+        self.clock.as_ref().expect("the server was started with a clock to be moved")
+    }
+
+    /// The directory in which the server keeps its files and its socket.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The process number of the server's first process.
+    ///
+    /// # Panics
+    /// The server does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running(Child::id)
+    }
+
+    /// Runs statements behind the engine's back, as the server's own user, and returns the rows
+    /// of the last, with `|` between two columns.
+    ///
+    /// # Panics
+    /// The server refuses a statement, or does not answer.
+    pub fn sql(&self, statements: &str) -> Vec<String> {
+        self.try_sql("postgres", statements).unwrap_or_else(|says| panic!("{statements}: {says}"))
+    }
+
+    /// As [`sql`](Self::sql), in a database.
+    ///
+    /// # Errors
+    /// What the server, or `psql`, has said.
+    pub fn try_sql(&self, database: &str, statements: &str) -> Result<Vec<String>, String> {
+        let done = self.ask(database, statements).map_err(|why| why.to_string())?;
+        if !done.status.success() {
+            return Err(String::from_utf8_lossy(&done.stderr).trim().to_owned());
+        }
+        Ok(String::from_utf8_lossy(&done.stdout).lines().map(str::to_owned).collect())
+    }
+
+    fn ask(&self, database: &str, statements: &str) -> std::io::Result<Output> {
+        let mut psql = Command::new("psql");
+        psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "postgres"]);
+        psql.arg("-h").arg(self.directory()).args(["-p", &self.port.number().to_string()]);
+        psql.args(["-d", database, "-c", statements]).env_remove("PGOPTIONS");
+        psql.stdin(Stdio::null()).output()
+    }
+
+    /// What the server has written to its log since the first start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the server's log holds `text`.
+    ///
+    /// # Panics
+    /// It does not within 30 s; the message shows the log.
+    pub fn await_log(&self, text: &str) {
+        if until(LIMIT, || self.log().contains(text).then_some(())).is_none() {
+            panic!("the server's log does not hold `{text}`:\n{}", self.log());
+        }
+    }
+
+    /// Makes the server stand still (`SIGSTOP`), all its processes: connections stay, nothing is
+    /// answered. Returns when it stands.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn stop(&self) {
+        self.tell(Signal::STOP);
+        if let Err(why) = self.running(|child| spawner::await_stopped(child, true)) {
+            panic!("{why}");
+        }
+        // The first process makes no others now.
+        self.tell_workers(Signal::STOP);
+    }
+
+    /// Lets a stopped server go on.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn cont(&self) {
+        self.tell_workers(Signal::CONT);
+        self.tell(Signal::CONT);
+        if let Err(why) = self.running(|child| spawner::await_stopped(child, false)) {
+            panic!("{why}");
+        }
+    }
+
+    /// Kills one process of the server (`SIGKILL`), such as the one that serves a connection; the
+    /// server then ends all others and recovers.
+    ///
+    /// # Panics
+    /// There is no such process of this server.
+    pub fn kill_worker(&self, pid: u32) {
+        assert!(self.workers().contains(&pid), "{pid} is no process of this server");
+        self.signal(pid, Signal::KILL);
+    }
+
+    /// Makes the server end without writing down what it has in memory, as in a crash, and waits
+    /// until it has.
+    ///
+    /// # Panics
+    /// The server does not run, or does not end.
+    pub fn crash(&self) {
+        self.tell(Signal::QUIT);
+        self.reap();
+    }
+
+    /// Asks the server to end at once but in order, and waits until it has.
+    ///
+    /// # Panics
+    /// The server does not run, or does not end.
+    pub fn shutdown(&self) {
+        self.tell(Signal::INT);
+        self.reap();
+    }
+
+    /// Starts the server again in its directory and on its port; ends it first if it runs.
+    ///
+    /// # Panics
+    /// The server does not start; the message says why.
+    pub fn restart(&self) {
+        if self.child().is_some() {
+            self.shutdown();
+        }
+        if let Err(why) = self.start_here() {
+            panic!("{why}");
+        }
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
+        self.child().as_ref().map(act).expect("the server runs")
+    }
+
+    fn tell(&self, signal: Signal) {
+        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
+            panic!("the server cannot be signalled: {why}\n{}", self.log());
+        }
+    }
+
+    fn tell_workers(&self, signal: Signal) {
+        self.workers().into_iter().for_each(|pid| self.signal(pid, signal));
+    }
+
+    /// A worker that has ended meanwhile is no fault.
+    fn signal(&self, pid: u32, signal: Signal) {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process number");
+        let _ = kill_process(pid, signal);
+    }
+
+    /// The processes that the first one has started.
+    fn workers(&self) -> Vec<u32> {
+        let pid = self.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    fn reap(&self) {
+        let Some(mut child) = self.child().take() else { return };
+        if until(LIMIT, || child.try_wait().transpose()).is_none() {
+            let pid = child.id();
+            *self.child() = Some(child);
+            panic!("server {pid} does not end\n{}", self.log());
+        }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("server.log")
+    }
+
+    /// Fills the directory, and gives it to whom the server runs as.
+    fn prepare(&self) -> Result<(), Failure> {
+        self.programs.cluster(self.directory.path())?;
+        self.directory.write("hba.conf", self.config.access())?;
+        self.directory.write("ident.conf", "")?;
+        if let Some(certificates) = &self.certificates {
+            use std::os::unix::fs::PermissionsExt;
+            let (_, key) = certificates.server();
+            let private = std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600));
+            private.map_err(|why| Failure::because(key.display(), why))?;
+        }
+        self.programs.hand_over(self.directory.path())
+    }
+
+    fn start_here(&self) -> Result<(), Failure> {
+        let before = self.log().len();
+        let mut child = self.spawn()?;
+        let answered = until(LIMIT, || match child.try_wait() {
+            Ok(None) => self.answers().then_some(Ok(())),
+            Ok(Some(status)) => Some(Err(format!("ended at once ({status})"))),
+            Err(why) => Some(Err(format!("cannot be waited for ({why})"))),
+        });
+        let answered = answered.unwrap_or_else(|| Err(format!("does not answer within {LIMIT:?}")));
+        if let Err(why) = answered {
+            // Dead already, or about to be: in any case it must not be left.
+            let _ = child.kill();
+            let _ = child.wait();
+            let log = self.log();
+            let told = log.get(before..).unwrap_or(&log);
+            return Err(Failure::because(format!("postgres {why}"), told));
+        }
+        *self.child() = Some(child);
+        Ok(())
+    }
+
+    fn spawn(&self) -> Result<Child, Failure> {
+        let directory = self.directory.path();
+        let text = self.config.text(directory, self.port.number());
+        let file = self.directory.write("server.conf", text)?;
+        let open = File::options().create(true).append(true).open(self.log_path());
+        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
+        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
+        let mut command = self.programs.mortal("postgres");
+        command.arg("-D").arg(directory.join("data"));
+        command.arg(format!("--config_file={}", file.display())).current_dir(directory);
+        command.envs(self.clock.iter().flat_map(ServerClock::environment));
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        spawner::spawn(command)
+    }
+
+    /// By the socket, which lies in a directory of ours: no other server can answer there.
+    fn answers(&self) -> bool {
+        let socket = format!(".s.PGSQL.{}", self.port.number());
+        self.directory.path().join(socket).exists()
+            && self.ask("postgres", "select 1").is_ok_and(|done| done.status.success())
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        if self.child().is_none() {
+            return;
+        }
+        // One that stands still has to run to end. It ends its other processes and takes its
+        // shared memory with it, which a kill would leave.
+        self.tell_workers(Signal::CONT);
+        let _ = self.running(|child| spawner::signal(child, Signal::QUIT));
+        let _ = self.running(|child| spawner::signal(child, Signal::CONT));
+        let Some(mut child) = self.child().take() else { return };
+        if until(END, || child.try_wait().transpose()).is_none() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -7,9 +7,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::exit::Exit;
+use super::launch::LaunchError;
 use super::signals::{News, Signals};
 use super::stop::{Foreground, Plan, Situation, plan};
 use super::terminal::{Terminal, Unstopped};
+use super::verdict::Verdict;
 use crate::session::Idle;
 
 /// What the command has come to.
@@ -31,6 +33,8 @@ pub(crate) struct Job {
     process: Child,
     /// Also the number of its group, and nobody else's before it is reaped (rule S3).
     pid: Pid,
+    /// Read at the end.
+    verdict: Option<Verdict>,
     terminal: Option<Terminal>,
     freeze_on_stop: bool,
     passed_on: Vec<Signal>,
@@ -42,11 +46,17 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(process: Child, terminal: Option<Terminal>, freeze_on_stop: bool) -> Self {
+    pub(super) fn new(
+        process: Child,
+        verdict: Verdict,
+        terminal: Option<Terminal>,
+        freeze_on_stop: bool,
+    ) -> Self {
         let pid = Pid::from_child(&process);
         Self {
             process,
             pid,
+            verdict: Some(verdict),
             terminal,
             freeze_on_stop,
             passed_on: Vec::new(),
@@ -113,11 +123,12 @@ impl Job {
         self.signal(Signal::CONT);
     }
 
-    /// Reaps the command, waiting for its end if need be, and takes the terminal back.
+    /// Reaps the command, waiting for its end if need be, and takes the terminal back. How it
+    /// ended, or why there was no command.
     ///
     /// # Errors
     /// Somebody else has reaped it; how it ended is unknown.
-    pub(crate) fn finish(mut self) -> io::Result<Exit> {
+    pub(crate) fn finish(mut self) -> io::Result<Result<Exit, LaunchError>> {
         let status = self.process.wait()?;
         self.finished = true;
         let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_lent);
@@ -127,7 +138,8 @@ impl Job {
                 terminal.restore_modes();
             }
         }
-        Ok(Exit::after(status, had_terminal, |signal| self.passed_on.contains(&signal)))
+        let exit = Exit::after(status, had_terminal, |signal| self.passed_on.contains(&signal));
+        Ok(self.verdict.take().and_then(Verdict::read).map_or(Ok(exit), Err))
     }
 
     /// What has become of the command, without reaping it.

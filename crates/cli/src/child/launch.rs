@@ -14,9 +14,10 @@ use rustix::thread::gettid;
 
 use super::job::Job;
 use super::program::Program;
+use super::shim;
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::{format, shim};
+use super::verdict::Verdict;
 use crate::session::Idle;
 
 /// What `execvp` hands a script without a first line `#!` to.
@@ -87,10 +88,11 @@ impl<'a> Launch<'a> {
     /// `signals` must have been listening before. With a death signal this must be the main
     /// thread, because the kernel watches the thread that started the command.
     ///
+    /// A job may still turn out to be none: what only the kernel can tell about the program is
+    /// told by [`Job::finish`].
+    ///
     /// # Errors
-    /// - `NotFound`, `Refused`: the command cannot be run. With a death signal or a hand-over of
-    ///   the terminal, what only the kernel can tell is said by the shim on standard error, and
-    ///   the job ends with the same exit code.
+    /// - `NotFound`, `Refused`: the command cannot be run.
     /// - `Failed`: no process could be made.
     /// - `TooLate`: the condition does not hold.
     ///
@@ -104,64 +106,36 @@ impl<'a> Launch<'a> {
         let program = Program::find(&self.program, self.search_path().as_deref())?;
         let mut terminal = Terminal::find();
         let hand_over = terminal.as_ref().is_some_and(Terminal::is_wanted);
-        let child = if self.death_signal || hand_over {
-            let (death_signal, stops) = (self.death_signal, signals.holds_stops());
-            let errand = shim::Errand { death_signal, terminal: hand_over, stops };
-            let mut command = shim::command(errand, &program);
-            // Stopped any later we would leave a command behind that nobody watches.
-            signals.let_stops_through(idle, || ());
-            self.start(command.args(&self.arguments), |command| self.spawn_in_time(command))
-                .map_err(LaunchError::before_exec)?
-        } else {
-            self.start_directly(&program, signals, idle)?
+        let verdict = Verdict::new(program.typed.clone()).map_err(LaunchError::failed)?;
+        let errand = shim::Errand {
+            death_signal: self.death_signal,
+            terminal: hand_over,
+            stops: signals.holds_stops(),
         };
+        let mut command = shim::command(errand, &verdict, &program);
+        // Stopped any later we would leave a command behind that nobody watches.
+        signals.let_stops_through(idle, || ());
+        let child = self.start(command.args(&self.arguments))?;
         if let Some(terminal) = terminal.as_mut().filter(|_| hand_over) {
             terminal.taken_by_shim();
         }
-        Ok(Job::new(child, terminal, self.freeze_on_stop))
+        Ok(Job::new(child, verdict, terminal, self.freeze_on_stop))
     }
 
-    /// Without a shim, the kernel's verdict comes back as an error. The command inherits our
-    /// thread's mask, so stops are let through until it runs.
-    fn start_directly(
-        &self,
-        program: &Program,
-        signals: &Signals,
-        idle: &Idle,
-    ) -> Result<Child, LaunchError> {
-        let spawn =
-            |command: &mut Command| signals.let_stops_through(idle, || self.spawn_in_time(command));
-        let mut command = Command::new(&program.path);
-        command.arg0(&program.typed).args(&self.arguments);
-        let error = match self.start(&mut command, spawn) {
-            Ok(child) => return Ok(child),
-            Err(error) => error,
-        };
-        if is_unknown_format(&error) && format::is_shell_text(&program.path) {
-            let mut command = by_shell(program);
-            let started = self.start(command.args(&self.arguments), spawn);
-            return started.map_err(LaunchError::before_exec);
-        }
-        Err(LaunchError::too_late(&error).unwrap_or_else(|| program.explain(error)))
-    }
-
-    fn start(
-        &self,
-        command: &mut Command,
-        spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
-    ) -> io::Result<Child> {
+    fn start(&self, command: &mut Command) -> Result<Child, LaunchError> {
         for (name, value) in &self.environment {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        let _open = OpenAcrossExec::new(&self.inherit)?;
-        spawn(command.process_group(0))
-    }
-
-    fn spawn_in_time(&self, command: &mut Command) -> io::Result<Child> {
-        if (self.condition)() { command.spawn() } else { Err(io::Error::other(TooLate)) }
+        let _open = OpenAcrossExec::new(&self.inherit).map_err(LaunchError::failed)?;
+        command.process_group(0);
+        if (self.condition)() {
+            command.spawn().map_err(LaunchError::failed)
+        } else {
+            Err(LaunchError::TooLate)
+        }
     }
 
     /// The `PATH` that the command will have.
@@ -209,18 +183,6 @@ impl Drop for OpenAcrossExec<'_> {
     }
 }
 
-/// The condition of a start does not hold.
-#[derive(Debug)]
-struct TooLate;
-
-impl fmt::Display for TooLate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it was too late to start the command")
-    }
-}
-
-impl std::error::Error for TooLate {}
-
 /// Why there is no command.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -251,13 +213,8 @@ impl LaunchError {
         Self::Refused { program: program.to_owned(), why: why.into() }
     }
 
-    /// What went wrong before the command could be executed.
-    fn before_exec(source: io::Error) -> Self {
-        Self::too_late(&source).unwrap_or(Self::Failed { source })
-    }
-
-    fn too_late(error: &io::Error) -> Option<Self> {
-        error.get_ref()?.is::<TooLate>().then_some(Self::TooLate)
+    pub(super) fn failed(source: impl Into<io::Error>) -> Self {
+        Self::Failed { source: source.into() }
     }
 
     /// 127, 126 or 125, as `env`, `nice` and `timeout` have it.
@@ -281,7 +238,7 @@ impl fmt::Display for LaunchError {
             Self::Refused { program, why } => {
                 write!(f, "cannot run \"{}\": {why}", Escaped(&program.to_string_lossy()))
             }
-            Self::TooLate => TooLate.fmt(f),
+            Self::TooLate => f.write_str("it was too late to start the command"),
             Self::Failed { source } => write!(f, "cannot start a process: {source}"),
         }
     }

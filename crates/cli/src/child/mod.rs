@@ -45,7 +45,7 @@
 //! The rules follow what bash, `sudo` and `timeout` do where they agree; T2 and T4 come from
 //! sudo's handling of pipelines and from Cracauer's "Proper handling of SIGINT/SIGQUIT".
 //!
-//! Read next: [`launch`], [`job`], [`stop`], [`terminal`], [`shim`].
+//! Read next: [`launch`], [`job`], [`stop`], [`terminal`], [`shim`], [`verdict`].
 
 mod exit;
 mod format;
@@ -56,6 +56,7 @@ mod shim;
 mod signals;
 mod stop;
 mod terminal;
+mod verdict;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! The hidden verb that stands between `fork` and `exec`: it does to itself what only the new
 //! process can do, and then becomes the command. Its process id stays, so nobody can tell.
 //!
-//! `holdline __exec-shim PARENT ERRANDS -- PATH NAME ARGUMENT...`
+//! `holdline __exec-shim PARENT VERDICT ERRANDS -- PATH NAME ARGUMENT...`
 //!
 //! - Death signal: SIGKILL, since nobody is left who could follow a SIGTERM up. The kernel sends
 //!   it when the *thread* that started us ends, hence the main thread's duty in
@@ -10,7 +10,10 @@
 //! - Terminal: only the new process can take the foreground before the command's first
 //!   instruction, after which the command might look.
 //! - Stops: SIGTSTP is held back in the wrapper until the command is watched, and the command
-//!   must not inherit that.
+//!   must not inherit that. It cannot be let through any sooner: stopped before this `exec`, the
+//!   new process would hold the wrapper in `vfork`, where nothing ends the wait.
+//!
+//! If there is no such command after all, the wrapper is told by [`super::verdict`].
 //!
 //! Code between `fork` and `exec` in the parent would need `unsafe`; a second `exec` does not.
 
@@ -22,6 +25,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use super::launch::{LaunchError, by_shell, is_unknown_format};
 use super::program::Program;
+use super::verdict::{self, Verdict};
 use super::{format, signals, terminal};
 use crate::groups;
 
@@ -40,10 +44,14 @@ pub(super) struct Errand {
 }
 
 /// The shim's command line, to which the command's arguments are to be added.
-pub(super) fn command(errand: Errand, program: &Program) -> Command {
+pub(super) fn command(errand: Errand, verdict: &Verdict, program: &Program) -> Command {
     // The kernel's own name for our binary holds even if the file was replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("holdline").arg(VERB).arg(getpid().as_raw_nonzero().to_string());
+    command
+        .arg0("holdline")
+        .arg(VERB)
+        .arg(getpid().as_raw_nonzero().to_string())
+        .arg(verdict.place());
     let Errand { death_signal, terminal, stops } = errand;
     for (wanted, word) in [(death_signal, DEATH_SIGNAL), (terminal, TERMINAL), (stops, STOPS)] {
         if wanted {
@@ -55,15 +63,25 @@ pub(super) fn command(errand: Errand, program: &Program) -> Command {
 }
 
 /// Carries out the verb; returns only if there is no command.
-pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let error = become_command(arguments);
+pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let parent = arguments.next().and_then(|word| word.to_str()?.parse().ok());
+    let (Some(parent), Some(place)) = (parent.and_then(Pid::from_raw), arguments.next()) else {
+        return leave(&misuse());
+    };
+    let error = become_command(parent, arguments);
+    match verdict::tell(&place, &error) {
+        Ok(()) => ExitCode::from(error.exit_code()),
+        // The wrapper is gone: whoever reads our standard error is all there is.
+        Err(_) => leave(&error),
+    }
+}
+
+fn leave(error: &LaunchError) -> ExitCode {
     eprintln!("holdline: {error}");
     ExitCode::from(error.exit_code())
 }
 
-fn become_command(mut arguments: impl Iterator<Item = OsString>) -> LaunchError {
-    let parent = arguments.next().and_then(|word| word.to_str()?.parse().ok());
-    let Some(parent) = parent.and_then(Pid::from_raw) else { return misuse() };
+fn become_command(parent: Pid, mut arguments: impl Iterator<Item = OsString>) -> LaunchError {
     for word in arguments.by_ref() {
         if word == "--" {
             break;
@@ -84,26 +102,24 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> LaunchError 
 
 fn run_errand(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
     if word == DEATH_SIGNAL {
-        set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(LaunchError::failed)?;
         if getppid() != Some(parent) {
-            return Err(failed(std::io::Error::other("the process that asked for it is gone")));
+            return Err(LaunchError::failed(std::io::Error::other(
+                "the process that asked for it is gone",
+            )));
         }
     } else if word == TERMINAL {
         if let Ok(Some(group)) = groups::of(parent) {
             terminal::take_foreground_from(group);
         }
     } else if word == STOPS {
-        signals::unhold_stops().map_err(failed)?;
+        signals::unhold_stops().map_err(LaunchError::failed)?;
     } else {
         return Err(misuse());
     }
     Ok(())
 }
 
-fn failed(source: impl Into<std::io::Error>) -> LaunchError {
-    LaunchError::Failed { source: source.into() }
-}
-
 fn misuse() -> LaunchError {
-    failed(std::io::Error::other("this verb is for holdline's own use"))
+    LaunchError::failed(std::io::Error::other("this verb is for holdline's own use"))
 }

@@ -14,8 +14,8 @@ use holdline::{Guard, RiskReason};
 use holdline_core::{LockName, LostReason, Moment};
 use tokio::time::Instant;
 
-use super::OnLost;
 use super::window::Window;
+use super::{OnLost, launch_failure};
 use crate::child::{self, Event, Job, Signals};
 use crate::console::Console;
 use crate::exit::Exit;
@@ -96,7 +96,8 @@ impl Supervision<'_> {
         if progress.stop.is_some() {
             job.kill();
         }
-        Ok(Ended { exit: job.finish()?, stop: progress.stop })
+        let exit = job.finish()?.map_err(|error| launch_failure(&error))?;
+        Ok(Ended { exit, stop: progress.stop })
     }
 
     /// Reads the clock that the lease is believed by.

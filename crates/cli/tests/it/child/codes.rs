@@ -77,6 +77,24 @@ fn what_cannot_be_executed_is_126() {
 }
 
 #[test]
+fn what_only_the_kernel_refuses_is_a_failure_of_ours_and_no_end_of_a_job() {
+    let world = World::new();
+    let orphan = file(&world, "orphan", 0o755, b"#!/no/such/interpreter\n");
+    let report = world.path("report");
+    for options in BOTH_WAYS {
+        let mut wrapper = world.command(&["--json", "run", "--report"]);
+        wrapper.arg(&report).args(options).arg(NAME).arg("--").arg(&orphan);
+        let output = wrapper.stdin(Stdio::null()).output().expect("it starts");
+        let said = String::from_utf8(output.stderr).expect("text");
+        let error: serde_json::Value = serde_json::from_str(said.trim()).expect("one error");
+        assert_eq!((output.status.code(), &error["kind"]), (Some(126), &"cannot_run".into()));
+        let report = std::fs::read_to_string(&report).expect("a report");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("one object");
+        assert_eq!((&report["outcome"], &report["exit"]), (&"failed".into(), &126.into()));
+    }
+}
+
+#[test]
 fn a_script_without_a_first_line_runs_in_sh_as_execvp_does() {
     let world = World::new();
     let script = file(&world, "script", 0o755, b"echo \"$# $1\"\nexit 7\n");

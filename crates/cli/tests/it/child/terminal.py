@@ -164,12 +164,7 @@ class Shell:
 
     def end_of(self, pid):
         """Waits for an end and returns it as `exited N`, `killed N` or `stopped N`."""
-        _, status = os.waitpid(pid, os.WUNTRACED)
-        if os.WIFSTOPPED(status):
-            return f"stopped {os.WSTOPSIG(status)}"
-        if os.WIFSIGNALED(status):
-            return f"killed {os.WTERMSIG(status)}"
-        return f"exited {os.WEXITSTATUS(status)}"
+        return ended(os.waitpid(pid, os.WUNTRACED)[1])
 
     def expect_end(self, pid, expected):
         end = self.end_of(pid)
@@ -185,6 +180,14 @@ class Shell:
 
 
 STOPPED = f"stopped {int(signal.SIGTSTP)}"
+
+
+def ended(status):
+    if os.WIFSTOPPED(status):
+        return f"stopped {os.WSTOPSIG(status)}"
+    if os.WIFSIGNALED(status):
+        return f"killed {os.WTERMSIG(status)}"
+    return f"exited {os.WEXITSTATUS(status)}"
 
 
 def check(condition, message):
@@ -391,6 +394,28 @@ def stop_at_the_start(shell):
     shell.resume(pids)
     shell.expect_only("started")
     shell.expect_end(pids[0], "exited 0")
+
+
+def stops_while_the_command_is_started(shell):
+    # Its input is no terminal, so nothing is handed over, and the grant is live.
+    command = " ".join(run(["true"])) + " </dev/null"
+    for turn in range(200):
+        (pid,) = shell.start(["sh", "-c", "exec " + command])
+        while True:
+            # Another length each turn, so that some stop meets the moment between fork and exec.
+            busy_for(seconds=turn % 60 * 10e-6)
+            os.killpg(pid, signal.SIGTSTP)
+            end = shell.end_of(pid)
+            if end != STOPPED:
+                break
+            os.killpg(pid, signal.SIGCONT)
+        check(end == "exited 0", f"the wrapper {end}")
+
+
+def busy_for(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
 
 
 def stop_and_foreground(shell):

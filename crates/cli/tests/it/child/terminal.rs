@@ -43,6 +43,7 @@ scenarios! {
     stop_while_waiting
     stop_at_the_start
     stop_at_the_start_outlasts_the_lease
+    stops_while_the_command_is_started
     continue_arrives_once
     stop_freezes_those_who_ignore_it
     stop_without_a_shell_above

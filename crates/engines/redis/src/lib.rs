@@ -18,6 +18,7 @@ mod checkup;
 mod ears;
 mod engine;
 mod error;
+mod files;
 mod keys;
 mod messages;
 mod native;

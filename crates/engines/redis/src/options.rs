@@ -4,8 +4,6 @@
 //! `redis+unix:///path/to/socket?db=0`. No password is ever shown: not by `Debug`, not in a message.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +11,7 @@ use std::time::Duration;
 use holdline_core::{LockError, nearest};
 
 use crate::error::ENGINE;
+use crate::files::read_short;
 use crate::plain::LeaseFormat;
 use crate::surroundings::Surroundings;
 
@@ -519,12 +518,8 @@ fn password_in(path: &Path) -> Result<Secret, LockError> {
     let bad = |what: &dyn fmt::Display| {
         LockError::invalid(ENGINE, "password_file", format!("{}: {what}", path.display()))
     };
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| bad(&error))?;
-    file.take(LONGEST_SECRET + 1).read_to_string(&mut text).map_err(|error| bad(&error))?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > LONGEST_SECRET {
-        return Err(bad(&format_args!("is longer than {LONGEST_SECRET} bytes")));
-    }
+    let bytes = read_short(path, LONGEST_SECRET).map_err(|error| bad(&error))?;
+    let text = String::from_utf8(bytes).map_err(|_| bad(&"is no text"))?;
     match text.lines().next().filter(|line| !line.is_empty()) {
         Some(line) => Ok(Secret(Some(line.to_owned()))),
         None => Err(bad(&"is empty")),

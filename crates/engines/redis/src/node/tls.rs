@@ -18,6 +18,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::error::{ENGINE, unavailable};
+use crate::files::read_pem;
 use crate::options::{RedisOptions, TlsFiles};
 
 /// Where machines keep the list of authorities that they trust; `SSL_CERT_FILE` comes first.
@@ -52,7 +53,8 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, LockError> {
         return Ok(builder.with_no_client_auth());
     };
     let chain = certificates(cert)?;
-    let key_bytes = PrivateKeyDer::from_pem_file(key)
+    let key_bytes = read_pem(key).map_err(|error| refused(format!("{}: {error}", key.display())))?;
+    let key_bytes = PrivateKeyDer::from_pem_slice(&key_bytes)
         .map_err(|error| refused(format!("{}: no private key: {error}", key.display())))?;
     builder.with_client_auth_cert(chain, key_bytes).map_err(|error| {
         let (cert, key) = (cert.display(), key.display());
@@ -82,8 +84,8 @@ fn machines_list() -> Result<PathBuf, LockError> {
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, LockError> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
+    let bytes = read_pem(file).map_err(|error| refused(format!("{}: {error}", file.display())))?;
+    match CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
         Ok(found) if found.is_empty() => {
             Err(refused(format!("{}: holds no certificate", file.display())))
         }

@@ -38,6 +38,35 @@ async fn certificates_are_checked_and_shown() {
     assert!(refused(&error).contains("/no/such.crt"), "{error}");
 }
 
+/// A device has no end, and a pipe that nobody writes to has no beginning.
+#[tokio::test]
+async fn certificates_and_keys_without_an_end_are_refused() {
+    let server = RedisServer::start(RedisConfig::default().with_tls());
+    let (url, certificates) = (server.tls_url(), server.certificates());
+    let (ca, (cert, key)) = (certificates.ca(), certificates.client());
+    let pipe = server.directory().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()), "a pipe");
+    let (ca, cert, key) = (ca.display(), cert.display(), key.display());
+    for bad in ["/dev/zero", &*pipe.to_string_lossy()] {
+        for parameters in [
+            format!("ca={bad}"),
+            format!("ca={ca}&cert={bad}&key={key}"),
+            format!("ca={ca}&cert={cert}&key={bad}"),
+        ] {
+            let error = failed(&format!("{url}?{parameters}")).await;
+            let told = refused(&error);
+            assert!(told.contains(bad) && told.contains("no regular file"), "{told}");
+        }
+    }
+    // What is a file and only looks endless.
+    let long = server.directory().join("long.pem");
+    let file = std::fs::File::create(&long).and_then(|file| file.set_len(64 << 30));
+    file.expect("a file with a hole");
+    let error = failed(&format!("{url}?ca={}", long.display())).await;
+    assert!(refused(&error).contains("longer than"), "{error}");
+}
+
 #[tokio::test]
 async fn the_name_is_checked() {
     let server = RedisServer::start(RedisConfig::default().with_tls());

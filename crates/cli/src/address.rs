@@ -3,6 +3,8 @@
 //! What a URL means is the affair of the library and its engines; [`holdline::redact_url`] shows
 //! one. Invariant A1: in doubt a part is secret.
 
+use holdline_core::percent_decode;
+
 /// Tells whether a URL holds a password.
 pub(crate) fn has_password(url: &str) -> bool {
     // A path of this machine may hold any sign: there is nobody to show a password to.
@@ -39,6 +41,15 @@ fn without_passwords(parameters: &str) -> String {
     };
     let kept: Vec<&str> = parameters.split('&').filter(|part| !is_password(part)).collect();
     if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) }
+}
+
+/// Returns the name of the variable in which a URL says that its password stands.
+pub(crate) fn password_variable(url: &str) -> Option<String> {
+    let (_, parameters) = url.split_once('?')?;
+    let value = parameters.split('&').find_map(|part| part.strip_prefix("password_env="))?;
+    let name = String::from_utf8(percent_decode(value)?).ok()?;
+    // No environment has another.
+    (!name.is_empty() && !name.contains(['=', '\0'])).then_some(name)
 }
 
 fn without_user_password(url: &str) -> Option<String> {
@@ -96,6 +107,21 @@ mod tests {
         ] {
             assert_eq!(has_password(url), url.contains("CANARY"), "{url}");
             assert!(!holdline::redact_url(url).contains("CANARY"), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_variable_of_a_password_is_found() {
+        for (url, expected) in [
+            ("redis://h", None),
+            ("redis://h?password_env=PW", Some("PW")),
+            ("rediss://u@h/1?ca=/x&password_env=MY%5FPW&db=1", Some("MY_PW")),
+            ("redis://h?password_env=", None),
+            ("redis://h?password_env=%zz", None),
+            ("redis://h?password_env=A%3DB", None),
+            ("redis://h?xpassword_env=PW", None),
+        ] {
+            assert_eq!(password_variable(url).as_deref(), expected, "{url}");
         }
     }
 

@@ -507,7 +507,10 @@ fn one_of<T: Copy, const N: usize>(
 fn password_from(variable: &str) -> Result<Secret, LockError> {
     let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
     let missing = || {
-        let message = format!("the variable {variable} is not set, or is no text");
+        let message = format!(
+            "the variable {variable} is not set, or is no text (`holdline run` keeps it from its \
+             job: use `password_file` there)"
+        );
         LockError::invalid(ENGINE, "password_env", message)
     };
     value.map(|value| Secret(Some(value))).ok_or_else(missing)

@@ -1,6 +1,6 @@
 //! What the job finds in its environment.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline::Guard;
@@ -34,8 +34,17 @@ pub(super) fn changes(guard: &Guard, session: &Session, held: &Held) -> Result<C
     .into_iter()
     .map(|(name, value)| (OsString::from(name), value.map(OsString::from)))
     .collect();
-    changes.extend(engine(session.address(), std::env::var_os("HOLDLINE_URL")));
+    let inherited = std::env::var_os("HOLDLINE_URL");
+    changes.extend(passwords(session.address(), inherited.as_deref()));
+    changes.extend(engine(session.address(), inherited));
     Ok(changes)
+}
+
+/// Keeps from the job the variables in which the engine's password stands.
+fn passwords(address: &Address, inherited: Option<&OsStr>) -> Changes {
+    let urls = [Some(address.url.as_str()), inherited.and_then(OsStr::to_str)];
+    let named = urls.into_iter().flatten().filter_map(address::password_variable);
+    named.map(|variable| (variable.into(), None)).collect()
 }
 
 /// Has commands inside the job find the engine that its lock is in.

@@ -53,7 +53,8 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, LockError> {
         return Ok(builder.with_no_client_auth());
     };
     let chain = certificates(cert)?;
-    let key_bytes = read_pem(key).map_err(|error| refused(format!("{}: {error}", key.display())))?;
+    let key_bytes =
+        read_pem(key).map_err(|error| refused(format!("{}: {error}", key.display())))?;
     let key_bytes = PrivateKeyDer::from_pem_slice(&key_bytes)
         .map_err(|error| refused(format!("{}: no private key: {error}", key.display())))?;
     builder.with_client_auth_cert(chain, key_bytes).map_err(|error| {

@@ -127,7 +127,8 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     if let Some(outcome) = without_store(verb, &address, console)? {
         return Ok(outcome);
     }
-    let session = Session::open(address, Asker::default()).await?;
+    let wait = if let Verb::Wait(arguments) = verb { arguments.wait() } else { None };
+    let session = Session::open(address, Asker { wait, ..Asker::default() }).await?;
     let session = &session;
     match verb {
         Verb::Renew(arguments) => verbs::renew::run(arguments, session, console).await,
@@ -182,7 +183,8 @@ async fn acquire(
 ) -> Outcome {
     let waiting = std::sync::Arc::new(Waiting::default());
     let program = Some("holdline acquire".to_owned());
-    let asker = Asker { observer: Some(waiting.clone()), program, detached: true };
+    let wait = arguments.wait();
+    let asker = Asker { observer: Some(waiting.clone()), program, detached: true, wait };
     // Before the session has threads of its own.
     let stops = child::HeldStops::here()?;
     let session = Session::open(address, asker).await?;

@@ -1,6 +1,7 @@
 //! The engine that a verb works on, and the only place that opens one.
 
 use std::fmt;
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,10 @@ use holdline_core::{
     RenewRequest, Snapshot,
 };
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
+use tokio::time::Instant;
 
 use crate::config::Address;
+use crate::duration;
 use crate::failure::Failure;
 use crate::holder::{self, Holder, cut};
 use crate::user;
@@ -24,12 +27,17 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long a verb that asks one thing waits for the answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// What is left to wait when all of it was used up to connect: enough to ask once.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
+
 /// An open engine.
 pub(crate) struct Session {
     client: Client,
     address: Address,
     /// The same engine again where it is the local one.
     local: Option<LocalEngine>,
+    /// When it began to be opened.
+    since: Instant,
 }
 
 /// The local store that is not there yet, because nobody has taken a name in it.
@@ -71,6 +79,8 @@ pub(crate) struct Asker {
     pub(crate) program: Option<String>,
     /// Tied to no process, so that none is named.
     pub(crate) detached: bool,
+    /// How long the verb may wait, for a connection too; as long as the engine allows unless set.
+    pub(crate) wait: Option<Duration>,
 }
 
 /// The proof that this process is in no transaction, which whatever may stop it asks for.
@@ -80,6 +90,7 @@ pub(crate) struct Idle(());
 impl Session {
     /// Opens the engine.
     pub(crate) async fn open(address: Address, asker: Asker) -> Result<Session, Failure> {
+        let since = Instant::now();
         let mut options = ClientOptions::default();
         if let Some(observer) = asker.observer {
             options = options.with_observer(observer);
@@ -94,10 +105,17 @@ impl Session {
                 })
                 .map_err(|error| open_failure(error, place))?;
             let client = Client::with_options(Arc::new(local.clone()), options)?;
-            return Ok(Session { client, address, local: Some(local) });
+            return Ok(Session { client, address, local: Some(local), since });
         }
-        let client = Client::connect_with(&address.url, options).await.map_err(url_failure)?;
-        Ok(Session { client, address, local: None })
+        let connecting = Client::connect_with(&address.url, options);
+        let client = within(asker.wait, connecting, &address).await.map_err(url_failure)?;
+        Ok(Session { client, address, local: None, since })
+    }
+
+    /// Tells what is left of the time that the verb may wait, which has run since the engine
+    /// began to be opened.
+    pub(crate) fn left_of(&self, wait: Duration) -> Duration {
+        wait.saturating_sub(self.since.elapsed()).max(LEAST_WAIT)
     }
 
     /// Tells how the local engine's directory stands, if it is that engine.
@@ -239,6 +257,20 @@ impl Session {
     pub(crate) async fn close(&self) {
         self.client.shutdown(PATIENCE).await;
     }
+}
+
+/// Gives connecting no longer than the verb may wait.
+async fn within(
+    wait: Option<Duration>,
+    connecting: impl Future<Output = Result<Client, LockError>>,
+    address: &Address,
+) -> Result<Client, LockError> {
+    let Some(wait) = wait else { return connecting.await };
+    tokio::time::timeout(wait, connecting).await.unwrap_or_else(|_| {
+        let url = holdline::redact_url(&address.url);
+        let message = format!("{url}: no answer to connecting within {}", duration::written(wait));
+        Err(LockError::new("holdline", ErrorKind::Unavailable { message }, Certainty::NotApplied))
+    })
 }
 
 /// What this process tells about itself.

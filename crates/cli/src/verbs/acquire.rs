@@ -43,6 +43,13 @@ pub(crate) struct AcquireArgs {
     name: LockName,
 }
 
+impl AcquireArgs {
+    /// How long it may wait.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.wait.wait
+    }
+}
+
 /// Takes the name and prints the lease.
 pub(crate) async fn run(
     arguments: &AcquireArgs,
@@ -67,7 +74,7 @@ pub(crate) async fn run(
         .with_lease_duration(*lease)
         .with_lease_id(lease_id.unwrap_or_else(|| session.lease_id()));
     if let Some(wait) = wait.wait {
-        options = options.with_wait(wait);
+        options = options.with_wait(session.left_of(wait));
     }
     let mut signals = Signals::listen(stops)?;
     let attempt = session.acquire(name, mode, &options, wait.only_try);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use holdline_core::{Backoff, ErrorKind, LockName, Mode, Snapshot};
+use holdline_core::{Backoff, ErrorKind, LockError, LockName, Mode, Snapshot};
+use tokio::time::Instant;
 
 use super::common;
 use crate::console::Console;
@@ -17,6 +18,9 @@ use crate::view;
 
 /// The pauses between two looks.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// How long the last look may take when nothing is left to wait.
+const LAST_ANSWER: Duration = Duration::from_millis(500);
 
 /// What `wait` takes.
 #[derive(Debug, Args)]
@@ -34,20 +38,28 @@ pub(crate) struct WaitVerbArgs {
     wait: Option<Duration>,
 }
 
+impl WaitVerbArgs {
+    /// How long it may wait.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.wait
+    }
+}
+
 /// Looks at the name until nobody holds it.
 pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
     Held::from_environment()?.check(session, name, Mode::Exclusive).await?;
-    let started = tokio::time::Instant::now();
+    let started = Instant::now();
+    let limit = arguments.wait.map(|wait| started + session.left_of(wait));
     let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
     let mut told = false;
     loop {
-        let snapshot = session.inspect(name).await?;
+        let snapshot = look(session, name, limit).await?;
         if !snapshot.is_held() {
             return free(&snapshot, console);
         }
         let waited = started.elapsed();
-        let left = arguments.wait.map(|wait| wait.saturating_sub(waited));
+        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(timed_out(session, name, waited, &snapshot));
         }
@@ -58,6 +70,21 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
         let pause = pause.next_pause(session.random()).max(PAUSE.0);
         tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
     }
+}
+
+/// Looks once. A store that does not answer is not waited for much beyond the limit.
+async fn look(
+    session: &Session,
+    name: &LockName,
+    limit: Option<Instant>,
+) -> Result<Snapshot, LockError> {
+    let asked = session.inspect(name);
+    let Some(limit) = limit else { return asked.await };
+    let last = Instant::now() + LAST_ANSWER;
+    tokio::time::timeout_at(limit.max(last), asked).await.unwrap_or_else(|_| {
+        let message = "no answer within the time of --wait".to_owned();
+        Err(session.error(ErrorKind::Unavailable { message }).with_name(name))
+    })
 }
 
 /// Finds that nobody holds the name.

@@ -1,6 +1,7 @@
 //! The verbs on a Redis server: that they are wired to the engine.
 
 mod faults;
+mod limits;
 mod secrets;
 
 use std::process::Command;

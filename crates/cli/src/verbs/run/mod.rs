@@ -51,6 +51,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         observer: Some(waiting.clone()),
         program: Some(program.to_string_lossy().into_owned()),
         detached: false,
+        wait: arguments.wait.wait,
     };
     // Before the session has threads of its own.
     let stops = HeldStops::here()?;
@@ -140,7 +141,7 @@ impl Run<'_> {
         }
         let mut options = arguments.about.options(LockOptions::default())?;
         if let Some(wait) = arguments.wait.wait {
-            options = options.with_wait(wait);
+            options = options.with_wait(self.session.left_of(wait));
         }
         if arguments.lease.is_none() && self.session.capabilities().live {
             return Ok((options.with_keep(Keep::Live), None));

@@ -1,0 +1,45 @@
+//! How long a verb waits for a server that does not answer: no longer than asked.
+
+use holdline_services::{Fault, FaultProxy, Frames};
+
+use super::Redis;
+use crate::world::{Told, told};
+
+const ASKING: [&[&str]; 3] = [
+    &["run", "demo", "--wait", "300ms", "--", "true"],
+    &["acquire", "demo", "--wait", "300ms"],
+    &["wait", "demo", "--wait", "300ms"],
+];
+
+impl Redis {
+    /// Asks with every verb that has a limit; connecting and commands would be waited for longer.
+    fn ask_each(&self, url: &str) -> Vec<Told> {
+        let url = format!("{url}?connect_timeout_ms=60000&command_timeout_ms=60000");
+        let ask =
+            |arguments: &[&str]| told(self.world.command(arguments).env("HOLDLINE_URL", &url));
+        ASKING.into_iter().map(ask).collect()
+    }
+}
+
+#[test]
+fn a_wait_for_a_server_that_stands_still_ends_with_its_limit() {
+    let redis = Redis::start();
+    redis.server.stop();
+    for told in redis.ask_each(&redis.server.url()) {
+        assert_eq!(told.code, 69, "{told:?}");
+        assert!(told.stderr.contains("no answer to connecting within 300ms"), "{told:?}");
+    }
+    redis.server.cont();
+}
+
+/// Connected, and then there is no answer to anything about the name.
+#[test]
+fn a_wait_for_an_answer_that_never_comes_ends_with_its_limit() {
+    let redis = Redis::start();
+    let proxy = FaultProxy::start(redis.server.address());
+    proxy.inject(Frames::requests().containing("holdline:{demo}"), Fault::Swallow);
+    for told in redis.ask_each(&format!("redis://{}", proxy.address())) {
+        assert_eq!(told.code, 69, "{told:?}");
+        assert!(!told.stderr.contains("60s"), "{told:?}");
+    }
+}

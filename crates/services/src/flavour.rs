@@ -1,7 +1,7 @@
 //! Which server program is started.
 
-use crate::Failure;
 use crate::wheel::Wheel;
+use crate::{Failure, programs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -77,19 +77,7 @@ impl FromStr for Flavour {
 }
 
 fn system() -> Result<PathBuf, Failure> {
-    if let Some(program) = std::env::var_os(PROGRAM).map(PathBuf::from) {
-        let says = || format!("{PROGRAM} names {}, which is no file", program.display());
-        return if program.is_file() { Ok(program) } else { Err(Failure::new(says())) };
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|directory| directory.join("redis-server"))
-        .find(|program| program.is_file())
-        .ok_or_else(|| {
-            let says = "`redis-server` is missing. Install the Debian package redis-server \
-                (`./check` does), or name the program in";
-            Failure::new(format!("{says} {PROGRAM}"))
-        })
+    programs::of_system("redis-server", "redis-server", PROGRAM)
 }
 
 #[cfg(test)]

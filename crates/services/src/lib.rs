@@ -7,7 +7,8 @@
 //! S1: a missing server program fails the test that asks for it and names the Debian package; no
 //! test is ever skipped for it.
 //! S2: a server listens on loopback and in a private directory only. Its port is reserved for as
-//! long as the [`RedisServer`] or [`PostgresServer`] lives, over kills and restarts.
+//! long as the [`RedisServer`], [`PostgresServer`] or [`EtcdServer`] lives, over kills and
+//! restarts.
 //! S3: no server outlives the process that started it, however that process ends.
 //! S4: nothing sleeps for luck: each wait is for an observed event and has a deadline.
 //!
@@ -16,10 +17,12 @@
 mod certificates;
 mod clock;
 mod config;
+mod etcd;
 mod failure;
 mod flavour;
 mod ports;
 mod postgres;
+mod programs;
 mod proxy;
 mod raw;
 mod redis;
@@ -32,6 +35,7 @@ mod wheel;
 pub use certificates::Certificates;
 pub use clock::ServerClock;
 pub use config::RedisConfig;
+pub use etcd::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 pub use failure::Failure;
 pub use flavour::Flavour;
 pub use postgres::{PostgresConfig, PostgresServer};
@@ -39,3 +43,4 @@ pub use proxy::{Event, Fault, FaultProxy, Frames, Traffic, What};
 pub use raw::Raw;
 pub use redis::RedisServer;
 pub use resp::Reply;
+use scratch::Scratch;

@@ -3,7 +3,10 @@
 //! Prints one URL a line, then waits for the end of its input, ^C or a polite signal, and stops
 //! what it started.
 
-use holdline_services::{Flavour, PostgresConfig, PostgresServer, RedisConfig, RedisServer};
+use holdline_services::{
+    EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour, PostgresConfig,
+    PostgresServer, RedisConfig, RedisServer,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, Read, Write};
@@ -13,9 +16,12 @@ use std::sync::mpsc::sync_channel;
 const USAGE: &str = "\
 usage: services redis [--count N] [--flavour debian|valkey|redis8]
        services postgres [--count N]
+       services etcd [--count N] [--flavour debian|3.5]
+       services etcd-cluster [--count N] [--flavour debian|3.5]
 
   Starts N servers (1 unless said otherwise, at most 100) on free loopback ports, with no
-  persistence, prints their URLs, and stops them at the end of the input or at ^C.";
+  persistence, prints their URLs, and stops them at the end of the input or at ^C. A cluster is
+  three members, and its URL names them all.";
 
 const MOST: usize = 100;
 
@@ -43,12 +49,29 @@ fn main() -> ExitCode {
 enum Kind {
     Redis(Flavour),
     Postgres,
+    Etcd(EtcdFlavour),
+    EtcdCluster(EtcdFlavour),
+}
+
+impl Kind {
+    fn of_flavour(self, name: &str) -> Result<Self, String> {
+        Ok(match self {
+            Self::Redis(_) => Self::Redis(name.parse().map_err(|f: Failure| f.to_string())?),
+            Self::Etcd(_) => Self::Etcd(name.parse().map_err(|f: Failure| f.to_string())?),
+            Self::EtcdCluster(_) => {
+                Self::EtcdCluster(name.parse().map_err(|f: Failure| f.to_string())?)
+            }
+            Self::Postgres => return Err("PostgreSQL has no flavours here".to_owned()),
+        })
+    }
 }
 
 /// A server that runs as long as this.
 enum Server {
     Redis(RedisServer),
     Postgres(PostgresServer),
+    Etcd(EtcdServer),
+    EtcdCluster(EtcdCluster),
 }
 
 impl Server {
@@ -61,6 +84,14 @@ impl Server {
             Kind::Postgres => {
                 PostgresServer::try_start(PostgresConfig::default()).map(Self::Postgres)
             }
+            Kind::Etcd(flavour) => {
+                let config = EtcdConfig::default().with_flavour(flavour);
+                EtcdServer::try_start(config).map(Self::Etcd)
+            }
+            Kind::EtcdCluster(flavour) => {
+                let config = EtcdConfig::default().with_flavour(flavour);
+                EtcdCluster::try_start(config).map(Self::EtcdCluster)
+            }
         };
         started.map_err(|failure| failure.to_string())
     }
@@ -69,6 +100,8 @@ impl Server {
         match self {
             Self::Redis(server) => server.url(),
             Self::Postgres(server) => server.url(),
+            Self::Etcd(server) => server.url(),
+            Self::EtcdCluster(cluster) => cluster.url(),
         }
     }
 }
@@ -77,6 +110,8 @@ fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
     let (mut kind, options) = match words {
         ["redis", options @ ..] => (Kind::Redis(Flavour::default()), options),
         ["postgres", options @ ..] => (Kind::Postgres, options),
+        ["etcd", options @ ..] => (Kind::Etcd(EtcdFlavour::default()), options),
+        ["etcd-cluster", options @ ..] => (Kind::EtcdCluster(EtcdFlavour::default()), options),
         _ => return Err("which services?".to_owned()),
     };
     let mut count = 1;
@@ -87,9 +122,7 @@ fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
                 let says = || format!("--count takes 1 to {MOST}, not `{number}`");
                 count = read.ok_or_else(says)?;
             }
-            ["--flavour", name] if matches!(kind, Kind::Redis(_)) => {
-                kind = Kind::Redis(name.parse::<Flavour>().map_err(|f| f.to_string())?);
-            }
+            ["--flavour", name] => kind = kind.of_flavour(name)?,
             _ => return Err(format!("what is `{}`?", pair.join(" "))),
         }
     }
@@ -131,7 +164,10 @@ mod tests {
         let words = ["redis", "--count", "5", "--flavour", "valkey"];
         assert_eq!(parse(&words), Ok((5, Kind::Redis(Flavour::Valkey))));
         assert_eq!(parse(&["postgres", "--count", "2"]), Ok((2, Kind::Postgres)));
+        let words = ["etcd-cluster", "--flavour", "3.5"];
+        assert_eq!(parse(&words), Ok((1, Kind::EtcdCluster(EtcdFlavour::V35))));
         for bad in [
+            &["etcd", "--flavour", "valkey"][..],
             &["mongo"][..],
             &[],
             &["redis", "--count"],

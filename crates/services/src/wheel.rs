@@ -95,6 +95,7 @@ impl Wheel {
             .args(["--no-deps", "--require-hashes", "--only-binary=:all:", "--timeout=30"])
             .args(["--implementation=cp", "--python-version=3.11", "--abi=cp311", "--abi=none"])
             .args(["--platform=manylinux_2_28_x86_64", "--platform=manylinux_2_17_x86_64"])
+            .arg("--platform=manylinux1_x86_64")
             .arg("--dest")
             .arg(directory)
             .arg("-r")

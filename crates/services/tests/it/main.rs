@@ -1,6 +1,7 @@
 //! The test ground against real servers.
 
 mod clock;
+mod etcd;
 mod flavours;
 mod person;
 mod postgres;

@@ -1,0 +1,198 @@
+//! Three members that are one cluster.
+
+use super::EtcdConfig;
+use super::node::Node;
+use crate::Failure;
+use crate::Scratch;
+use crate::wait::{LIMIT, until};
+use std::net::SocketAddr;
+
+/// How many members there are: the fewest that can lose one.
+const MEMBERS: usize = 3;
+
+/// A running cluster of three members on loopback ports, each in a directory of its own.
+///
+/// Members are named by their number from 0. Dropping it kills them all.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    nodes: Vec<Node>,
+    members: String,
+    config: EtcdConfig,
+}
+
+impl EtcdCluster {
+    /// Starts the members and waits until they serve.
+    ///
+    /// # Panics
+    /// The program is missing or a member does not start; the message says why.
+    #[must_use]
+    pub fn start(config: EtcdConfig) -> Self {
+        Self::try_start(config).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts the members and waits until they serve.
+    ///
+    /// # Errors
+    /// The program is missing or a member does not start. Nothing is left behind.
+    pub fn try_start(config: EtcdConfig) -> Result<Self, Failure> {
+        let node =
+            |number: usize| Node::new(&format!("n{number}"), config.clone(), Scratch::new("etcd")?);
+        let nodes = (0..MEMBERS).map(node).collect::<Result<Vec<_>, _>>()?;
+        let members = nodes.iter().map(Node::as_member).collect::<Vec<_>>().join(",");
+        for node in &nodes {
+            node.launch(&members)?;
+        }
+        let cluster = Self { nodes, members, config };
+        for node in &cluster.nodes {
+            node.await_ready()?;
+        }
+        cluster.nodes[0].turn_auth_on()?;
+        Ok(cluster)
+    }
+
+    /// The addresses of all members as one URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts = self.nodes.iter().map(Node::host).collect::<Vec<_>>().join(",");
+        format!("{}://{}{hosts}", self.nodes[0].scheme(), self.nodes[0].credentials())
+    }
+
+    /// The address of one member as a URL.
+    #[must_use]
+    pub fn url_of(&self, member: usize) -> String {
+        let node = &self.nodes[member];
+        format!("{}://{}{}", node.scheme(), node.credentials(), node.host())
+    }
+
+    /// Where one member listens for clients.
+    #[must_use]
+    pub fn address(&self, member: usize) -> SocketAddr {
+        self.nodes[member].address()
+    }
+
+    /// How the members were started.
+    #[must_use]
+    pub fn config(&self) -> &EtcdConfig {
+        &self.config
+    }
+
+    /// Runs the real `etcdctl` against one member and returns what it prints.
+    ///
+    /// # Panics
+    /// It fails; the message shows its words.
+    pub fn ctl(&self, member: usize, words: &[&str]) -> String {
+        self.nodes[member].ctl(words).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// As [`ctl`](Self::ctl), again and again until the cluster carries it out: after a loss it
+    /// elects first.
+    ///
+    /// # Panics
+    /// It does not within 30 s; the message shows the last words.
+    pub fn ctl_until(&self, member: usize, words: &[&str]) -> String {
+        let mut told = String::new();
+        let done = until(LIMIT, || match self.nodes[member].ctl(words) {
+            Ok(printed) => Some(printed),
+            Err(why) => {
+                told = why.to_string();
+                None
+            }
+        });
+        done.unwrap_or_else(|| panic!("{told}"))
+    }
+
+    /// The number of the member that leads, as `witness` sees it.
+    ///
+    /// # Panics
+    /// The witness knows of none within 30 s.
+    #[must_use]
+    pub fn leader_seen_by(&self, witness: usize) -> usize {
+        let found = until(LIMIT, || {
+            let status = self.nodes[witness].ctl(&["endpoint", "status", "-w", "fields"]).ok()?;
+            let leader = field(&status, "\"Leader\"")?;
+            if leader == "0" {
+                return None;
+            }
+            (0..MEMBERS).find(|member| {
+                let list = self.nodes[witness].ctl(&["member", "list", "-w", "fields"]);
+                list.is_ok_and(|list| is_named(&list, leader, &format!("n{member}")))
+            })
+        });
+        found.unwrap_or_else(|| panic!("member {witness} knows of no leader within {LIMIT:?}"))
+    }
+
+    /// Makes a member stand still (`SIGSTOP`); returns when it stands.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn stop(&self, member: usize) {
+        self.nodes[member].stop();
+    }
+
+    /// Lets a stopped member go on.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn cont(&self, member: usize) {
+        self.nodes[member].cont();
+    }
+
+    /// Kills a member (`SIGKILL`) and waits until it is dead.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn kill(&self, member: usize) {
+        self.nodes[member].kill();
+    }
+
+    /// Starts a killed member again with what it has stored. It serves only once it finds a
+    /// leader: [`EtcdCluster::await_ready`].
+    ///
+    /// # Panics
+    /// It does not start.
+    pub fn relaunch(&self, member: usize) {
+        self.nodes[member].relaunch(&self.members);
+    }
+
+    /// Waits until a member that was started serves clients.
+    ///
+    /// # Panics
+    /// It does not within 30 s.
+    pub fn await_ready(&self, member: usize) {
+        if let Err(why) = self.nodes[member].await_ready() {
+            panic!("{why}");
+        }
+    }
+}
+
+/// The value of a field of what `etcdctl -w fields` prints.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim())
+}
+
+/// Whether the list has a member of this id and name.
+fn is_named(list: &str, id: &str, name: &str) -> bool {
+    let mut here = false;
+    list.lines().any(|line| {
+        if let Some(value) = line.strip_prefix("\"ID\" :") {
+            here = value.trim() == id;
+        }
+        here && line
+            .strip_prefix("\"Name\" :")
+            .is_some_and(|value| value.trim().trim_matches('"') == name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_found_by_its_id() {
+        let list = "\"ID\" : 7\n\"Name\" : \"n0\"\n\n\"ID\" : 70\n\"Name\" : \"n1\"\n";
+        assert!(is_named(list, "70", "n1") && is_named(list, "7", "n0"));
+        assert!(!is_named(list, "7", "n1") && !is_named(list, "0", "n0"));
+        assert_eq!(field("\"Leader\" : 9\n", "\"Leader\""), Some("9"));
+    }
+}

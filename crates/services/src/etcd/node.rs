@@ -1,0 +1,279 @@
+//! One member: its process, its ports, its directory.
+
+use super::EtcdConfig;
+use crate::Scratch;
+use crate::ports::Port;
+use crate::wait::{LIMIT, until};
+use crate::{Certificates, Failure, programs, spawner};
+use rustix::process::Signal;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a member writes when it serves clients; it has found a leader then.
+const READY: &str = "serving client traffic";
+
+#[derive(Debug)]
+pub(super) struct Node {
+    name: String,
+    config: EtcdConfig,
+    program: PathBuf,
+    port: Port,
+    peer: Port,
+    certificates: Option<Certificates>,
+    /// How much of the log was there before the last start.
+    started_at: Mutex<usize>,
+    child: Mutex<Option<Child>>,
+    directory: Scratch,
+}
+
+impl Node {
+    pub(super) fn new(name: &str, config: EtcdConfig, directory: Scratch) -> Result<Self, Failure> {
+        let program = config.flavour.program()?;
+        let certificates = config.tls.then(|| Certificates::write(directory.path())).transpose()?;
+        Ok(Self {
+            name: name.to_owned(),
+            program,
+            port: Port::reserve()?,
+            peer: Port::reserve()?,
+            certificates,
+            started_at: Mutex::new(0),
+            child: Mutex::new(None),
+            directory,
+            config,
+        })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+    }
+
+    /// With TLS a name that the certificate is good for.
+    pub(super) fn host(&self) -> String {
+        match self.config.tls {
+            true => format!("localhost:{}", self.port.number()),
+            false => self.address().to_string(),
+        }
+    }
+
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.config.tls { "etcds" } else { "etcd" }
+    }
+
+    pub(super) fn credentials(&self) -> String {
+        self.config.password.as_ref().map(|word| format!("root:{word}@")).unwrap_or_default()
+    }
+
+    pub(super) fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("the server was started with TLS")
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.running(|child| child.id())
+    }
+
+    /// How this member is named in the list of all members.
+    pub(super) fn as_member(&self) -> String {
+        format!("{}=http://127.0.0.1:{}", self.name, self.peer.number())
+    }
+
+    pub(super) fn stop(&self) {
+        self.tell(Signal::STOP);
+        self.await_stopped(true);
+    }
+
+    pub(super) fn cont(&self) {
+        self.tell(Signal::CONT);
+        self.await_stopped(false);
+    }
+
+    pub(super) fn kill(&self) {
+        self.tell(Signal::KILL);
+        self.reap();
+    }
+
+    pub(super) fn relaunch(&self, members: &str) {
+        if self.child().is_some() {
+            self.kill();
+        }
+        if let Err(why) = self.launch(members) {
+            panic!("{why}");
+        }
+    }
+
+    /// Starts the program; whether it serves is another question.
+    pub(super) fn launch(&self, members: &str) -> Result<(), Failure> {
+        *self.started_at.lock().unwrap_or_else(PoisonError::into_inner) = self.log().len();
+        let open = File::options().create(true).append(true).open(self.log_path());
+        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
+        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
+        let mut command = spawner::mortal(&self.program);
+        command.args(self.arguments(members)).env("ETCD_UNSUPPORTED_ARCH", "arm64");
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        *self.child() = Some(spawner::spawn(command)?);
+        Ok(())
+    }
+
+    fn arguments(&self, members: &str) -> Vec<String> {
+        let scheme = if self.config.tls { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{}", self.port.number());
+        let peer = format!("http://127.0.0.1:{}", self.peer.number());
+        let data = self.directory.path().join("data");
+        let mut arguments: Vec<String> = [
+            ("--name", self.name.as_str()),
+            ("--data-dir", &data.to_string_lossy()),
+            ("--listen-client-urls", &client),
+            ("--advertise-client-urls", &client),
+            ("--listen-peer-urls", &peer),
+            ("--initial-advertise-peer-urls", &peer),
+            ("--initial-cluster", members),
+            ("--initial-cluster-state", "new"),
+            ("--heartbeat-interval", "50"),
+            ("--election-timeout", "500"),
+            ("--logger", "zap"),
+        ]
+        .iter()
+        .flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()])
+        .collect();
+        // Tests kill servers; they do not cut the machine's power.
+        arguments.push("--unsafe-no-fsync".to_owned());
+        if let Some(certificates) = &self.certificates {
+            let (certificate, key) = certificates.server();
+            arguments.push(format!("--cert-file={}", certificate.display()));
+            arguments.push(format!("--key-file={}", key.display()));
+            if self.config.client_certificates {
+                arguments.push("--client-cert-auth".to_owned());
+                let ca = certificates.ca();
+                arguments.push(format!("--trusted-ca-file={}", ca.display()));
+            }
+        }
+        arguments
+    }
+
+    /// Waits until the member serves clients.
+    pub(super) fn await_ready(&self) -> Result<(), Failure> {
+        let before = *self.started_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = until(LIMIT, || {
+            let ended = match self.child().as_mut().map(Child::try_wait) {
+                Some(Ok(None)) => None,
+                Some(Ok(Some(status))) => Some(format!("ended at once ({status})")),
+                Some(Err(why)) => Some(format!("cannot be waited for ({why})")),
+                None => Some("was ended".to_owned()),
+            };
+            let log = self.log();
+            let told = log.get(before..).unwrap_or_default();
+            match ended {
+                Some(why) => Some(Err(why)),
+                None => told.contains(READY).then_some(Ok(())),
+            }
+        });
+        let why = match ready {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(why)) => why,
+            None => format!("is not ready within {LIMIT:?}"),
+        };
+        let log = self.log();
+        let told = log.get(before..).unwrap_or(&log).to_owned();
+        Err(Failure::because(format!("{} {why}", self.program.display()), told))
+    }
+
+    /// Asks for passwords from now on, if the configuration says so.
+    pub(super) fn turn_auth_on(&self) -> Result<(), Failure> {
+        let Some(password) = &self.config.password else { return Ok(()) };
+        let user = format!("root:{password}");
+        for words in [&["user", "add", &user][..], &["user", "grant-role", "root", "root"]] {
+            self.run_ctl(self.bare_ctl_command().args(words))?;
+        }
+        self.run_ctl(self.bare_ctl_command().args(["auth", "enable"])).map(drop)
+    }
+
+    pub(super) fn ctl(&self, words: &[&str]) -> Result<String, Failure> {
+        self.run_ctl(self.ctl_command().args(words))
+    }
+
+    pub(super) fn ctl_command(&self) -> Command {
+        let mut command = self.bare_ctl_command();
+        if let Some(password) = &self.config.password {
+            command.env("ETCDCTL_USER", format!("root:{password}"));
+        }
+        command
+    }
+
+    /// As nobody.
+    fn bare_ctl_command(&self) -> Command {
+        let program = programs::of_system("etcdctl", "etcd-client", "HOLDLINE_ETCDCTL");
+        let program = program.unwrap_or_else(|failure| panic!("{failure}"));
+        let mut command = Command::new(program);
+        command.env("ETCDCTL_API", "3");
+        let scheme = if self.config.tls { "https" } else { "http" };
+        command.env("ETCDCTL_ENDPOINTS", format!("{scheme}://{}", self.host()));
+        if let Some(certificates) = &self.certificates {
+            let (certificate, key) = certificates.client();
+            command.env("ETCDCTL_CACERT", certificates.ca());
+            command.env("ETCDCTL_CERT", certificate).env("ETCDCTL_KEY", key);
+        }
+        command
+    }
+
+    fn run_ctl(&self, command: &mut Command) -> Result<String, Failure> {
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|why| Failure::because("`etcdctl` does not start", why))?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            return Ok(text(&output.stdout));
+        }
+        Err(Failure::because("`etcdctl` fails", text(&output.stderr)))
+    }
+
+    pub(super) fn log(&self) -> String {
+        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("server.log")
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
+        self.child().as_ref().map(act).expect("the server runs")
+    }
+
+    fn tell(&self, signal: Signal) {
+        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
+            panic!("the server cannot be signalled: {why}\n{}", self.log());
+        }
+    }
+
+    fn await_stopped(&self, stopped: bool) {
+        if let Err(why) = self.running(|child| spawner::await_stopped(child, stopped)) {
+            panic!("{why}");
+        }
+    }
+
+    fn reap(&self) {
+        let Some(mut child) = self.child().take() else { return };
+        if until(LIMIT, || child.try_wait().transpose()).is_none() {
+            let pid = child.id();
+            *self.child() = Some(child);
+            panic!("server {pid} does not end\n{}", self.log());
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child().take() {
+            // Only a process that is gone already cannot be killed, and it still must be reaped.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

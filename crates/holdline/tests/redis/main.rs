@@ -9,6 +9,7 @@ mod connections;
 mod holders;
 mod inputs;
 mod messages;
+mod network;
 mod replies;
 mod servers;
 mod support;

@@ -1,0 +1,155 @@
+//! Packets that are lost, peers that vanish without a word, a cable that is pulled: what only the
+//! kernel's network can do. Each test runs in a network of its own.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdline::{Certainty, Client, ErrorKind, LockError, LockOptions, LostReason};
+use holdline_services::{Loss, PrivateNetwork, RedisConfig, RedisServer};
+
+use crate::support::{
+    Referee, behind, clean, client, client_at, connections, lease, let_go, patient, queued,
+    renewed, server, soon, take, try_take, until, url_of,
+};
+
+/// A lease that outlives what the kernel needs to find a peer gone.
+fn long() -> LockOptions {
+    patient().with_lease_duration(Duration::from_secs(30))
+}
+
+fn unavailable(error: &LockError) -> &str {
+    match error.kind() {
+        ErrorKind::Unavailable { message } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_packets_cost_time_and_no_lease() {
+    let name = "network::lost_packets_cost_time_and_no_lease";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let url = format!("redis://{}", server.address());
+    let (holder, waiters) = (client(&url).await, join_all((0..3).map(|_| client(&url))).await);
+    let referee = Referee::default();
+    let kept = take(&holder, "kept", &long()).await;
+    network.lose(Loss::Percent(20));
+    let contend = |place: usize| {
+        let (client, referee) = (&waiters[place % waiters.len()], &referee);
+        async move {
+            for _ in 0..3 {
+                let guard = take(client, "a", &long()).await;
+                referee.granted(&guard);
+                let outcome = soon("a release", guard.release()).await;
+                assert!(outcome.is_released(), "{outcome:?}");
+            }
+        }
+    };
+    join_all((0..6).map(contend)).await;
+    assert_eq!(referee.grants(), 18);
+    renewed(&kept).await;
+    assert!(kept.is_valid());
+    network.heal();
+    let_go(kept).await;
+    clean(&server, &waiters.iter().chain([&holder]).collect::<Vec<_>>()).await;
+}
+
+/// Whoever asks for a connection hears nothing at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_swallows_who_connects_is_unavailable_in_time() {
+    let name = "network::a_server_that_swallows_who_connects_is_unavailable_in_time";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let url = format!("redis://{}?connect_timeout_ms=300", server.address());
+    let client = client(&url).await;
+    let guard = take(&client, "a", &lease(1_500)).await;
+    network.lose(Loss::Connecting(server.address()));
+    let error = soon("an answer", Client::connect(&url)).await.expect_err("swallowed");
+    assert_eq!(error.certainty(), Certainty::NotApplied);
+    assert!(unavailable(&error).contains("no connection within 300ms"), "{error:?}");
+    // Who is connected goes on; whose connection breaks is told before the server frees the name.
+    renewed(&guard).await;
+    for id in connections(&server) {
+        behind(&server, &format!("CLIENT KILL ID {id}"));
+    }
+    assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired);
+    let left = behind(&server, "PTTL holdline:{a}").integer();
+    assert!(left > Some(0), "told before the server frees the name: {left:?}");
+    let error = try_take(&client, "b", &patient()).await.expect_err("swallowed");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
+    unavailable(&error);
+    drop(guard);
+    network.heal();
+    let_go(take(&client, "a", &patient()).await).await;
+    clean(&server, &[&client]).await;
+}
+
+/// The other side is gone and no packet says so: the kernel ends the connection, sooner than our
+/// own patience with a silent server would, and the lease lives on over another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_vanished_without_a_word_is_given_up_by_the_kernel() {
+    let name = "network::a_peer_that_vanished_without_a_word_is_given_up_by_the_kernel";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let client = client_at(server.address()).await;
+    let guard = take(&client, "a", &long()).await;
+    let before = network.open_connections(server.address());
+    assert_eq!(before.len(), 1);
+    network.lose(Loss::To(server.address()));
+    network.lose(Loss::From(server.address()));
+    // 10 s without an acknowledgement; our own patience is 35 s, the kernel's usual one minutes.
+    until("the kernel gives it up", || network.open_connections(server.address()).is_empty()).await;
+    assert!(guard.is_valid(), "its lease is longer than that");
+    network.heal();
+    renewed(&guard).await;
+    assert_ne!(network.open_connections(server.address()), before);
+    let_go(guard).await;
+    clean(&server, &[&client]).await;
+}
+
+/// A machine that lost power says nothing; when it is back, it answers the old connection with a
+/// reset, and what its log holds is held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waiters() {
+    let name = "network::a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waiters";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = RedisServer::start(RedisConfig::default().with_appendonly("always"));
+    let (holder, waiter) = (client_at(server.address()).await, client_at(server.address()).await);
+    let referee = Referee::default();
+    let guard = take(&holder, "a", &long()).await;
+    referee.granted(&guard);
+    let next = tokio::spawn({
+        let waiter = waiter.clone();
+        async move { take(&waiter, "a", &long()).await }
+    });
+    queued(&server, "a", 1).await;
+    // Its end is not heard, nor anything until it is back.
+    network.lose(Loss::From(server.address()));
+    server.kill();
+    server.restart();
+    network.heal();
+    renewed(&guard).await;
+    let outcome = soon("a release", guard.release()).await;
+    assert!(outcome.is_released(), "{outcome:?}");
+    let next = soon("the next", next).await.expect("no panic");
+    referee.granted(&next);
+    let_go(next).await;
+    clean(&server, &[&holder, &waiter]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cable_that_is_pulled_for_a_while_costs_no_lease() {
+    let name = "network::a_cable_that_is_pulled_for_a_while_costs_no_lease";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let client = client_at(server.address()).await;
+    let guard = take(&client, "a", &long()).await;
+    network.lose(Loss::All);
+    let error = soon("an answer", Client::connect(&url_of(server.address()))).await;
+    unavailable(&error.expect_err("no network"));
+    unavailable(&try_take(&client, "b", &patient()).await.expect_err("no network"));
+    network.heal();
+    renewed(&guard).await;
+    let_go(guard).await;
+    clean(&server, &[&client]).await;
+}

@@ -11,6 +11,8 @@ local NOBODY, NONE, NEVER = string.rep('0', 32), string.rep('0', 16), string.rep
 -- How many dead entries one command removes, and how many it hands the name to, at most.
 local DEAD, BATCH = 64, 64
 local SILENCE, HEARTBEAT, MEMORY = 4000, 1000, 30000
+-- The longest lease there is.
+local LONGEST = 86400000
 -- How much longer than its contents a key is kept, so that a command can still see who missed.
 local MARGIN = 5000
 -- In the line, places are scores below this and stand for order; above, µs of last hearing.
@@ -169,6 +171,24 @@ local function leave_lock(s)
   s.value = nil
 end
 
+-- Somebody deleted a holder's record, and with it how much it takes: once its time is over, what
+-- is in use is counted anew.
+local function recount(s)
+  local used, ids = 0, call('ZRANGE', s.lock, 0, -1)
+  for _, id in ipairs(ids) do
+    local record = call('HGET', s.data, id)
+    if not record then return end
+    used = used + select(2, mode_of(record))
+  end
+  s.used = used
+  if used > 0 then
+    call('HSET', s.data, 'u', used)
+  else
+    call('HDEL', s.data, 'u')
+    s.set = nil
+  end
+end
+
 local function expire_holders(s)
   if s.value then
     if state_of(s.value) == 'h' and tonumber(sub(s.value, 100, 112)) <= now then
@@ -179,14 +199,17 @@ local function expire_holders(s)
   elseif s.set then
     local ids = call('ZRANGEBYSCORE', s.lock, '-inf', now, 'LIMIT', 0, DEAD)
     if #ids == 0 then return end
+    local uncounted = false
     for at, record in ipairs(call('HMGET', s.data, unpack(ids))) do
       if record then
         leave_set(s, ids[at], record)
         if state_of(record) == 'h' then missed(s, record) end
       else
         call('ZREM', s.lock, ids[at])
+        uncounted = true
       end
     end
+    if uncounted then recount(s) end
   end
 end
 
@@ -331,6 +354,11 @@ local function left_of(s, record)
   local left
   if s.value then
     left = call('PTTL', s.lock)
+    -- Somebody took its end away: it gets one that no lease outlives.
+    if left < 0 then
+      left = state_of(record) == 'f' and tonumber(sub(s.freeze, 1, 13)) - now or LONGEST
+      call('PEXPIRE', s.lock, left)
+    end
     if state_of(record) == 'h' then left = tonumber(sub(record, 100, 112)) - now end
   else
     left = call('ZSCORE', s.lock, sub(record, 1, 32)) - now - 1

@@ -61,6 +61,8 @@ end
 
 local function freeze(ms, reason)
   local token = s.freeze and sub(s.freeze, 14, 29) or NONE
+  -- First what may fail: a freeze without a token would stop the name and be told as refused.
+  if token == NONE then draw(since) end
   s.freeze = format('%013.0f', now + ms) .. token .. reason
   call('HSET', s.data, 'f', s.freeze)
   keep(s, ms)

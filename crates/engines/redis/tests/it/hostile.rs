@@ -1,8 +1,10 @@
 //! Somebody else writes to our keys: it is told in words, left as it is, and costs no other name.
 
+use std::time::Duration;
+
 use holdline_core::{
-    Certainty, Engine, ErrorKind, ListRequest, LockError, Mode, Operation, Purpose, RenewReply,
-    RenewRequest,
+    Certainty, Engine, ErrorKind, Hold, ListRequest, LockError, Mode, Operation, Purpose,
+    RenewReply, RenewRequest,
 };
 use holdline_redis::RedisEngine;
 use holdline_services::{RedisConfig, RedisServer};
@@ -157,4 +159,102 @@ async fn a_permit_that_was_taken_out_of_the_set_is_lost_and_free_for_others() {
         let_go(&engine, held).await;
     }
     assert_eq!(keys(&server), [COUNTER]);
+}
+
+/// Nobody knows how long it may be held: at most as long as the longest lease. A holder that lives
+/// goes on, and a name whose holder is dead is not gone for ever.
+#[tokio::test]
+async fn a_lock_whose_end_was_taken_away_gets_one_that_no_lease_outlives() {
+    const DAY: i64 = 86_400_000;
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let lock = "holdline:{a}";
+    let (holder, next) = (request("a"), request("a"));
+    take(&engine, &holder).await;
+    raw(&server, &["PERSIST", lock]);
+    let reply = renew(&engine, &holder, Purpose::Keep(HOLD)).await;
+    assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
+    let mended = raw(&server, &["PTTL", lock]).integer();
+    assert!(mended.is_some_and(|left| left > 0 && left <= 30_000), "by its holder: {mended:?}");
+    // A dead holder does nothing; whoever asks or looks does.
+    for look in [true, false] {
+        raw(&server, &["PERSIST", lock]);
+        if look {
+            let shown = engine.inspect(&holder.name).await.expect("shown");
+            let left = shown.holders[0].summary.left.expect("it is told");
+            assert!(left.as_secs() > 86_000, "{left:?}");
+        } else {
+            queue(&engine, &next).await;
+        }
+        let left = raw(&server, &["PTTL", lock]).integer();
+        assert!(left.is_some_and(|left| left > DAY - 60_000 && left <= DAY), "{left:?}");
+    }
+    let revoke = Operation::Revoke {
+        name: name("a"),
+        token: engine.inspect(&holder.name).await.expect("shown").holders[0]
+            .summary
+            .token
+            .expect("a token"),
+        reason: String::new(),
+        now: true,
+    };
+    engine.operate(&revoke).await.expect("revoked");
+    let reply = renew(&engine, &next, Purpose::Wait).await;
+    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_permit_whose_record_was_deleted_is_free_when_its_time_is_over() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let permits = |count: u32, lease: u64| {
+        let mut asked = request("a");
+        asked.mode = Mode::Permits { count, of: 4 };
+        asked.hold = Hold::Leased(Duration::from_millis(lease));
+        asked
+    };
+    let (stays, gone, next) = (permits(1, 30_000), permits(3, 30_000), permits(3, 30_000));
+    take(&engine, &stays).await;
+    take(&engine, &gone).await;
+    queue(&engine, &next).await;
+    raw(&server, &["HDEL", DATA, &gone.lease_id.to_hex()]);
+    let reply = renew(&engine, &gone, Purpose::Keep(HOLD)).await;
+    assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
+    let reply = renew(&engine, &next, Purpose::Wait).await;
+    assert!(matches!(reply, Ok(RenewReply::Queued { .. })), "it may believe yet: {reply:?}");
+    // Its time is over.
+    raw(&server, &["ZADD", "holdline:{a}", "1", &gone.lease_id.to_hex()]);
+    let reply = renew(&engine, &next, Purpose::Wait).await;
+    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    for held in [&stays, &next] {
+        let_go(&engine, held).await;
+    }
+    assert_eq!(keys(&server), [COUNTER]);
+    // The only one there was.
+    let alone = permits(2, 30_000);
+    take(&engine, &alone).await;
+    raw(&server, &["HDEL", DATA, &alone.lease_id.to_hex()]);
+    raw(&server, &["ZADD", "holdline:{a}", "1", &alone.lease_id.to_hex()]);
+    let all = permits(4, 30_000);
+    take(&engine, &all).await;
+    let_go(&engine, &all).await;
+    assert_eq!(keys(&server), [COUNTER]);
+}
+
+#[tokio::test]
+async fn a_freeze_that_can_draw_no_token_leaves_nothing() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let freeze = Operation::Freeze {
+        name: name("a"),
+        duration: Duration::from_secs(60),
+        reason: "moving".to_owned(),
+    };
+    for value in ["9007199254740991", "x"] {
+        raw(&server, &["SET", COUNTER, value]);
+        engine.operate(&freeze).await.expect_err("no token");
+        assert_eq!(keys(&server), [COUNTER], "{value}");
+    }
+    raw(&server, &["DEL", COUNTER]);
+    engine.operate(&freeze).await.expect("frozen");
 }

@@ -1,14 +1,15 @@
 //! What a case works with: clients of the store, contenders, and time.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
+use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT, QUEUE_SILENCE};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Entropy, FencingToken,
-    Hold, LeaseId, LockError, LockName, Metadata, Mode, Operation, OperationReply, Purpose,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Entropy, Expiry,
+    FencingToken, Hold, LeaseId, LockError, LockName, Metadata, Mode, Operation, OperationReply,
+    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 use rand::Rng;
 
@@ -47,6 +48,23 @@ pub(crate) struct Random;
 impl Entropy for Random {
     fn fill(&mut self, bytes: &mut [u8]) {
         rand::rng().fill_bytes(bytes);
+    }
+}
+
+impl Client {
+    /// Returns this client as it is on one name. Where leases end by session, all that a client
+    /// has kept alive on other names would keep those of this name alive too: there each name
+    /// has a client of its own, over the same connection.
+    pub(crate) fn on(&self, name: &LockName) -> Client {
+        let id = match self.engine.capabilities().expiry {
+            Expiry::Session => {
+                let mut hasher = DefaultHasher::new();
+                (self.id, name).hash(&mut hasher);
+                ClientId::from_u64(hasher.finish())
+            }
+            Expiry::Lease | Expiry::Live => self.id,
+        };
+        Client { engine: self.engine.clone(), id }
     }
 }
 
@@ -131,13 +149,13 @@ impl Bench {
 
     /// Returns a contender on a given client.
     pub(crate) fn contender_on(&self, client: usize, name: &LockName) -> Contender {
+        let client = self.0.clients[client % self.0.clients.len()].on(name);
         Contender {
-            client: self.0.clients[client % self.0.clients.len()].clone(),
             known: Arc::default(),
             request: AcquireRequest {
                 name: name.clone(),
                 lease_id: LeaseId::random(&mut Random),
-                client: self.0.clients[client % self.0.clients.len()].id,
+                client: client.id,
                 mode: Mode::Exclusive,
                 hold: Hold::Leased(self.long_lease()),
                 queue: false,
@@ -145,6 +163,15 @@ impl Bench {
                 claim_window: MAX_CLAIM_WINDOW,
                 metadata: Metadata::default(),
             },
+            client,
+        }
+    }
+
+    /// Returns after how much silence a contender with this lease is dropped from the queue.
+    pub(crate) fn silence(&self, lease: Duration) -> Duration {
+        match self.0.capabilities.expiry {
+            Expiry::Session => lease,
+            Expiry::Lease | Expiry::Live => QUEUE_SILENCE,
         }
     }
 

@@ -85,11 +85,13 @@ async fn never_shortened(bench: Bench) -> Verdict {
 async fn silent_leaves(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
-    let (mut silent, mut heard) = (bench.contender(&name), bench.contender(&name));
+    let lease = bench.lease();
+    let (silent, mut heard) = (bench.contender(&name), bench.contender(&name));
+    let mut silent = silent.for_lease(lease);
     holder.take().await?;
     silent.queue().await?;
     heard.queue().await?;
-    bench.outlive_with(holdline_core::contract::QUEUE_SILENCE, &[&heard]).await?;
+    bench.outlive_with(bench.silence(lease), &[&heard]).await?;
     ensure_matches!(silent.beat().await?, RenewReply::Unknown);
     ensure_matches!(heard.beat().await?, RenewReply::Queued { position: Some(0) | None, .. });
     Ok(Outcome::Ran)

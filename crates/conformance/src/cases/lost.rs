@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::{MIN_CLAIM_WINDOW, QUEUE_SILENCE};
+use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, Certainty, ErrorKind, GrantState, Hint, LostReason, Operation, OperationReply,
     ReleaseReply, RenewReply, Snapshot,
@@ -216,10 +216,10 @@ async fn not_anew(bench: Bench) -> Verdict {
 async fn not_queued_anew(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
-    let mut silent = bench.contender(&name);
+    let mut silent = bench.contender(&name).for_lease(bench.lease());
     holder.take().await?;
     silent.queue().await?;
-    bench.outlive_with(QUEUE_SILENCE, &[]).await?;
+    bench.outlive_with(bench.silence(bench.lease()), &[]).await?;
     ensure_matches!(silent.ask(true).await?, AcquireReply::Unknown);
     let length = bench.inspect(&name).await?.queue_length;
     ensure!(length == 0, "asking again queued it anew: {length} wait");

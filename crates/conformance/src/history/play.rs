@@ -112,7 +112,7 @@ impl<'a> Player<'a> {
             Step::Pass(_) => None,
         });
         let actors = (0..count.max().unwrap_or(0)).map(|actor| {
-            let client = bench.clients()[actor % CLIENTS].clone();
+            let client = bench.clients()[actor % CLIENTS].on(&name);
             let request = AcquireRequest {
                 name: name.clone(),
                 lease_id: LeaseId::random(&mut Random),

@@ -1,10 +1,11 @@
 //! A capability is tested both ways: what an engine lacks must be refused when it is asked for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_conformance::table_engine::{TableEngine, capabilities};
 use holdline_conformance::{Bench, Status, run, run_one};
-use holdline_core::{Capabilities, HandOff};
+use holdline_core::{Capabilities, Expiry, HandOff};
 
 use crate::table::Table;
 
@@ -45,6 +46,17 @@ async fn an_engine_without_an_order_is_judged_without_one() {
     let mut unfair = capabilities();
     unfair.fair = false;
     run(Table::over(|clock| Arc::new(TableEngine::lean(clock, unfair)))).await.conclude();
+}
+
+#[tokio::test]
+async fn an_engine_whose_leases_end_by_session_and_that_hands_over_directly_is_judged_so() {
+    let mut sessions = capabilities();
+    sessions.expiry = Expiry::Session;
+    sessions.hand_off = HandOff::Direct;
+    sessions.lease.max = Duration::from_secs(30);
+    sessions.freeze = false;
+    let report = run(Table::over(|clock| Arc::new(TableEngine::lean(clock, sessions)))).await;
+    report.conclude();
 }
 
 #[tokio::test]

@@ -30,7 +30,10 @@ impl<S: Store> Table<'_, S> {
         self.settle()?;
         let reply = match self.answer_known(request)? {
             Some(reply) => reply,
-            None => self.acquire_fresh(request)?,
+            None => {
+                self.keep_for(request)?;
+                self.acquire_fresh(request)?
+            }
         };
         Ok(reply.map_err(|error| error.with_name(&request.name)))
     }
@@ -62,12 +65,11 @@ impl<S: Store> Table<'_, S> {
         request: &AcquireRequest,
     ) -> Result<Option<Result<AcquireReply, LockError>>, S::Error> {
         let (engine, id) = (self.profile.engine, request.lease_id);
-        if self.head.is_given_up(id) {
-            return Ok(Some(Err(not_applied(engine, ErrorKind::Cancelled))));
-        }
-        if let Some(reason) = self.head.revoked_reason(id) {
-            let reason = LostReason::Revoked(reason.to_owned());
-            return Ok(Some(Err(not_applied(engine, ErrorKind::Lost { reason }))));
+        if let Some(kind) = self.dead_id(id) {
+            if !request.known {
+                self.keep_for(request)?;
+            }
+            return Ok(Some(Err(not_applied(engine, kind))));
         }
         if let Some(holder) = self.head.holder(id) {
             if (holder.mode, holder.asked) != (request.mode, request.hold) {
@@ -91,6 +93,15 @@ impl<S: Store> Table<'_, S> {
         Ok(Some(Ok(self.queued_reply(position))))
     }
 
+    /// Returns why a lease id may not come back, if it may not.
+    fn dead_id(&self, id: LeaseId) -> Option<ErrorKind> {
+        if self.head.is_given_up(id) {
+            return Some(ErrorKind::Cancelled);
+        }
+        let reason = LostReason::Revoked(self.head.revoked_reason(id)?.to_owned());
+        Some(ErrorKind::Lost { reason })
+    }
+
     /// Repeats what was given; a hand-off is claimed by this, and its lease begins now.
     fn ask_again(
         &mut self,
@@ -101,7 +112,7 @@ impl<S: Store> Table<'_, S> {
             true => Some(self.store.next_token()?),
             false => None,
         };
-        let keeps_window = self.has(Planted::ClaimKeepsWindow);
+        let keeps_window = self.has(Planted::ClaimKeepsWindow) || self.has_sessions();
         let Some(holder) = self.head.holder_mut(request.lease_id) else {
             return Ok(Err(not_applied(self.profile.engine, ErrorKind::Cancelled)));
         };

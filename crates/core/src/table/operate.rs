@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::state::Freeze;
 use super::store::Store;
 use super::{Outcome, Table};
+use crate::capabilities::HandOff;
 use crate::contract::{Hint, OperationReply};
 use crate::error::LockError;
 use crate::token::FencingToken;
@@ -36,13 +37,14 @@ impl<S: Store> Table<'_, S> {
         }
         self.settle()?;
         let now = self.now;
+        let direct = self.profile.hand_off == HandOff::Direct;
         let Some(holder) = self.head.holders.iter_mut().find(|holder| holder.token == token) else {
             return Ok(Ok(OperationReply::NothingThere));
         };
         holder.revoked = Some(reason.to_owned());
         let (client, lease_id, left) = (holder.client, holder.lease_id, holder.left(now));
         // A hand-off that nobody has claimed is believed by nobody: it can go at once.
-        let at_once = at_once || !holder.claimed;
+        let at_once = at_once || (!holder.claimed && !direct);
         self.wake(client, lease_id, Hint::CheckLease);
         if !at_once {
             return Ok(Ok(OperationReply::Told { left }));

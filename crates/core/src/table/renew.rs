@@ -4,9 +4,11 @@ use super::acquire::may_become;
 use super::state::deadline_of;
 use super::store::Store;
 use super::{Outcome, Planted, Table};
+use crate::capabilities::HandOff;
 use crate::contract::{Purpose, RenewReply, RenewRequest};
 use crate::error::LockError;
 use crate::lease::Hold;
+use crate::lease_id::LeaseId;
 
 impl<S: Store> Table<'_, S> {
     /// Carries out one line of a renewal batch.
@@ -24,7 +26,11 @@ impl<S: Store> Table<'_, S> {
             self.settle()?;
         }
         if self.head.holder(request.lease_id).is_some() {
+            self.keep_grant(request.lease_id)?;
             let reply = self.renew_holder(request);
+            // It may have moved to another session.
+            self.keep_grant(request.lease_id)?;
+            let reply = reply.map(|reply| self.with_what_is_left(request.lease_id, reply));
             return Ok(reply.map_err(|error| error.with_name(&request.name)));
         }
         if let Some(reason) = self.head.revoked_reason(request.lease_id) {
@@ -38,6 +44,7 @@ impl<S: Store> Table<'_, S> {
             return Ok(Ok(RenewReply::Unknown));
         };
         self.store.hear(entry.place, self.now)?;
+        self.keep_place(&entry)?;
         let position = self.store.ahead_of(entry.place)?;
         Ok(Ok(RenewReply::Queued { position: Some(position), next_look: self.next_look(position) }))
     }
@@ -46,6 +53,7 @@ impl<S: Store> Table<'_, S> {
         let (now, engine) = (self.now, self.profile.engine);
         let claims = self.has(Planted::HeartbeatClaims);
         let ignores_revoke = self.has(Planted::RevokedRenews);
+        let (sessions, direct) = (self.has_sessions(), self.profile.hand_off == HandOff::Direct);
         let Some(holder) = self.head.holder_mut(request.lease_id) else {
             return Ok(RenewReply::Unknown);
         };
@@ -56,7 +64,7 @@ impl<S: Store> Table<'_, S> {
         let Purpose::Keep(hold) = request.purpose else {
             return Ok(RenewReply::Handed { claim_within: holder.left(now) });
         };
-        if !holder.claimed {
+        if !holder.claimed && !direct {
             return Ok(RenewReply::Handed { claim_within: holder.left(now) });
         }
         if let (Some(reason), false) = (&holder.revoked, ignores_revoke) {
@@ -66,11 +74,26 @@ impl<S: Store> Table<'_, S> {
             let message = "a live grant stays live and a lease stays a lease";
             return Err(LockError::invalid(engine, "hold", message));
         }
+        if sessions {
+            let left = holder.left(now);
+            self.move_grant(request, hold);
+            return Ok(RenewReply::Renewed { left });
+        }
         if matches!(hold, Hold::Leased(_)) {
             holder.client = request.client;
         }
         holder.hold = hold;
         holder.deadline = holder.deadline.max(deadline_of(now, hold));
         Ok(RenewReply::Renewed { left: holder.left(now) })
+    }
+
+    /// Tells what is left after the grant's session was kept.
+    fn with_what_is_left(&self, lease_id: LeaseId, reply: RenewReply) -> RenewReply {
+        match (reply, self.head.holder(lease_id)) {
+            (RenewReply::Renewed { .. }, Some(holder)) => {
+                RenewReply::Renewed { left: holder.left(self.now) }
+            }
+            (reply, _) => reply,
+        }
     }
 }

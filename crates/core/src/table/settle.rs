@@ -4,9 +4,10 @@
 //! contenders, marks that have done their work. Then a free name goes to the head of the queue,
 //! which is told. The token is fixed at this hand-off; the lease begins with the claim.
 
-use super::state::{Entry, Holder, Remembered, memory_of};
+use super::state::{Entry, Holder, Remembered, deadline_of, memory_of};
 use super::store::{Remaining, Store};
 use super::{Planted, Table};
+use crate::capabilities::HandOff;
 use crate::contract::{HAND_OVER_BATCH, Hint, QUEUE_SILENCE};
 use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
@@ -19,7 +20,7 @@ impl<S: Store> Table<'_, S> {
     /// The store's own failure.
     pub fn settle(&mut self) -> Result<(), S::Error> {
         let now = self.now;
-        if self.head.next_change() <= now {
+        if self.has_sessions() || self.head.next_change() <= now {
             self.head.tombstones.retain(|mark| mark.until > now);
             self.head.revoked.retain(|mark| mark.until > now);
             self.head.freeze.take_if(|freeze| freeze.until <= now);
@@ -64,7 +65,7 @@ impl<S: Store> Table<'_, S> {
         self.head.holders = stand;
         for holder in over {
             self.remember_revoked(&holder);
-            if !holder.claimed && self.head.queued > 0 {
+            if self.awaits_claim(&holder) && self.head.queued > 0 {
                 // The client was told and did not come: what else it has queued and not renewed
                 // since would only cost the others a claim window each.
                 let remaining = self.store.remove_client(holder.client, holder.since)?;
@@ -86,6 +87,9 @@ impl<S: Store> Table<'_, S> {
     }
 
     fn drop_silent(&mut self) -> Result<(), S::Error> {
+        if self.has_sessions() {
+            return self.drop_ended();
+        }
         let due = self.head.heard_since.after(QUEUE_SILENCE) <= self.now;
         if self.head.queued == 0 || !due || self.has(Planted::SilentStay) {
             return Ok(());
@@ -103,7 +107,11 @@ impl<S: Store> Table<'_, S> {
     /// Gives a free name to the freeze, or to the head of the queue and whoever fits beside it.
     pub(super) fn hand_over(&mut self) -> Result<(), S::Error> {
         let frozen = self.head.freeze.is_some();
-        while !frozen && self.head.queued > 0 && self.handed < HAND_OVER_BATCH {
+        let batch = match self.profile.hand_off {
+            HandOff::Direct => usize::MAX,
+            HandOff::Claim | HandOff::None => HAND_OVER_BATCH,
+        };
+        while !frozen && self.head.queued > 0 && self.handed < batch {
             let Some(entry) = self.store.first()? else { break };
             if !self.head.admits(entry.mode) {
                 break;
@@ -136,7 +144,11 @@ impl<S: Store> Table<'_, S> {
         if self.has(Planted::HandOffKeepsToken) {
             token = crate::FencingToken::new(token.get() - 1).unwrap_or(token);
         }
-        let deadline = self.now.after(entry.claim_window);
+        let deadline = match (self.profile.hand_off, self.has_sessions()) {
+            (HandOff::Direct, true) => self.end_of(&entry),
+            (HandOff::Direct, false) => deadline_of(self.now, entry.hold),
+            _ => self.now.after(entry.claim_window),
+        };
         self.wake(entry.client, entry.lease_id, Hint::LookAgain);
         self.head.holders.push(Holder {
             lease_id: entry.lease_id,

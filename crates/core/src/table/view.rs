@@ -55,10 +55,10 @@ impl<S: Store> Table<'_, S> {
     }
 
     fn view(&self, holder: &Holder) -> HolderView {
-        let state = match (&holder.revoked, holder.claimed) {
+        let state = match (&holder.revoked, self.awaits_claim(holder)) {
             (Some(reason), _) => GrantState::Revoked(reason.clone()),
-            (None, true) => GrantState::Held,
-            (None, false) => GrantState::Handed,
+            (None, false) => GrantState::Held,
+            (None, true) => GrantState::Handed,
         };
         HolderView {
             summary: self.summary(holder),

@@ -89,6 +89,13 @@ proptest! {
     }
 
     #[test]
+    fn every_invariant_holds_where_leases_end_by_session(
+        moves in prop::collection::vec(step(), 1..60)
+    ) {
+        play(&mut World::of_sessions(), &moves);
+    }
+
+    #[test]
     fn time_alone_empties_every_name(moves in prop::collection::vec(step(), 1..40)) {
         let mut world = World::new();
         play(&mut world, &moves);

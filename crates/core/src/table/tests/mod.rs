@@ -3,5 +3,6 @@
 
 mod histories;
 mod model;
+mod sessions;
 mod tables;
 mod world;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use stateright::{Checker, Model, Property};
 
 use super::super::{Command, LockState, Reply};
-use super::world::{ask, check_state, ending, renewal};
+use super::world::{ask, check_silence, check_state, ending, renewal};
 use crate::contract::{AcquireReply, Purpose, RenewReply};
 use crate::validity::valid_until;
 use crate::{Capabilities, FencingToken, Hold, Mode, Moment};
@@ -81,6 +81,7 @@ impl Small {
         let now = world.now;
         let (reply, _) = world.lock.apply(&mut world.counter, &self.profile, command, now);
         check_state(&world.lock, world.now);
+        check_silence(&world.lock, world.now);
         let after = world.lock.head.holders();
         for old in &before {
             let gone = after.iter().all(|holder| holder.lease_id() != old.lease_id());

@@ -9,7 +9,8 @@ use crate::contract::{
     Operation, Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
 };
 use crate::{
-    Capabilities, ClientId, FencingToken, Hold, LeaseId, LockName, Metadata, Mode, Moment,
+    Capabilities, ClientId, Expiry, FencingToken, HandOff, Hold, LeaseId, LockName, Metadata, Mode,
+    Moment,
 };
 
 pub(super) const LEASE: Hold = Hold::Leased(Duration::from_secs(10));
@@ -77,6 +78,19 @@ impl World {
         }
     }
 
+    /// A world whose leases end by session and whose hand-offs nobody claims.
+    pub(super) fn of_sessions() -> World {
+        let mut world = World::new();
+        world.profile.expiry = Expiry::Session;
+        world.profile.hand_off = HandOff::Direct;
+        world.profile.lease.step = Duration::from_secs(1);
+        world
+    }
+
+    fn has_sessions(&self) -> bool {
+        self.profile.expiry == Expiry::Session
+    }
+
     pub(super) fn pass(&mut self, time: Duration) {
         self.now = self.now.after(time);
     }
@@ -133,6 +147,9 @@ impl World {
         self.check_tokens(&settled);
         self.check_given_up(command);
         check_state(&self.state, self.now);
+        if !self.has_sessions() {
+            check_silence(&self.state, self.now);
+        }
         (reply, wake_ups)
     }
 
@@ -163,7 +180,7 @@ impl World {
                     }
                     Some(before) => {
                         assert_eq!(*token, before.token, "T7: the token changed");
-                        let expected = if before.claimed {
+                        let expected = if before.claimed || self.has_sessions() {
                             before.left(self.now)
                         } else {
                             request.hold.duration()
@@ -175,7 +192,9 @@ impl World {
             (Command::Renew(request), Reply::Renew(Ok(RenewReply::Renewed { .. }))) => {
                 let before = settled.head.holder(request.lease_id);
                 assert!(
-                    before.is_some_and(|before| before.claimed && before.revoked.is_none()),
+                    before.is_some_and(|before| {
+                        (before.claimed || self.has_sessions()) && before.revoked.is_none()
+                    }),
                     "T5: renewed what was over, revoked or not claimed"
                 );
             }
@@ -268,9 +287,13 @@ pub(super) fn check_state(state: &LockState, now: Moment) {
     {
         assert!(!head.admits(first.mode), "T8: the head waits");
     }
-    let heard = |entry: &Entry| entry.heard.after(QUEUE_SILENCE) > now;
-    assert!(state.queue.entries().all(heard), "T8: a silent one waits");
     if head.is_idle() {
         assert_eq!((head.permits_of, state.queue.is_empty()), (None, true), "T9");
     }
+}
+
+/// Checks that nobody waits who was silent for too long.
+pub(super) fn check_silence(state: &LockState, now: Moment) {
+    let heard = |entry: &Entry| entry.heard.after(QUEUE_SILENCE) > now;
+    assert!(state.queue.entries().all(heard), "T8: a silent one waits");
 }

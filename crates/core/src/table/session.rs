@@ -1,0 +1,128 @@
+//! Sessions: stores that end all leases of one client and duration together.
+//!
+//! Where the profile says [`Expiry::Session`], a grant or a place in the queue lasts as long as its
+//! session. A session belongs to a client and a duration; a detached lease has one of its own.
+//! - N1: a fresh request, a renewal and a queue heartbeat keep their session for its whole duration
+//!   from now on, and with it everything that hangs on it. Asking again keeps nothing.
+//! - N2: at its end a session takes all its grants and places with it; nothing else is silent.
+//! - N3: a renewal for longer, or of another kind, moves the grant to another session, never to a
+//!   shorter one.
+
+use std::time::Duration;
+
+use super::Table;
+use super::state::{Entry, Holder};
+use super::store::Store;
+use crate::capabilities::{Expiry, HandOff};
+use crate::contract::{AcquireRequest, RenewRequest};
+use crate::lease::Hold;
+use crate::lease_id::{ClientId, LeaseId};
+use crate::moment::Moment;
+
+/// Which session it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Session {
+    owner: Owner,
+    duration: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Client(ClientId),
+    Lease(LeaseId),
+}
+
+impl<S: Store> Table<'_, S> {
+    pub(super) fn has_sessions(&self) -> bool {
+        self.profile.expiry == Expiry::Session
+    }
+
+    /// Tells whether a hand-off must be claimed, or is a grant at once.
+    pub(super) fn awaits_claim(&self, holder: &Holder) -> bool {
+        !holder.claimed && self.profile.hand_off != HandOff::Direct
+    }
+
+    /// Keeps the session that a fresh request is for.
+    pub(super) fn keep_for(&mut self, request: &AcquireRequest) -> Result<(), S::Error> {
+        self.keep(self.session(request.client, request.lease_id, request.hold))
+    }
+
+    /// Keeps the session of a place in the queue.
+    pub(super) fn keep_place(&mut self, entry: &Entry) -> Result<(), S::Error> {
+        self.keep(self.session(entry.client, entry.lease_id, entry.hold))
+    }
+
+    /// Keeps the session of a grant.
+    pub(super) fn keep_grant(&mut self, lease_id: LeaseId) -> Result<(), S::Error> {
+        let Some(holder) = self.head.holder(lease_id) else { return Ok(()) };
+        self.keep(self.session(holder.client, holder.lease_id, holder.hold))
+    }
+
+    /// Gives a grant the session that a renewal asks for, unless its own does.
+    pub(super) fn move_grant(&mut self, request: &RenewRequest, hold: Hold) {
+        let Some(holder) = self.head.holder_mut(request.lease_id) else { return };
+        let longer = hold.duration() > holder.hold.duration();
+        let duration = hold.duration().max(holder.hold.duration()).unwrap_or_default();
+        let detached = |hold: Hold| matches!(hold, Hold::Detached(_));
+        match hold {
+            Hold::Leased(_) if longer || detached(holder.hold) => {
+                (holder.client, holder.hold) = (request.client, Hold::Leased(duration));
+            }
+            Hold::Detached(_) => holder.hold = Hold::Detached(duration),
+            Hold::Leased(_) | Hold::Live => {}
+        }
+    }
+
+    /// Removes what waits in sessions that are over.
+    pub(super) fn drop_ended(&mut self) -> Result<(), S::Error> {
+        if self.head.queued == 0 {
+            return Ok(());
+        }
+        for entry in self.store.page(usize::MAX)? {
+            if self.end_of(&entry) <= self.now {
+                self.take_from_queue(entry.place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when a place in the queue ends if its session is not kept.
+    pub(super) fn end_of(&self, entry: &Entry) -> Moment {
+        let session = self.session(entry.client, entry.lease_id, entry.hold);
+        entry.heard.after(session.duration)
+    }
+
+    fn keep(&mut self, session: Session) -> Result<(), S::Error> {
+        if !self.has_sessions() {
+            return Ok(());
+        }
+        let end = self.now.after(session.duration);
+        for place in 0..self.head.holders.len() {
+            let holder = &self.head.holders[place];
+            if self.session(holder.client, holder.lease_id, holder.hold) == session {
+                let holder = &mut self.head.holders[place];
+                holder.deadline = holder.deadline.max(end);
+            }
+        }
+        if self.head.queued == 0 {
+            return Ok(());
+        }
+        for entry in self.store.page(usize::MAX)? {
+            if self.session(entry.client, entry.lease_id, entry.hold) == session {
+                self.store.hear(entry.place, self.now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn session(&self, client: ClientId, lease_id: LeaseId, hold: Hold) -> Session {
+        let owner = match hold {
+            Hold::Detached(_) => Owner::Lease(lease_id),
+            Hold::Leased(_) | Hold::Live => Owner::Client(client),
+        };
+        let step = self.profile.lease.step.as_nanos().max(1);
+        let steps = hold.duration().unwrap_or_default().as_nanos().div_ceil(step);
+        let nanos = u64::try_from(steps.saturating_mul(step)).unwrap_or(u64::MAX);
+        Session { owner, duration: Duration::from_nanos(nanos) }
+    }
+}

@@ -1,0 +1,98 @@
+//! Leases that end together, and hand-offs that nobody claims.
+
+use std::time::Duration;
+
+use super::super::Reply;
+use super::world::{World, id};
+use crate::contract::{AcquireReply, Hint, Purpose, RenewReply};
+use crate::{Hold, Mode};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn keep(seconds: u64) -> Purpose {
+    Purpose::Keep(Hold::Leased(SECOND * u32::try_from(seconds).expect("few")))
+}
+
+fn left(reply: &RenewReply) -> Option<u64> {
+    match reply {
+        RenewReply::Renewed { left } => left.map(|left| left.as_secs()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_session_takes_all_its_grants_and_places_with_it() {
+    let mut world = World::of_sessions();
+    world.grant(0x11, Mode::Exclusive);
+    for number in [0x12, 0x21] {
+        assert!(matches!(
+            world.acquire(number, Mode::Exclusive, true),
+            AcquireReply::Queued { .. }
+        ));
+        world.pass(SECOND * 4);
+    }
+    // The first client's last request was eight seconds ago, the second's four.
+    world.pass(SECOND * 3);
+    assert!(matches!(world.renew(0x21, Purpose::Wait), RenewReply::Handed { .. }));
+    for number in [0x11, 0x12] {
+        assert_eq!(world.renew(number, Purpose::Wait), RenewReply::Unknown, "{number:x}");
+    }
+}
+
+#[test]
+fn a_heartbeat_keeps_all_of_its_session_and_asking_again_keeps_nothing() {
+    let mut world = World::of_sessions();
+    world.grant(0x11, Mode::Exclusive);
+    world.acquire(0x12, Mode::Exclusive, true);
+    world.pass(SECOND * 6);
+    world.renew(0x12, Purpose::Wait);
+    world.pass(SECOND * 6);
+    let AcquireReply::Granted { left, .. } = world.acquire(0x11, Mode::Exclusive, true) else {
+        panic!("the grant is gone");
+    };
+    assert_eq!(left, Some(SECOND * 4));
+    world.pass(SECOND * 4);
+    assert_eq!(world.renew(0x11, keep(10)), RenewReply::Unknown);
+}
+
+#[test]
+fn a_renewal_for_longer_moves_a_grant_and_one_for_less_does_not() {
+    let mut world = World::of_sessions();
+    world.grant(0x11, Mode::Shared);
+    world.grant(0x12, Mode::Shared);
+    assert_eq!(left(&world.renew(0x11, keep(20))), Some(20));
+    assert_eq!(left(&world.renew(0x11, keep(5))), Some(20));
+    world.pass(SECOND * 11);
+    assert_eq!(world.renew(0x12, keep(10)), RenewReply::Unknown);
+    assert_eq!(left(&world.renew(0x11, keep(10))), Some(20));
+}
+
+#[test]
+fn a_detached_lease_has_a_session_of_its_own() {
+    let mut world = World::of_sessions();
+    world.grant(0x11, Mode::Shared);
+    world.grant(0x12, Mode::Shared);
+    world.renew(0x11, Purpose::Keep(Hold::Detached(SECOND * 10)));
+    world.pass(SECOND * 6);
+    world.renew(0x12, keep(10));
+    world.pass(SECOND * 5);
+    assert_eq!(world.renew(0x11, Purpose::Wait), RenewReply::Unknown);
+    assert_eq!(left(&world.renew(0x12, keep(10))), Some(10));
+}
+
+#[test]
+fn a_direct_hand_off_is_a_grant_that_lasts_as_long_as_its_session() {
+    let mut world = World::of_sessions();
+    world.grant(0x11, Mode::Exclusive);
+    world.acquire(0x21, Mode::Exclusive, true);
+    world.pass(SECOND * 5);
+    let (Reply::Release(_), wake_ups) = world.release(0x11, false) else {
+        panic!("a release was answered by something else");
+    };
+    assert!(wake_ups.iter().any(|told| (told.lease_id, told.hint) == (id(0x21), Hint::LookAgain)));
+    assert_eq!(world.pending(0x21), Some(Hint::LookAgain));
+    // Longer than any claim window, and nobody has claimed.
+    world.pass(SECOND * 4);
+    assert_eq!(left(&world.renew(0x21, keep(10))), Some(10));
+    assert!(matches!(world.acquire(0x21, Mode::Exclusive, true), AcquireReply::Granted { .. }));
+}

@@ -26,8 +26,8 @@
 //!   that has been silent for too long stands in it at all.
 //! - T9: a name that nobody holds, queues for or must remember has an empty state.
 //!
-//! Where the profile says that a store keeps sessions, or hands over directly, the table does so too:
-//! a hand-off is then a grant that nobody has to claim.
+//! Where the profile says that a store keeps sessions, or hands over directly, the table does so
+//! too: a hand-off is then a grant that nobody has to claim.
 //!
 //! Read next: `settle` for the heart of it, then `acquire`, and `session` for stores with sessions.
 

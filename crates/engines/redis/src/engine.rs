@@ -1,6 +1,5 @@
 //! The engine: each command is one script, which is one step of the lock table.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use holdline_core::{
 use crate::ears::Ears;
 use crate::error::{ENGINE, protocol};
 use crate::keys::Layout;
+use crate::listing::{Ahead, Listings};
 use crate::native::{self, Asker};
 use crate::node::Node;
 use crate::options::{Dialect, RedisOptions};
@@ -25,8 +25,6 @@ use crate::options::{Dialect, RedisOptions};
 const BATCH: usize = 128;
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
-/// How many names beyond a page are kept while the keys are scanned: some may be free by then.
-const SPARE: usize = 64;
 /// How many keys one step of a scan looks at.
 const SCAN_COUNT: &str = "1000";
 /// How many names of a listing are looked at in one call.
@@ -47,6 +45,7 @@ struct Inner {
     asker: Asker,
     watches: Arc<Watches>,
     ears: Ears,
+    listings: Listings,
 }
 
 impl RedisEngine {
@@ -63,10 +62,11 @@ impl RedisEngine {
         let inbox = format!("{:08x}{:08x}", node.random(), node.random() | 1);
         let watches = Arc::new(Watches::default());
         let channel = layout.inbox(&inbox);
-        let ears = Ears::new(node.clone(), clock, channel, watches.clone());
+        let ears = Ears::new(node.clone(), clock.clone(), channel, watches.clone());
+        let listings = Listings::new(clock);
         let asker = Asker { layout, inbox, deadline: options.command_timeout() };
         let capabilities = capabilities(options);
-        Ok(RedisEngine(Arc::new(Inner { capabilities, node, asker, watches, ears })))
+        Ok(RedisEngine(Arc::new(Inner { capabilities, node, asker, watches, ears, listings })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -264,50 +264,67 @@ impl Inner {
         }
     }
 
-    /// Lists a page. Keys have no order, so each page looks at all of them, a thousand at a time,
-    /// and keeps the names that come next.
+    /// Lists a page: of the names that an earlier page has found, or of all keys.
     async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         let limit = request.limit.clamp(1, MAX_PAGE);
         let mut page = ListPage::default();
         let mut after = request.after.clone();
+        let mut kept = self.listings.take(&request.prefix, after.as_ref());
         loop {
-            let next = self.names_after(&request.prefix, after.as_ref(), limit + SPARE).await?;
-            let last_of_all = next.len() < limit + SPARE;
-            let next: Vec<LockName> = next.into_iter().collect();
+            let ahead = match kept.take() {
+                Some(ahead) => ahead,
+                None => self.names_after(&request.prefix, after.as_ref()).await?,
+            };
+            let next: Vec<LockName> = ahead.names.iter().cloned().collect();
             for part in next.chunks(SHOWN_AT_ONCE) {
-                for snapshot in self.inspect_all(part).await? {
-                    // A name that holds what is not ours is stepped over: whoever asks for it by
-                    // name is told.
-                    let snapshot = match snapshot {
-                        Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => continue,
-                        other => other?,
-                    };
-                    if !is_listed(&snapshot) {
-                        continue;
+                if self.fill(&mut page, part, limit).await? {
+                    page.after = page.names.last().map(|last| last.name.clone());
+                    if let Some(last) = &page.after {
+                        self.listings.keep(&request.prefix, last, ahead);
                     }
-                    if page.names.len() == limit {
-                        page.after = page.names.last().map(|last: &Snapshot| last.name.clone());
-                        return Ok(page);
-                    }
-                    page.names.push(snapshot);
+                    return Ok(page);
                 }
             }
-            after = next.into_iter().next_back();
-            if last_of_all {
+            if !ahead.more {
                 return Ok(page);
             }
+            after = next.into_iter().next_back();
         }
     }
 
-    /// Returns the first names behind `after` that have keys, in order.
+    /// Adds those of the names that are listed; tells whether the page is full before the last.
+    async fn fill(
+        &self,
+        page: &mut ListPage,
+        names: &[LockName],
+        limit: usize,
+    ) -> Result<bool, LockError> {
+        for snapshot in self.inspect_all(names).await? {
+            // A name that holds what is not ours is stepped over: whoever asks for it by name is
+            // told.
+            let snapshot = match snapshot {
+                Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => continue,
+                other => other?,
+            };
+            if !is_listed(&snapshot) {
+                continue;
+            }
+            if page.names.len() == limit {
+                return Ok(true);
+            }
+            page.names.push(snapshot);
+        }
+        Ok(false)
+    }
+
+    /// Looks at all keys, and returns the first names behind `after`.
     async fn names_after(
         &self,
         prefix: &str,
         after: Option<&LockName>,
-        most: usize,
-    ) -> Result<BTreeSet<LockName>, LockError> {
+    ) -> Result<Ahead, LockError> {
         let pattern = self.asker.layout.pattern(prefix);
-        let mut names = BTreeSet::new();
+        let mut ahead = Ahead::default();
         let mut cursor = b"0".to_vec();
         loop {
             let words = [
@@ -322,15 +339,15 @@ impl Inner {
             let (next, keys) = native::listed(&reply)?;
             for key in keys {
                 let name = key.as_bytes().and_then(|key| self.asker.layout.name_of(key));
-                let Some(name) = name else { continue };
-                let wanted =
-                    name.as_str().starts_with(prefix) && after.is_none_or(|after| name > *after);
-                if wanted && names.insert(name) && names.len() > most {
-                    names.pop_last();
+                let behind = |name: &LockName| after.is_none_or(|after| name > after);
+                if let Some(name) =
+                    name.filter(|name| name.as_str().starts_with(prefix) && behind(name))
+                {
+                    ahead.add(name);
                 }
             }
             if next == b"0" {
-                return Ok(names);
+                return Ok(ahead);
             }
             cursor = next;
         }

@@ -20,6 +20,7 @@ mod engine;
 mod error;
 mod files;
 mod keys;
+mod listing;
 mod messages;
 mod native;
 mod node;

@@ -3,6 +3,7 @@
 mod checkup;
 mod crowd;
 mod hostile;
+mod listings;
 mod rights;
 mod scripts;
 mod support;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, Certainty, Engine, ErrorKind, FencingToken, ListRequest, Mode, Operation,
-    OperationReply, Purpose, ReleaseReply, RenewReply,
+    AcquireReply, Certainty, Engine, ErrorKind, FencingToken, Mode, Operation, OperationReply,
+    Purpose, ReleaseReply, RenewReply,
 };
 use holdline_services::{RedisConfig, RedisServer, Reply};
 
@@ -340,28 +340,6 @@ async fn a_line_that_was_deleted_is_told_to_who_stood_in_it() {
     assert_eq!(reply, RenewReply::Unknown);
     let reply = renew(&engine, &stands, Purpose::Wait).await.expect("answered");
     assert!(matches!(reply, RenewReply::Queued { position: Some(0), .. }), "{reply:?}");
-}
-
-#[tokio::test]
-async fn a_listing_steps_over_what_is_not_ours_and_misses_nothing() {
-    let server = RedisServer::start(RedisConfig::default());
-    let engine = engine(&server).await;
-    for number in 0..300 {
-        take(&engine, &request(&format!("n{number:03}"))).await;
-        raw(&server, &["SET", &format!("holdline:{{m{number:03}}}"), "foreign"]);
-    }
-    let mut asked = ListRequest { prefix: String::new(), after: None, limit: 100 };
-    let mut listed = Vec::new();
-    loop {
-        let page = engine.list(&asked).await.expect("listed");
-        listed.extend(page.names.into_iter().map(|shown| shown.name.to_string()));
-        asked.after = page.after;
-        if asked.after.is_none() {
-            break;
-        }
-    }
-    let all: Vec<String> = (0..300).map(|number| format!("n{number:03}")).collect();
-    assert_eq!(listed, all);
 }
 
 #[tokio::test]

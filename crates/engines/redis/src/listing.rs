@@ -1,0 +1,128 @@
+//! Listings that are under way. Keys have no order and pages do: so a page looks at all keys, and
+//! the names that it finds behind its own are kept for the pages that follow.
+//!
+//! - Invariant I1: at most [`MOST_NAMES`] names of each of [`MOST_LISTINGS`] listings are kept, and
+//!   for [`FRESH`] only. Without them a page looks at all keys again.
+//! - Invariant I2: a name that is held or waited for from the first page to the last is listed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Clock, LockName, Moment};
+use parking_lot::Mutex;
+
+/// How many names one look at all keys brings home.
+pub(crate) const MOST_NAMES: usize = 32_768;
+const MOST_LISTINGS: usize = 4;
+const FRESH: Duration = Duration::from_secs(30);
+
+/// The names that come next in a listing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    pub(crate) names: BTreeSet<LockName>,
+    /// There may be more behind them.
+    pub(crate) more: bool,
+}
+
+impl Ahead {
+    /// Adds a name; of too many, the last go.
+    pub(crate) fn add(&mut self, name: LockName) {
+        if self.names.insert(name) && self.names.len() > MOST_NAMES {
+            self.names.pop_last();
+            self.more = true;
+        }
+    }
+}
+
+/// What listings under way have in common: they are of one prefix, and behind one name.
+#[derive(Debug)]
+struct Kept {
+    prefix: String,
+    after: LockName,
+    ahead: Ahead,
+    since: Moment,
+}
+
+/// The listings under way.
+pub(crate) struct Listings {
+    clock: Arc<dyn Clock>,
+    kept: Mutex<Vec<Kept>>,
+}
+
+impl Listings {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Listings {
+        Listings { clock, kept: Mutex::default() }
+    }
+
+    /// Takes what was kept for the page behind `after`.
+    pub(crate) fn take(&self, prefix: &str, after: Option<&LockName>) -> Option<Ahead> {
+        let after = after?;
+        let now = self.clock.now();
+        let mut kept = self.kept.lock();
+        kept.retain(|one| now < one.since.after(FRESH));
+        let place = kept.iter().position(|one| one.prefix == prefix && one.after == *after)?;
+        Some(kept.remove(place).ahead)
+    }
+
+    /// Keeps what lies behind `after`.
+    pub(crate) fn keep(&self, prefix: &str, after: &LockName, mut ahead: Ahead) {
+        ahead.names.retain(|name| name > after);
+        let (prefix, after, since) = (prefix.to_owned(), after.clone(), self.clock.now());
+        let mut kept = self.kept.lock();
+        if kept.len() >= MOST_LISTINGS {
+            kept.remove(0);
+        }
+        kept.push(Kept { prefix, after, ahead, since });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_conformance::HandDriven;
+    use holdline_conformance::clock::HandClock;
+
+    use super::*;
+
+    fn name(text: &str) -> LockName {
+        LockName::new(text).expect("a good name")
+    }
+
+    fn ahead(names: &[&str]) -> Ahead {
+        Ahead { names: names.iter().map(|text| name(text)).collect(), more: false }
+    }
+
+    #[test]
+    fn what_is_kept_is_taken_once_by_the_page_that_follows_and_soon() {
+        let clock = HandClock::new();
+        let listings = Listings::new(Arc::new(clock.clone()));
+        let keep = |prefix: &str| listings.keep(prefix, &name("b"), ahead(&["a", "b", "c", "d"]));
+        keep("");
+        for (prefix, after) in [("", None), ("x", Some("b")), ("", Some("c"))] {
+            let after = after.map(name);
+            assert_eq!(listings.take(prefix, after.as_ref()), None, "{prefix} {after:?}");
+        }
+        let taken = listings.take("", Some(&name("b")));
+        assert_eq!(taken, Some(ahead(&["c", "d"])));
+        assert_eq!(listings.take("", Some(&name("b"))), None);
+        keep("");
+        clock.advance(FRESH);
+        assert_eq!(listings.take("", Some(&name("b"))), None, "too old");
+        for number in 0..=MOST_LISTINGS {
+            keep(&number.to_string());
+        }
+        assert_eq!(listings.take("0", Some(&name("b"))), None, "too many");
+        assert!(listings.take("1", Some(&name("b"))).is_some());
+    }
+
+    #[test]
+    fn of_too_many_names_the_first_are_kept() {
+        let mut ahead = Ahead::default();
+        for number in (0..=MOST_NAMES).rev() {
+            assert!(!ahead.more);
+            ahead.add(name(&format!("{number:06}")));
+        }
+        assert!(ahead.more);
+        assert_eq!((ahead.names.len(), ahead.names.first()), (MOST_NAMES, Some(&name("000000"))));
+    }
+}

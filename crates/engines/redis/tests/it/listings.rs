@@ -1,0 +1,80 @@
+//! Listings: all names, in order, in few looks at the keys.
+
+use holdline_core::{Engine, ListRequest};
+use holdline_redis::RedisEngine;
+use holdline_services::{RedisConfig, RedisServer};
+
+use crate::support::{engine, name, raw, request, take};
+
+/// All names, page by page.
+async fn pages(engine: &RedisEngine, limit: usize) -> Vec<String> {
+    let mut asked = ListRequest { prefix: String::new(), after: None, limit };
+    let mut listed = Vec::new();
+    loop {
+        let page = engine.list(&asked).await.expect("listed");
+        assert!(page.names.len() == limit || page.after.is_none());
+        listed.extend(page.names.into_iter().map(|shown| shown.name.to_string()));
+        asked.after = page.after;
+        if asked.after.is_none() {
+            return listed;
+        }
+    }
+}
+
+/// How many calls of `SCAN` the server has seen.
+fn scans(server: &RedisServer) -> usize {
+    let stats = raw(server, &["INFO", "commandstats"]).text().expect("text");
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_scan:calls="));
+    calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Copies one holder to many names, as their holders would stand there.
+fn copy(server: &RedisServer, from: &str, count: usize) {
+    let script = "local value = redis.call('GET', KEYS[1])
+        for number = 1, tonumber(ARGV[1]) do
+          redis.call('SET', string.format('holdline:{n%06d}', number), value, 'PX', 600000)
+        end";
+    raw(server, &["EVAL", script, "1", &format!("holdline:{{{from}}}"), &count.to_string()]);
+}
+
+#[tokio::test]
+async fn a_listing_steps_over_what_is_not_ours_and_misses_nothing() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    for number in 0..300 {
+        take(&engine, &request(&format!("n{number:03}"))).await;
+        raw(&server, &["SET", &format!("holdline:{{m{number:03}}}"), "foreign"]);
+    }
+    let all: Vec<String> = (0..300).map(|number| format!("n{number:03}")).collect();
+    assert_eq!(pages(&engine, 100).await, all);
+}
+
+#[tokio::test]
+async fn the_pages_of_a_listing_look_at_all_keys_once() {
+    const COUNT: usize = 5_000;
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    take(&engine, &request("a")).await;
+    copy(&server, "a", COUNT);
+    let listed = pages(&engine, 100).await;
+    assert!(listed.is_sorted() && listed.len() == COUNT + 1, "{}", listed.len());
+    // A step of a scan looks at about a thousand keys.
+    assert!(scans(&server) < 10, "{} for 51 pages", scans(&server));
+    // A listing that begins anew sees what is new.
+    take(&engine, &request("b")).await;
+    assert_eq!(pages(&engine, 1_000).await[..3], ["a", "b", "n000001"]);
+}
+
+/// More names than are kept for the pages that follow.
+#[tokio::test]
+async fn a_listing_of_very_many_names_misses_none() {
+    const COUNT: usize = 40_000;
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    take(&engine, &request("a")).await;
+    copy(&server, "a", COUNT);
+    let listed = pages(&engine, 1_000).await;
+    assert!(listed.is_sorted() && listed.len() == COUNT + 1, "{}", listed.len());
+    assert_eq!(listed.last().map(String::as_str), Some(name("n040000").as_str()));
+    assert!(scans(&server) < 100, "{} for 41 pages", scans(&server));
+}

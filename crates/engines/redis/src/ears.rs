@@ -28,8 +28,6 @@ pub(crate) struct Ears {
     channel: Vec<u8>,
     watches: Arc<Watches>,
     opened: Mutex<Option<Opened>>,
-    /// It was waited for in vain, and not heard since: others do not wait again.
-    in_vain: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -46,6 +44,8 @@ const GONE: u8 = 2;
 #[derive(Debug, Default)]
 struct Hears {
     state: AtomicU8,
+    /// It was waited for in vain, and not heard since: others do not wait again.
+    in_vain: AtomicBool,
     bell: Notify,
 }
 
@@ -55,6 +55,9 @@ impl Hears {
     }
 
     fn set(&self, state: u8) {
+        if state == HEARS {
+            self.in_vain.store(false, Ordering::SeqCst);
+        }
         self.state.store(state, Ordering::SeqCst);
         self.bell.notify_waiters();
     }
@@ -88,14 +91,7 @@ impl Ears {
         channel: Vec<u8>,
         watches: Arc<Watches>,
     ) -> Ears {
-        Ears {
-            node,
-            clock,
-            channel,
-            watches,
-            opened: Mutex::default(),
-            in_vain: AtomicBool::new(false),
-        }
+        Ears { node, clock, channel, watches, opened: Mutex::default() }
     }
 
     /// Begins to listen, without waiting for it.
@@ -124,7 +120,7 @@ impl Ears {
         if hears.is(HEARS) {
             return true;
         }
-        if self.in_vain.load(Ordering::Relaxed) {
+        if hears.in_vain.load(Ordering::SeqCst) {
             return false;
         }
         let end = self.clock.now().after(limit);
@@ -133,7 +129,9 @@ impl Ears {
             heard = hears.wait() => heard,
             () = self.clock.sleep_until(end) => false,
         };
-        self.in_vain.store(!heard, Ordering::Relaxed);
+        if !heard {
+            hears.in_vain.store(true, Ordering::SeqCst);
+        }
         heard
     }
 

@@ -188,12 +188,14 @@ impl Engine for RedisEngine {
 impl Inner {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let id = request.lease_id;
-        let hears = if request.queue {
+        if request.queue {
             // From the script on a hint may come, before the reply is seen and watched for.
             self.watches.expect(id);
-            self.ears.hears_within(self.asker.deadline).await
-        } else {
-            self.ears.hears()
+        }
+        // Who has a place already may have to claim it, and has no time to wait for messages.
+        let hears = match request.queue && !request.known {
+            true => self.ears.hears_within(self.asker.deadline).await,
+            false => self.ears.hears(),
         };
         let limit = self.capabilities.max_waiters;
         let reply = self.node.call(native::acquire(&self.asker, request, hears, limit)).await;

@@ -21,6 +21,8 @@ const STEP: Duration = Duration::from_millis(5);
 const STEPS: u32 = 1_000;
 /// How many histories suffice: on the table itself more are tried.
 const HISTORIES: usize = 500;
+/// How many suffice where only the protocol is another.
+const FEW: usize = 100;
 
 /// The simulation's clock, as the suite moves it.
 #[derive(Clone, Debug)]
@@ -69,6 +71,9 @@ impl Surroundings for Inside {
 }
 
 struct Fake {
+    test: &'static str,
+    url: &'static str,
+    histories: usize,
     clock: ManualClock,
     host: RedisHost,
     operator: Mutex<ConnectionId>,
@@ -77,13 +82,22 @@ struct Fake {
 }
 
 impl Fake {
-    fn start() -> Fake {
+    fn start(test: &'static str) -> Fake {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(24 * 60 * 60));
         let options = holdline_sim::RedisOptions::default().with_seed(1);
         let host = RedisHost::new(Arc::new(clock.clone()), options);
         let operator = Mutex::new(host.server().connect().expect("it is up"));
-        Fake { clock, host, operator, opened: AtomicU32::new(1), engines: Mutex::default() }
+        Fake {
+            test,
+            url: "redis://fake",
+            histories: HISTORIES,
+            clock,
+            host,
+            operator,
+            opened: AtomicU32::new(1),
+            engines: Mutex::default(),
+        }
     }
 
     fn ask(&self, words: &[&[u8]]) -> Reply {
@@ -132,11 +146,11 @@ fn key(name: &LockName) -> Vec<u8> {
 
 impl Factory for Fake {
     fn name(&self) -> String {
-        "redis on a fake server, hand-driven clock".into()
+        format!("redis on a fake server, hand-driven clock, {}", self.test)
     }
 
     fn command(&self) -> String {
-        "cargo test -p holdline-sim --test redis conformance -- --nocapture".into()
+        format!("cargo test -p holdline-sim --test redis {} -- --nocapture", self.test)
     }
 
     fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
@@ -144,7 +158,7 @@ impl Factory for Fake {
             let number = self.opened.fetch_add(1, Ordering::Relaxed);
             let drawn = AtomicU32::new(number.wrapping_mul(0x85eb_ca6b));
             let inside = Arc::new(Inside { host: self.host.clone(), drawn });
-            let options = RedisOptions::from_url("redis://fake")?.with_max_waiters(100);
+            let options = RedisOptions::from_url(self.url)?.with_max_waiters(100);
             let options = options.with_surroundings(inside);
             let engine = RedisEngine::connect(&options, Arc::new(self.clock.clone())).await?;
             self.engines.lock().push(engine.clone());
@@ -158,7 +172,7 @@ impl Factory for Fake {
     }
 
     fn scale(&self) -> Scale {
-        Scale { histories: HISTORIES, ..Scale::hand_driven() }
+        Scale { histories: self.histories, ..Scale::hand_driven() }
     }
 
     fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
@@ -183,5 +197,11 @@ impl Factory for Fake {
 
 #[tokio::test]
 async fn the_suite_passes_on_a_fake_server_in_virtual_time() {
-    run(Fake::start()).await.conclude();
+    run(Fake::start("in_virtual_time")).await.conclude();
+}
+
+#[tokio::test]
+async fn the_suite_passes_by_the_old_protocol_in_virtual_time() {
+    let fake = Fake::start("by_the_old_protocol");
+    run(Fake { url: "redis://fake?protocol=resp2", histories: FEW, ..fake }).await.conclude();
 }

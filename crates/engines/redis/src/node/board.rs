@@ -85,6 +85,11 @@ impl Board {
         self.state.lock().facts.clone()
     }
 
+    /// The number of the connection that new requests take.
+    pub(super) fn current(&self) -> Option<u64> {
+        self.state.lock().current.as_ref().map(|lane| lane.id())
+    }
+
     /// Finds the way for a request. `tries` is what an earlier answer told to wait for.
     pub(super) fn route(&self, tie: Tie, tries: Option<u64>) -> Result<Route, LockError> {
         let state = self.state.lock();

@@ -96,8 +96,22 @@ impl Drop for Inbox {
 #[derive(Default)]
 struct Channel {
     readers: Vec<Arc<Mutex<Post>>>,
-    /// The connection on which it is subscribed.
+    /// The connection on which it is subscribed, or refused.
     on: Option<u64>,
+    refused: bool,
+}
+
+impl Channel {
+    /// Tells all readers that nothing is heard for now.
+    fn lose(&self) {
+        for reader in &self.readers {
+            let mut post = reader.lock();
+            // Whatever was missed is made good when the subscription stands again.
+            (post.lost, post.missed) = (true, false);
+            drop(post);
+            wake(reader);
+        }
+    }
 }
 
 /// What is to be said to the server about subscriptions.
@@ -127,7 +141,7 @@ impl Hub {
         let mut channels = self.channels.lock();
         let entry = channels.entry(channel.clone()).or_default();
         // The subscription may be there already: then nobody will say that it was made.
-        post.lock().missed = entry.on.is_some();
+        post.lock().missed = entry.on.is_some() && !entry.refused;
         entry.readers.push(post.clone());
         drop(channels);
         self.changed.notify_one();
@@ -166,7 +180,7 @@ impl Hub {
         let mut channels = self.channels.lock();
         for name in names {
             if let Some(channel) = channels.get_mut(name) {
-                channel.on = Some(on);
+                (channel.on, channel.refused) = (Some(on), false);
                 channel.readers.iter().for_each(|reader| tell(reader, None));
             }
         }
@@ -175,9 +189,15 @@ impl Hub {
     /// The server refuses the channels on this connection: they are not asked for there again.
     pub(super) fn refused(&self, names: &[Vec<u8>], on: u64) {
         let mut channels = self.channels.lock();
-        names.iter().for_each(|name| {
-            channels.entry(name.clone()).and_modify(|channel| channel.on = Some(on));
-        });
+        for name in names {
+            if let Some(channel) = channels.get_mut(name) {
+                // One that was subscribed before is about to go, and nobody would tell of it.
+                if channel.on.is_some() {
+                    channel.lose();
+                }
+                (channel.on, channel.refused) = (Some(on), true);
+            }
+        }
     }
 
     /// Tells whether nobody wants to hear anything.
@@ -190,13 +210,7 @@ impl Hub {
         let mut channels = self.channels.lock();
         for channel in channels.values_mut().filter(|channel| channel.on == Some(on)) {
             channel.on = None;
-            for reader in &channel.readers {
-                let mut post = reader.lock();
-                // Whatever was missed is made good when the subscription stands again.
-                (post.lost, post.missed) = (true, false);
-                drop(post);
-                wake(reader);
-            }
+            channel.lose();
         }
     }
 
@@ -302,6 +316,23 @@ mod tests {
         drop(inbox);
         assert_eq!(hub.wishes(1).unsubscribe, [b"c".to_vec()]);
         assert!(hub.wishes(1).is_empty(), "told once");
+    }
+
+    #[test]
+    fn who_heard_on_another_connection_is_told_when_the_new_one_refuses() {
+        let hub: Arc<Hub> = Arc::default();
+        let mut inbox = hub.open(b"c".to_vec());
+        hub.subscribed(&[b"c".to_vec()], 1);
+        assert_eq!(next(&mut inbox), ready(Heard::Resubscribed));
+        hub.refused(&[b"c".to_vec()], 2);
+        assert_eq!(next(&mut inbox), ready(Heard::Lost));
+        hub.lost(1);
+        assert_eq!(next(&mut inbox), Poll::Pending, "it was told");
+        assert!(hub.wishes(2).is_empty(), "it is not asked for there again");
+        let mut late = hub.open(b"c".to_vec());
+        assert_eq!(next(&mut late), Poll::Pending, "nothing is heard there");
+        hub.lost(2);
+        assert_eq!(hub.wishes(3).subscribe, [b"c".to_vec()]);
     }
 
     #[test]

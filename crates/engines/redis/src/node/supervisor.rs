@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError, Moment};
 
-use super::board::Found;
+use super::board::{Changes, Found};
 use super::dial::{Stage, dial};
 use super::greet::{Greeted, Refused, greet};
 use super::lane::{Health, Lane, Limit, Request};
@@ -309,13 +309,25 @@ async fn listen(shared: &Arc<Shared>) {
             }
             continue;
         }
-        let since = shared.clock.now();
+        let (since, known) = (shared.clock.now(), shared.board.current());
         let error = ear::listen(shared).await;
         if since.until(shared.clock.now()) > LONGEST_PAUSE {
             backoff.reset();
         }
         let pause = backoff.next_pause(shared.random());
         tracing::debug!(%error, ?pause, "the subscriptions are made anew");
-        shared.clock.sleep_until(shared.clock.now().after(pause)).await;
+        tokio::select! {
+            biased;
+            () = another(shared, known, &mut board) => {}
+            () = shared.clock.sleep_until(shared.clock.now().after(pause)) => {}
+        }
+    }
+}
+
+/// Waits for another connection than the known one: then the server is there, and whoever wants
+/// to hear need not wait for the end of a pause.
+async fn another(shared: &Shared, known: Option<u64>, board: &mut Changes<'_>) {
+    while shared.board.current().is_none_or(|current| Some(current) == known) {
+        board.changed().await;
     }
 }

@@ -3,6 +3,7 @@
 mod access;
 mod commands;
 mod frozen;
+mod hearing;
 mod loss;
 mod refusals;
 mod runtimes;

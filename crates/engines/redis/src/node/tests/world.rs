@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{Mutex, mpsc};
 
 const CANARY: &str = "canary-55d0";
-const ID: Affinity = [3; 16];
+pub(super) const ID: Affinity = [3; 16];
 
 #[derive(Debug)]
-struct World {
+pub(super) struct World {
     dials: AtomicUsize,
     panics: Arc<AtomicUsize>,
     accepted: mpsc::UnboundedSender<DuplexStream>,
@@ -48,14 +48,14 @@ impl Surroundings for World {
 }
 
 /// The server's end of one connection.
-struct Peer {
+pub(super) struct Peer {
     stream: DuplexStream,
     unread: Vec<u8>,
 }
 
 impl Peer {
     /// Reads until a request with this word has come.
-    async fn hears(&mut self, word: &str) -> String {
+    pub(super) async fn hears(&mut self, word: &str) -> String {
         let mut bytes = [0; 4096];
         loop {
             let text = String::from_utf8_lossy(&self.unread).into_owned();
@@ -70,14 +70,18 @@ impl Peer {
         }
     }
 
-    async fn says(&mut self, text: &str) {
+    pub(super) async fn says(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).await.expect("open");
     }
 
     /// Answers the first words.
-    async fn greets(&mut self) {
+    pub(super) async fn greets(&mut self) {
         self.hears("HELLO").await;
         self.says("%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n").await;
+        self.greets_by_the_old_protocol().await;
+    }
+
+    pub(super) async fn greets_by_the_old_protocol(&mut self) {
         self.hears("LIB-VER").await;
         self.says("$9\r\nrun_id:ab\r\n*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
     }
@@ -90,13 +94,13 @@ impl Peer {
 
 /// A clock moved by hand, which can be told to creep on with each look at it.
 #[derive(Clone, Debug, Default)]
-struct Hand {
+pub(super) struct Hand {
     clock: ManualClock,
     creeps: Arc<AtomicBool>,
 }
 
 impl Hand {
-    fn advance(&self, by: Duration) {
+    pub(super) fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
 }
@@ -115,15 +119,25 @@ impl Clock for Hand {
     }
 }
 
-struct Ground {
-    node: Node,
-    clock: Hand,
+pub(super) struct Ground<T = Node> {
+    pub(super) node: T,
+    pub(super) clock: Hand,
     world: Arc<World>,
     accepted: Mutex<mpsc::UnboundedReceiver<DuplexStream>>,
 }
 
 impl Ground {
-    fn new(url: &str) -> Ground {
+    pub(super) fn new(url: &str) -> Ground {
+        Ground::with(url, Node::new)
+    }
+}
+
+impl<T> Ground<T> {
+    /// A ground with what is made there in place of a node.
+    pub(super) fn with(
+        url: &str,
+        make: impl FnOnce(&RedisOptions, Arc<dyn Clock>) -> Result<T, LockError>,
+    ) -> Ground<T> {
         let (sender, accepted) = mpsc::unbounded_channel();
         let world = Arc::new(World {
             dials: AtomicUsize::new(0),
@@ -132,17 +146,30 @@ impl Ground {
         });
         let clock = Hand::default();
         let options = options(url).with_surroundings(world.clone());
-        let node = Node::new(&options, Arc::new(clock.clone())).expect("a node");
+        let node = make(&options, Arc::new(clock.clone())).expect("a node");
         Ground { node, clock, world, accepted: Mutex::new(accepted) }
     }
 
-    async fn accepts(&self) -> Peer {
+    pub(super) async fn accepts(&self) -> Peer {
         let stream = in_time(async { self.accepted.lock().await.recv().await }).await;
         Peer { stream: stream.expect("a dial"), unread: Vec::new() }
     }
 
+    fn dials(&self) -> usize {
+        self.world.dials.load(Ordering::SeqCst)
+    }
+
+    /// Lets every task of the one thread run as far as it can.
+    pub(super) async fn settle(&self) {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Ground {
     /// Sends a request, which is under way when this returns.
-    fn sends(
+    pub(super) fn sends(
         &self,
         line: &str,
         affinity: Option<Affinity>,
@@ -151,20 +178,9 @@ impl Ground {
         let (node, line) = (self.node.clone(), line.to_owned());
         tokio::spawn(async move { say_within(&node, &line, affinity, deadline).await })
     }
-
-    fn dials(&self) -> usize {
-        self.world.dials.load(Ordering::SeqCst)
-    }
-
-    /// Lets every task of the one thread run as far as it can.
-    async fn settle(&self) {
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-    }
 }
 
-async fn outcome(
+pub(super) async fn outcome(
     sent: tokio::task::JoinHandle<Result<Value, LockError>>,
 ) -> Result<Value, LockError> {
     in_time(sent).await.expect("no panic")
@@ -175,7 +191,7 @@ fn words_of_ping(text: &str) -> String {
     after.split("\r\n").nth(1).expect("its number").to_owned()
 }
 
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn a_connection_that_is_silent_for_too_long_is_given_up() {

@@ -1,0 +1,105 @@
+//! Who hears when, in the world of [`super::world`].
+
+use super::world::{Ground, Peer, SECOND};
+use super::*;
+use crate::RedisEngine;
+use crate::ears::Ears;
+use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::hints::Watches;
+use holdline_core::{AcquireRequest, ClientId, Engine, Hold, LeaseId, LockName, Metadata, Mode};
+
+const SUBSCRIBED: &str = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
+const SUBSCRIBED_OF_OLD: &str = "*3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
+
+/// Accepts the second connection of the older protocol, and confirms its subscription.
+async fn accepts_an_ear(ground: &Ground) -> Peer {
+    let mut ear = ground.accepts().await;
+    ear.hears("SUBSCRIBE").await;
+    ear.says(SUBSCRIBED_OF_OLD).await;
+    ear
+}
+
+/// By the older protocol the subscription has a connection of its own, whose tries grow seldom.
+#[tokio::test]
+async fn when_the_server_is_back_the_second_connection_is_made_at_once() {
+    let ground = Ground::new("redis://h?protocol=resp2");
+    let mut inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut first = ground.accepts().await;
+    first.greets_by_the_old_protocol().await;
+    for pause in [20, 40, 80, 160, 320, 640] {
+        let ear = accepts_an_ear(&ground).await;
+        assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+        drop(ear);
+        assert_eq!(heard(&mut inbox).await, Some(Heard::Lost));
+        ground.settle().await;
+        if pause < 640 {
+            ground.clock.advance(Duration::from_millis(pause));
+        }
+    }
+    drop(first);
+    ground.settle().await;
+    ground.clock.advance(Duration::from_millis(20));
+    let mut again = ground.accepts().await;
+    again.greets_by_the_old_protocol().await;
+    let _ear = accepts_an_ear(&ground).await;
+    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+}
+
+/// Else whoever queued while the connection was made anew would be served by its heartbeat only.
+#[tokio::test]
+async fn who_once_waited_in_vain_waits_again_after_messages_were_heard() {
+    let ground = Ground::new("redis://h");
+    let (clock, watches) = (Arc::new(ground.clock.clone()), Arc::new(Watches::default()));
+    let ears = Arc::new(Ears::new(ground.node.clone(), clock, b"inbox".to_vec(), watches));
+    let hears = || {
+        let ears = ears.clone();
+        tokio::spawn(async move { ears.hears_within(SECOND).await })
+    };
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let in_vain = hears();
+    peer.hears("SUBSCRIBE").await;
+    ground.clock.advance(SECOND);
+    assert!(!in_time(in_vain).await.expect("no panic"));
+    assert!(!in_time(hears()).await.expect("no panic"), "nobody waits again meanwhile");
+    peer.says(SUBSCRIBED).await;
+    until("messages are heard", || ears.hears()).await;
+    drop(peer);
+    until("messages are heard no more", || !ears.hears()).await;
+    let waits = hears();
+    ground.settle().await;
+    ground.clock.advance(SECOND / 2);
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    peer.hears("SUBSCRIBE").await;
+    ground.settle().await;
+    assert!(!waits.is_finished());
+    peer.says(SUBSCRIBED).await;
+    assert!(in_time(waits).await.expect("no panic"));
+}
+
+/// A claim has a second; messages may take longer to be heard again.
+#[tokio::test]
+async fn a_claim_does_not_wait_until_messages_are_heard() {
+    let ground = Ground::with("redis://h", RedisEngine::new);
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let engine = ground.node.clone();
+    let claimed = tokio::spawn(async move {
+        let request = AcquireRequest {
+            name: LockName::new("a").expect("a good name"),
+            lease_id: LeaseId::from_bytes([1; 16]),
+            client: ClientId::from_u64(1),
+            mode: Mode::Exclusive,
+            hold: Hold::Leased(SECOND),
+            queue: true,
+            known: true,
+            claim_window: MIN_CLAIM_WINDOW,
+            metadata: Metadata::default(),
+        };
+        engine.try_acquire(&request).await
+    });
+    peer.hears("EVALSHA").await;
+    peer.says("$16\r\n0000000000000042\r\n").await;
+    in_time(claimed).await.expect("no panic").expect("claimed");
+}

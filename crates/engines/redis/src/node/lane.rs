@@ -349,9 +349,12 @@ impl Exchange {
             Poll::Ready(answer) => Some(answer),
             Poll::Pending => None,
         };
-        // The task wakes for the request anyway.
-        state.sooner |= state.armed.is_none_or(|armed| limit.end < armed);
+        // The client crate wakes the task for a request, but not while it cannot write.
+        let sooner = state.armed.is_none_or(|armed| limit.end < armed) && !state.sooner;
+        state.sooner |= sooner;
+        let task = if sooner { state.task.clone() } else { None };
         drop(state);
+        task.into_iter().for_each(Waker::wake);
         Ok(Exchange { lane, ticket, limit, reply: Some(reply), early })
     }
 

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
 
 pub(crate) use hub::{Heard, Inbox};
 pub(crate) use script::Script;
@@ -48,6 +48,7 @@ use board::{Board, Route};
 use home::Home;
 use hub::Hub;
 use lane::{Limit, NotTaken, Request};
+use lane_task::PATIENCE;
 
 /// How much longer than a try to connect its outcome is waited for.
 const HEARD_OUT: Duration = Duration::from_millis(500);
@@ -281,7 +282,7 @@ impl Node {
                 Ok(answered) => {
                     // Only now: a copy that came first would leave nothing for the answer to tell.
                     if let Tie::Undo(affinity) = tie {
-                        self.copy_behind(&command, affinity, &lane, limit.asked);
+                        self.copy_behind(&command, affinity, &lane);
                     }
                     return answered;
                 }
@@ -293,18 +294,14 @@ impl Node {
     }
 
     /// Sends an undo behind each request that it undoes and that hangs on another connection than
-    /// `chosen`. Nobody waits for these copies: what they undo may never come.
-    fn copy_behind(
-        &self,
-        command: &Arc<redis::Cmd>,
-        affinity: Affinity,
-        chosen: &lane::Lane,
-        deadline: Duration,
-    ) {
+    /// `chosen`. Nobody waits for these copies: what they undo may never come. They live as long as
+    /// their connections, since the client crate writes nothing that is given up before.
+    fn copy_behind(&self, command: &Arc<redis::Cmd>, affinity: Affinity, chosen: &lane::Lane) {
+        let limit = Limit { end: Moment::NEVER, asked: PATIENCE };
         for lane in self.shared().board.owing(&affinity) {
             if lane.id() != chosen.id() {
                 let request = Request::Command(command.clone());
-                let copy = lane.exchange(request, Some(affinity), self.limit(deadline));
+                let copy = lane.exchange(request, Some(affinity), limit);
                 self.spawn(Box::pin(async move { drop(copy.await) }));
             }
         }

@@ -1,6 +1,7 @@
 //! The connector on real servers, with everything that may go wrong on the way.
 
 mod access;
+mod blocked;
 mod commands;
 mod frozen;
 mod hearing;

@@ -13,5 +13,6 @@ mod operators;
 mod redis;
 mod run;
 mod secrets;
+mod transcript;
 mod usage;
 mod world;

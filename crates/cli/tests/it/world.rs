@@ -73,6 +73,11 @@ impl World {
 
     /// Runs a shell script in which `holdline` is found.
     pub(crate) fn shell(&self, script: &str) -> Told {
+        self.shell_on(&self.url(), script)
+    }
+
+    /// The same with another engine.
+    pub(crate) fn shell_on(&self, url: &str, script: &str) -> Told {
         let command = self.command::<&str>(&[]);
         let binary = Path::new(env!("CARGO_BIN_EXE_holdline"));
         let folder = binary.parent().expect("a folder").display();
@@ -80,7 +85,7 @@ impl World {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).current_dir(&self.directory).stdin(Stdio::null()).env_clear();
         shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        shell.env("PATH", path);
+        shell.env("PATH", path).env("HOLDLINE_URL", url);
         told(&mut shell)
     }
 

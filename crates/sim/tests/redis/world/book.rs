@@ -74,6 +74,10 @@ pub(crate) struct Book {
     pub(crate) grants: u64,
     /// When the server last forgot.
     pub(crate) forgot: Option<Moment>,
+    /// When the server's clock was last set.
+    pub(crate) clock_set: Option<Moment>,
+    /// Tokens of grants that an operator took away now.
+    pub(crate) taken_now: BTreeSet<u64>,
     pub(crate) stopping: bool,
     /// How much too fast the server's clock runs.
     pub(crate) skew_ppm: i64,
@@ -137,10 +141,11 @@ impl Book {
                 let what = format!("{name}: asked for after {floor} was known, granted {token}");
                 self.break_promise(now, "P2", what);
             }
-            let forgotten = self.forgot.is_some_and(|forgot| of.started <= forgot);
+            let forgotten = self.excuses(of.started);
             let largest = self.largest.entry(name).or_default();
             if token < *largest && forgotten {
-                // Two at once: the server has forgotten one, and the order of holding with it.
+                // Two at once: the server has forgotten one or ended it too soon, and the order of
+                // holding with it.
             } else if token < *largest {
                 let largest = *largest;
                 let what = format!("{name}: held after {largest}, granted {token}");
@@ -169,9 +174,14 @@ impl Book {
         self.holds.retain(|_, hold| hold.process != process);
     }
 
-    /// Tells whether a grant may be excused: the server has forgotten since it was asked for.
-    fn is_forgotten(&self, hold: &Hold) -> bool {
-        self.forgot.is_some_and(|forgot| hold.began <= forgot)
+    /// Tells whether the server has forgotten since then, or its clock was set.
+    fn excuses(&self, began: Moment) -> bool {
+        self.forgot.max(self.clock_set).is_some_and(|last| began <= last)
+    }
+
+    /// Tells whether nothing is promised of a grant any more.
+    fn is_excused(&self, hold: &Hold) -> bool {
+        self.excuses(hold.began) || self.taken_now.contains(&hold.token)
     }
 
     /// P1: whoever believes to hold excludes whom it must.
@@ -181,7 +191,7 @@ impl Book {
         for (at, one) in valid.iter().enumerate() {
             for other in valid[at + 1..].iter().filter(|other| other.name == one.name) {
                 let excludes = one.mode == Mode::Exclusive || other.mode == Mode::Exclusive;
-                if excludes && !self.is_forgotten(one) && !self.is_forgotten(other) {
+                if excludes && !self.is_excused(one) && !self.is_excused(other) {
                     broken = Some(format!(
                         "{}: {} with token {} and {} with token {}",
                         one.name, one.process, one.token, other.process, other.token
@@ -190,7 +200,7 @@ impl Book {
             }
             if let Mode::Permits { of, .. } = one.mode {
                 let same = valid.iter().filter(|hold| hold.name == one.name);
-                let same = same.filter(|hold| !self.is_forgotten(hold));
+                let same = same.filter(|hold| !self.is_excused(hold));
                 let used: u32 = same
                     .map(|hold| match hold.mode {
                         Mode::Permits { count, .. } => count,
@@ -211,7 +221,7 @@ impl Book {
     fn check_belief(&mut self, now: Moment, server_ms: i64, views: &BTreeMap<&'static str, View>) {
         let mut broken = None;
         for (number, hold) in &self.holds {
-            if !hold.held.is_valid() || self.is_forgotten(hold) {
+            if !hold.held.is_valid() || self.is_excused(hold) {
                 continue;
             }
             let kept = views.get(hold.name).and_then(|view| view.holder(&hold.id));

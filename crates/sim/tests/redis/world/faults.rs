@@ -13,7 +13,7 @@ impl World {
         let now = self.now();
         let slot = self.victim();
         let process = self.slots[slot].process;
-        match self.dice.below(16) {
+        match self.dice.below(22) {
             0 | 1 => self.stand_still(process),
             2 if self.slots[slot].alive => self.kill(slot),
             3 => {
@@ -65,6 +65,11 @@ impl World {
                 self.plan(until, Event::Loud);
             }
             14 => self.cut_all(),
+            16 | 17 => self.revoke(),
+            18 => self.freeze_name(),
+            19 => self.unfreeze_name(),
+            // With a memory lost and a clock set back, tokens have nothing to grow from.
+            20 if !self.forgets => self.set_clock(),
             _ => self.cut(process),
         }
     }
@@ -156,6 +161,7 @@ impl World {
         }
         drop(book);
         self.slots[slot].alive = false;
+        self.slots[slot].client = None;
         self.tasks.kill(process);
         let again = self.after(100, 2_000);
         self.plan(again, Event::Begin(slot));

@@ -35,7 +35,7 @@ pub(crate) struct Rules {
     free_since: BTreeMap<&'static str, Moment>,
     /// Since when a grant has nobody who stands for it.
     orphans: BTreeMap<(&'static str, String), Moment>,
-    /// Since when a hand-off could have been claimed.
+    /// Since when a hand-off to one that hears its inbox could have been claimed.
     handed: BTreeMap<(&'static str, String), Moment>,
 }
 
@@ -48,9 +48,11 @@ impl Rules {
     pub(crate) fn note_handed(&mut self, now: Moment, all: Vec<(&'static str, String, bool)>) {
         let before = std::mem::take(&mut self.handed);
         for (name, id, heard) in all {
-            let key = (name, id);
-            let since = before.get(&key).copied().filter(|_| heard).unwrap_or(now);
-            self.handed.insert(key, since);
+            if heard {
+                let key = (name, id);
+                let since = before.get(&key).copied().unwrap_or(now);
+                self.handed.insert(key, since);
+            }
         }
     }
 
@@ -179,6 +181,8 @@ pub(crate) fn compare(
         }
         for record in &view.holders {
             match old.holder(&record.id) {
+                // An operator is before the queue.
+                None if record.state == b'f' => {}
                 None => check_order(now, server_ms, name, record, old, view, heard, book),
                 Some(was) if was.state == b'h' && record.state == b'g' => {
                     if !asks_for(frame, &record.id) {
@@ -193,7 +197,7 @@ pub(crate) fn compare(
     }
 }
 
-/// P4: only its own id ends a grant before its time.
+/// P4: only its own id ends a grant before its time; an operator ends what was frozen or taken.
 fn check_owner(
     now: Moment,
     server_ms: i64,
@@ -203,8 +207,9 @@ fn check_owner(
     frame: &Frame,
     book: &mut Book,
 ) {
+    let by_operator = record.state == b'f' || book.taken_now.contains(&record.token);
     let ended = view.holder(&record.id).is_none();
-    if ended && record.at_ms > server_ms && !releases(frame, &record.id) {
+    if ended && !by_operator && record.at_ms > server_ms && !releases(frame, &record.id) {
         let id = record.short();
         book.break_promise(now, "P4", format!("{name}: {id} was ended by another's request"));
     }

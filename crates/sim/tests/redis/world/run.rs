@@ -61,6 +61,7 @@ pub(super) enum Event {
 pub(super) struct Slot {
     pub(super) process: Process,
     pub(super) alive: bool,
+    pub(super) client: Option<Client>,
 }
 
 pub(crate) struct World {
@@ -124,7 +125,7 @@ impl World {
         world.book.lock().skew_ppm = skew;
         world.note(&format!("seed {seed}, skew {skew} ppm"));
         for slot in 0..CLIENTS {
-            world.slots.push(Slot { process: slot as u64, alive: false });
+            world.slots.push(Slot { process: slot as u64, alive: false, client: None });
             world.begin(slot);
         }
         world.plan(at(Duration::from_millis(500)), Event::Fault);
@@ -157,7 +158,6 @@ impl World {
     /// Starts a process in a slot.
     pub(super) fn begin(&mut self, slot: usize) {
         let process = self.slots[slot].process + CLIENTS as u64;
-        self.slots[slot] = Slot { process, alive: true };
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
         let engine = self.engine(process);
         let engine: Arc<dyn Engine> = match self.bug.filter(|bug| bug.mutation().is_none()) {
@@ -178,6 +178,7 @@ impl World {
         if self.bug == Some(Bug::ValidityFromReply) {
             client.plant_validity_from_reply();
         }
+        self.slots[slot] = Slot { process, alive: true, client: Some(client.clone()) };
         let life = Life {
             paused_since: None,
             paused_for: Duration::ZERO,
@@ -210,7 +211,13 @@ impl World {
             dice: Mutex::new(self.dice.fork()),
             clock: Arc::new(self.clock.clone()),
         };
-        let options = RedisOptions::from_url("redis://fake").expect("a good URL");
+        // By the older protocol subscriptions need a runtime, which a world has not: such a process
+        // is deaf, and lives by its heartbeat alone.
+        let url = match self.dice.percent(20) {
+            true => "redis://fake?protocol=resp2",
+            false => "redis://fake",
+        };
+        let options = RedisOptions::from_url(url).expect("a good URL");
         let options = options.with_surroundings(Arc::new(inside));
         let clock = Arc::new(self.clock.clone());
         Arc::new(RedisEngine::new(&options, clock).expect("good options"))

@@ -35,17 +35,49 @@ fn tell(seed: u64, story: &Story, bug: Option<Bug>) -> Option<String> {
     ))
 }
 
+/// What must have happened in some world, or the worlds show less than they seem to.
+const SOMETIMES: [&str; 20] = [
+    "stands still",
+    "is killed",
+    "is cut off",
+    "is cut off as it is told",
+    "stalls",
+    "the server freezes",
+    "clients pause",
+    "is back",
+    "is back, empty",
+    "FLUSHALL",
+    "the network is slow",
+    "messages are lost",
+    "is set forward",
+    "is set back",
+    "is told: Told",
+    "is told: Done",
+    "is told: NothingThere",
+    "revoked by an operator",
+    "not renewed in time",
+    "TimedOut",
+];
+
 #[test]
 fn the_promises_hold_in_every_world() {
     let mut grants = 0;
+    let mut seen = [0; SOMETIMES.len()];
     for seed in seeds() {
         let story = play(seed, None);
         grants += story.grants;
+        for (count, what) in seen.iter_mut().zip(SOMETIMES) {
+            *count += story.log.lines().filter(|line| line.contains(what)).count();
+        }
         if let Some(told) = tell(seed, &story, None) {
             panic!("{told}");
         }
     }
     println!("seeds {:?}: {grants} grants", seeds());
+    for (count, what) in seen.iter().zip(SOMETIMES) {
+        println!("{count:>6} {what}");
+        assert!(*count > 0, "never seen: {what}");
+    }
     assert!(grants > SEEDS * 20, "a world in which nobody holds anything shows nothing");
 }
 

@@ -7,10 +7,11 @@ use holdline_sim::{ConnectionId, FakeRedis, Reply};
 pub(crate) struct Record {
     /// 32 hex digits.
     pub(crate) id: String,
-    /// `g` granted, `h` handed, `q` queued.
+    /// `g` granted, `h` handed, `r` revoked, `f` a freeze, `q` queued.
     pub(crate) state: u8,
     pub(crate) client: String,
     pub(crate) inbox: String,
+    pub(crate) token: u64,
     /// When it ends by time, in ms of the server's clock; for a waiter, when it was last heard.
     pub(crate) at_ms: i64,
 }
@@ -23,6 +24,7 @@ impl Record {
             state: bytes[32],
             client: text[35..51].to_owned(),
             inbox: text[51..67].to_owned(),
+            token: text[67..83].trim().parse().unwrap_or(0),
             at_ms: 0,
         })
     }

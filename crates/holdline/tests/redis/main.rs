@@ -6,6 +6,8 @@
 
 mod clocks;
 mod connections;
+mod crowds;
+mod forks;
 mod holders;
 mod inputs;
 mod messages;

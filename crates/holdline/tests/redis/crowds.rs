@@ -1,0 +1,100 @@
+//! Very many who wait for one name, in one process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{Client, LockOptions};
+use holdline_services::{PrivateNetwork, RedisServer};
+use parking_lot::Mutex;
+
+use crate::support::{
+    Referee, behind, clean, client, let_go, patient, queued, server, take, until,
+};
+
+const COUNT: u16 = 10_000;
+/// How long all of them may take together, on any machine.
+const ALL: Duration = Duration::from_secs(150);
+
+/// The figure behind a word of `INFO`.
+fn info(server: &RedisServer, section: &str, word: &str) -> f64 {
+    let text = behind(server, &format!("INFO {section}")).text().expect("text");
+    let line = text.lines().find_map(|line| line.strip_prefix(word)).unwrap_or_default();
+    let figure: String = line.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    figure.parse().unwrap_or_default()
+}
+
+fn calls(server: &RedisServer, command: &str) -> f64 {
+    info(server, "commandstats", &format!("cmdstat_{command}:calls="))
+}
+
+/// The most memory that this process ever had, in MiB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("told");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+}
+
+/// The lease ids in the line, in order.
+fn line(server: &RedisServer) -> Vec<String> {
+    let members = server.raw().send(&["ZRANGE", "holdline:{a}:1q", "0", "-1"]).expect("an answer");
+    let members = members.items().expect("a list").iter().filter_map(|member| member.text());
+    members.filter_map(|member| member.strip_prefix('p').map(str::to_owned)).collect()
+}
+
+struct Crowd {
+    client: Client,
+    options: LockOptions,
+    referee: Referee,
+    order: Mutex<Vec<String>>,
+}
+
+impl Crowd {
+    async fn wait(self: Arc<Self>) {
+        let mutex = self.client.mutex_with("a", &self.options).expect("a good lock");
+        let guard = mutex.lock_owned().await.expect("the lock");
+        self.referee.granted(&guard);
+        self.order.lock().push(guard.lease_id().to_hex());
+        let_go(guard).await;
+    }
+}
+
+/// In a process of its own, so that its memory is told from that of other tests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
+    let name = "crowds::ten_thousand_waiters_of_one_process_are_served_in_order";
+    let Some(_network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let url = format!("redis://{}?command_timeout_ms=20000", server.address());
+    let (holder, client) = (client(&url).await, client(&url).await);
+    let guard = take(&holder, "a", &patient()).await;
+    let before = peak();
+    let options = patient().with_lease_duration(Duration::from_secs(20)).with_wait(ALL);
+    let crowd = Crowd { client, options, referee: Referee::default(), order: Mutex::default() };
+    let crowd = Arc::new(crowd);
+    let waiters: Vec<_> = (0..COUNT).map(|_| tokio::spawn(crowd.clone().wait())).collect();
+    queued(&server, "a", usize::from(COUNT)).await;
+    let wanted = line(&server);
+    behind(&server, "CONFIG RESETSTAT");
+    let_go(guard).await;
+    let all = async {
+        for waiter in waiters {
+            waiter.await.expect("no panic");
+        }
+    };
+    tokio::time::timeout(ALL, all).await.expect("all have had it");
+    assert_eq!(crowd.referee.grants(), usize::from(COUNT));
+    assert_eq!(*crowd.order.lock(), wanted, "in the order of the queue");
+    let (scripts, published) = (calls(&server, "evalsha"), calls(&server, "publish"));
+    // A release, a claim and a message each; the heartbeats of all go in batches.
+    let few = f64::from(COUNT);
+    assert!((2.0 * few..3.0 * few).contains(&scripts), "{scripts} scripts");
+    assert!((few..1.1 * few).contains(&published), "{published} messages");
+    let cpu = info(&server, "cpu", "used_cpu_user:");
+    assert!(cpu < 20.0, "{cpu} s of the server for {COUNT} hand-offs: about 2 are right");
+    let (here, there) = (peak() - before, info(&server, "memory", "used_memory_peak:") / 1e6);
+    assert!(here < 400, "{here} MiB here for {COUNT} waiters: about 100 are right");
+    assert!(there < 60.0, "{there} MB there: about 10 are right");
+    until("the line is gone", || behind(&server, "EXISTS holdline:{a}:1q").integer() == Some(0))
+        .await;
+    clean(&server, &[&crowd.client, &holder]).await;
+}

@@ -2,8 +2,9 @@
 //!
 //! - Invariant B1: what must stay *behind* an unanswered request of its lease id takes that one's
 //!   connection, as long as that is open; also when it is suspect. What is right in any order
-//!   ([`Tie::Again`], [`Tie::Undo`]) does so only while there is no good connection; an undo is
-//!   then copied behind whatever hangs elsewhere. So no request comes to life that nobody undoes.
+//!   ([`Tie::Again`], [`Tie::Undo`]) does so only while there is no good connection, the first
+//!   only after half of its time; an undo is then copied behind whatever hangs elsewhere. So no
+//!   request comes to life that nobody undoes.
 //! - Invariant B2: all else goes to a good connection only, and waits for one until its deadline,
 //!   or until a try to get one has failed.
 
@@ -90,41 +91,37 @@ impl Board {
         self.state.lock().current.as_ref().map(|lane| lane.id())
     }
 
-    /// Finds the way for a request. `tries` is what an earlier answer told to wait for.
-    pub(super) fn route(&self, tie: Tie, tries: Option<u64>) -> Result<Route, LockError> {
+    /// Finds the way for a request. `tries` is what an earlier answer told to wait for; one that
+    /// is patient does not go behind what hangs while a good connection may come.
+    pub(super) fn route(
+        &self,
+        tie: Tie,
+        tries: Option<u64>,
+        patient: bool,
+    ) -> Result<Route, LockError> {
         let state = self.state.lock();
         let good = || state.current.as_ref().filter(|lane| lane.health() == Health::Good);
         if let Some(lane) = good().filter(|_| tie.overtakes()) {
             return Ok(Route::Take(lane.clone()));
         }
-        let affinity = tie.affinity();
-        let owing = |affinity| state.old.iter().find(|lane| lane.owes(affinity));
-        if let Some(lane) = affinity.and_then(owing) {
+        let failed = tries.is_some_and(|tries| state.tries >= tries) && state.failure.is_some();
+        let waits = patient && !failed && !state.closed;
+        let behind = |affinity| {
+            let all = state.old.iter().chain(&state.current);
+            all.filter(|_| !waits).find(|lane| lane.owes(affinity))
+        };
+        // A suspect one among them the supervisor is about to see.
+        if let Some(lane) = tie.affinity().and_then(behind).or_else(good) {
             return Ok(Route::Take(lane.clone()));
-        }
-        if let Some(lane) = &state.current {
-            let behind = || affinity.is_some_and(|affinity| lane.owes(affinity));
-            let take = match lane.health() {
-                Health::Good => true,
-                // The supervisor is about to see it.
-                Health::Suspect => behind(),
-                Health::Closed => false,
-            };
-            if take {
-                return Ok(Route::Take(lane.clone()));
-            }
         }
         if state.closed {
             return Err(unavailable("the engine is closed", Certainty::NotApplied));
         }
-        let permanent = |failure: &&LockError| {
+        let permanent = |failure: &LockError| {
             matches!(failure.kind(), ErrorKind::Refused { .. } | ErrorKind::Protocol { .. })
         };
         match &state.failure {
-            Some(failure) if tries.is_some_and(|tries| state.tries >= tries) => {
-                Err(failure.clone())
-            }
-            Some(failure) if permanent(&failure) => Err(failure.clone()),
+            Some(failure) if failed || permanent(failure) => Err(failure.clone()),
             _ => Ok(Route::Wait { tries: tries.unwrap_or(state.tries + 1) }),
         }
     }

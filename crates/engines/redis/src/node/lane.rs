@@ -317,6 +317,13 @@ pub(super) struct Limit {
     pub(super) asked: Duration,
 }
 
+impl Limit {
+    /// When half of the time is over.
+    pub(super) fn half(&self) -> Moment {
+        self.end.before(self.asked / 2)
+    }
+}
+
 /// The server's reply, or its refusal; or no reply.
 pub(super) type Answered = Result<Result<Value, ServerWords>, LockError>;
 

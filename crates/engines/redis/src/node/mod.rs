@@ -63,9 +63,10 @@ pub(crate) enum Tie {
     Free,
     /// The one on which the earlier hangs, behind it.
     Behind(Affinity),
-    /// A good one if there is one, else behind: it is right in any order.
+    /// A good one if there is one or soon will be, else behind: it is right in any order.
     Again(Affinity),
-    /// As `Again`, and a copy goes behind whatever hangs: it undoes what may come yet.
+    /// A good one if there is one, else behind; and a copy goes behind whatever hangs: it undoes
+    /// what may come yet.
     Undo(Affinity),
 }
 
@@ -315,8 +316,10 @@ impl Node {
         waiter: &mut Waiter<'a>,
     ) -> Result<Arc<lane::Lane>, LockError> {
         let board = &*self.shared().board;
+        // What was asked before, and may hang, is worth asking over another connection only.
+        let mut patient = matches!(tie, Tie::Again(_));
         loop {
-            match board.route(tie, waiter.tries)? {
+            match board.route(tie, waiter.tries, patient)? {
                 Route::Take(lane) => return Ok(lane),
                 Route::Wait { tries } => waiter.tries = Some(tries),
             }
@@ -328,6 +331,7 @@ impl Node {
             tokio::select! {
                 biased;
                 () = parked.changed() => {}
+                () = self.shared().clock.sleep_until(limit.half()), if patient => patient = false,
                 () = self.shared().clock.sleep_until(limit.end) => {
                     return Err(board.excuse().unwrap_or_else(|| nothing_within(limit.asked)));
                 }

@@ -1,12 +1,69 @@
-//! A connection that takes nothing more, in the world of [`super::world`].
+//! What happens on and beside a connection that hangs, or takes nothing more, in the world of
+//! [`super::world`].
 
-use super::world::{Ground, ID, SECOND, outcome};
+use super::world::{Ground, ID, Peer, SECOND, outcome};
 use super::*;
 use crate::node::{Call, Script};
 
 /// More than a stream of that world keeps on its way.
 fn filler() -> String {
     format!("SET k {}", "x".repeat(1 << 18))
+}
+
+/// Makes a call that is tied to the one id.
+fn call(ground: &Ground, tie: Tie) -> tokio::task::JoinHandle<Result<Value, LockError>> {
+    static SCRIPT: Script = Script::new("any", "return 1");
+    let (keys, arguments) = (Vec::new(), Vec::new());
+    let call = Call { script: &SCRIPT, keys, arguments, tie, deadline: SECOND };
+    let node = ground.node.clone();
+    tokio::spawn(async move { node.call(call).await })
+}
+
+/// A request of the id has hung until its deadline on what is returned; no other connection was
+/// made yet.
+async fn one_hangs(ground: &Ground, line: &str) -> Peer {
+    let mut hangs = ground.accepts().await;
+    hangs.greets().await;
+    let taken = ground.sends(line, Some(ID), SECOND);
+    ground.settle().await;
+    ground.clock.advance(SECOND);
+    unavailable(&outcome(taken).await.expect_err("nothing comes"), Certainty::Unknown);
+    hangs
+}
+
+#[tokio::test]
+async fn what_is_asked_again_at_once_waits_for_a_good_connection() {
+    let ground = Ground::new("redis://h");
+    let _hangs = one_hangs(&ground, "SET k v").await;
+    let asked = call(&ground, Tie::Again(ID));
+    ground.settle().await;
+    let mut good = ground.accepts().await;
+    good.greets().await;
+    good.hears("EVALSHA").await;
+    good.says(":1\r\n").await;
+    assert_eq!(outcome(asked).await.expect("an answer"), Value::Integer(1));
+}
+
+/// A server that stands still gives no other connection.
+#[tokio::test]
+async fn what_is_asked_again_goes_behind_what_hangs_when_no_other_connection_comes() {
+    let ground = Ground::new("redis://h");
+    let mut hangs = one_hangs(&ground, "SET k v").await;
+    let asked = call(&ground, Tie::Again(ID));
+    ground.settle().await;
+    ground.clock.advance(SECOND / 2);
+    hangs.hears("EVALSHA").await;
+    ground.clock.advance(SECOND / 2);
+    unavailable(&outcome(asked).await.expect_err("silent"), Certainty::Unknown);
+}
+
+#[tokio::test]
+async fn an_undo_goes_behind_what_hangs_at_once_while_there_is_no_good_connection() {
+    let ground = Ground::new("redis://h");
+    let mut hangs = one_hangs(&ground, "SET k v").await;
+    let undone = call(&ground, Tie::Undo(ID));
+    hangs.hears("EVALSHA").await;
+    assert!(!undone.is_finished());
 }
 
 #[tokio::test]
@@ -27,23 +84,12 @@ async fn a_deadline_is_told_while_nothing_can_be_written() {
 /// The copy of an undo is written as soon as the connection takes anything, whoever waits for it.
 #[tokio::test]
 async fn an_undo_is_copied_behind_what_hangs_also_where_nothing_can_be_written() {
-    static UNDO: Script = Script::new("undo", "return 1");
     let ground = Ground::new("redis://h");
-    let mut hangs = ground.accepts().await;
-    hangs.greets().await;
-    let taken = ground.sends(&filler(), Some(ID), SECOND);
-    ground.settle().await;
-    ground.clock.advance(SECOND);
-    unavailable(&outcome(taken).await.expect_err("nothing comes"), Certainty::Unknown);
+    let mut hangs = one_hangs(&ground, &filler()).await;
     let mut good = ground.accepts().await;
     good.greets().await;
     ground.settle().await;
-    let undone = tokio::spawn({
-        let (node, tie) = (ground.node.clone(), Tie::Undo(ID));
-        let (keys, arguments) = (Vec::new(), Vec::new());
-        let call = Call { script: &UNDO, keys, arguments, tie, deadline: SECOND };
-        async move { node.call(call).await }
-    });
+    let undone = call(&ground, Tie::Undo(ID));
     good.hears("EVALSHA").await;
     good.says(":1\r\n").await;
     assert_eq!(outcome(undone).await.expect("undone"), Value::Integer(1));

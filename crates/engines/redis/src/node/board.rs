@@ -126,11 +126,11 @@ impl Board {
         }
     }
 
-    /// The connections on which a request of this affinity may be unanswered.
-    pub(super) fn owing(&self, affinity: &Affinity) -> Vec<Arc<Lane>> {
+    /// The connections besides `chosen` on which a request of this affinity is unanswered.
+    pub(super) fn owing(&self, affinity: &Affinity, chosen: &Lane) -> Vec<Arc<Lane>> {
         let state = self.state.lock();
-        let all = state.old.iter().chain(&state.current);
-        all.filter(|lane| lane.owes(affinity)).cloned().collect()
+        let others = state.old.iter().chain(&state.current).filter(|lane| lane.id() != chosen.id());
+        others.filter(|lane| lane.owes(affinity)).cloned().collect()
     }
 
     /// Counts a request that waits for a connection, until it is dropped.

@@ -2,33 +2,24 @@
 //!
 //! What a strict ACL may refuse, and what old servers do not know, is asked without insisting.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::task::Poll;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo};
 
 use super::dial::Dialled;
-use super::hub::Hub;
-use super::lane::MOST_PENDING;
-use super::value::{Value, words_in};
-use super::watched::{Trouble, Watched};
+use super::resp::Reply;
+use super::value::Value;
+use super::wire::{Broke, Wire};
 use super::{ServerFacts, tls};
-use crate::error::{ENGINE, ServerWords, refusal, unavailable};
+use crate::error::{ENGINE, refusal, unavailable};
 use crate::options::{Address, RedisOptions};
-use crate::surroundings::Task;
 
 /// A connection that has said its first words.
 pub(super) struct Greeted {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) driver: Task<()>,
+    pub(super) wire: Wire,
     pub(super) facts: ServerFacts,
     pub(super) reset: Arc<AtomicBool>,
-    pub(super) trouble: Trouble,
 }
 
 /// Why there is no connection.
@@ -51,45 +42,17 @@ pub(super) async fn greet(
     options: &RedisOptions,
     resp3: bool,
     clock: &dyn Clock,
-    hub: &Arc<Hub>,
 ) -> Result<Greeted, Refused> {
-    let trouble = Trouble::default();
-    let stream = Watched::new(dialled.stream, trouble.clone());
-    let config = AsyncConnectionConfig::new()
-        .set_response_timeout(None)
-        .set_connection_timeout(None)
-        .set_pipeline_buffer_size(MOST_PENDING);
-    let info = RedisConnectionInfo::default().set_skip_set_lib_name();
-    let (info, config) =
-        if resp3 { with_resp3(info, config, options, hub) } else { (info, config) };
-    let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
-    let (mut connection, driver) =
-        made.map_err(|error| not_greeted(&error, &trouble, options, resp3))?;
-    let mut driver: Task<()> = Box::pin(driver);
-    let sent = clock.now();
-    let questions = questions(options, resp3);
-    let mut ended = false;
-    let answers = {
-        let asked = connection.send_packed_commands(&questions.pipeline, 0, questions.count);
-        let mut asked = pin!(asked);
-        // Nobody else drives the connection yet.
-        let drive = poll_fn(|context| match asked.as_mut().poll(context) {
-            Poll::Pending if driver.as_mut().poll(context).is_ready() => {
-                ended = true;
-                asked.as_mut().poll(context)
-            }
-            polled => polled,
-        });
-        drive.await
-    };
-    if ended {
-        // It may have ended right behind its last answer, and must not be driven again.
-        driver = Box::pin(std::future::ready(()));
+    let mut wire = Wire::new(dialled.stream);
+    if resp3 {
+        hello(&mut wire, options).await?;
     }
-    let answers = answers.map_err(|error| not_greeted(&error, &trouble, options, resp3))?;
+    let sent = clock.now();
+    let (db, name) = (options.db().to_string(), client_name(options));
+    let (questions, needed) = questions(options, resp3, db.as_bytes(), name.as_bytes());
+    let answers = wire.ask(&questions).await.map_err(|broke| broke_off(broke, options))?;
     let round_trip = sent.until(clock.now());
-    let answers: Vec<_> = answers.into_iter().map(Value::from_wire).collect();
-    let (needed, asked) = answers.split_at(questions.needed.min(answers.len()));
+    let (needed, asked) = answers.split_at(needed.min(answers.len()));
     if let Some(Err(words)) = needed.iter().find(|answer| answer.is_err()) {
         return Err(refusal(words.clone()).into());
     }
@@ -101,73 +64,66 @@ pub(super) async fn greet(
     }
     let resp = if resp3 { 3 } else { 2 };
     let facts = ServerFacts { resp, round_trip, ..facts(asked) };
-    Ok(Greeted { connection, driver, facts, reset: dialled.reset, trouble })
+    Ok(Greeted { wire, facts, reset: dialled.reset })
 }
 
-fn with_resp3(
-    info: RedisConnectionInfo,
-    config: AsyncConnectionConfig,
-    options: &RedisOptions,
-    hub: &Arc<Hub>,
-) -> (RedisConnectionInfo, AsyncConnectionConfig) {
-    let mut info = info.set_protocol(ProtocolVersion::RESP3);
+/// Asks for the newer protocol, as the user.
+async fn hello(wire: &mut Wire, options: &RedisOptions) -> Result<(), Refused> {
+    let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
     if let Some(password) = options.password().expose() {
-        info = info.set_username(options.user().unwrap_or("default")).set_password(password);
+        let user = options.user().unwrap_or("default");
+        hello.extend([b"AUTH", user.as_bytes(), password.as_bytes()]);
     }
-    let hub = hub.clone();
-    let config = config.set_push_sender(move |push: PushInfo| {
-        if let (
-            PushKind::Message,
-            [redis::Value::BulkString(channel), redis::Value::BulkString(message)],
-        ) = (push.kind, push.data.as_slice())
-        {
-            hub.deliver(channel, message);
-        }
-        Ok::<(), redis::aio::SendError>(())
-    });
-    (info, config)
+    let answers = wire.ask(&[hello]).await.map_err(|broke| broke_off(broke, options))?;
+    let Some(Err(words)) = answers.into_iter().next() else { return Ok(()) };
+    let unknown = words.rest.contains("'hello'") || words.rest.contains("unknown command");
+    Err(match words.code == "NOPROTO" || unknown {
+        true => Refused::OldProtocol,
+        false => refusal(words).into(),
+    })
 }
 
-struct Questions {
-    pipeline: redis::Pipeline,
-    count: usize,
-    /// How many at the start must be answered well.
-    needed: usize,
-}
-
-fn questions(options: &RedisOptions, resp3: bool) -> Questions {
-    let mut pipeline = redis::pipe();
-    let mut needed = 0;
-    if let Some(password) = options.password().expose().filter(|_| !resp3) {
-        let auth = pipeline.cmd("AUTH");
-        match options.user() {
-            Some(user) => auth.arg(user).arg(password),
-            None => auth.arg(password),
-        };
-        needed += 1;
-    }
-    if options.db() != 0 {
-        pipeline.cmd("SELECT").arg(options.db());
-        needed += 1;
-    }
-    pipeline.cmd("INFO").arg("server");
-    pipeline.cmd("COMMAND").arg("INFO").arg("DELEX").arg("DELIFEQ");
-    pipeline.cmd("COMMAND").arg("DOCS").arg("SET");
-    let name = match options.client_name() {
+fn client_name(options: &RedisOptions) -> String {
+    match options.client_name() {
         Some(name) => name.to_owned(),
         None => format!("holdline-{}", std::process::id()),
-    };
-    pipeline.cmd("CLIENT").arg("SETNAME").arg(name);
-    pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("holdline");
-    pipeline.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
-    let count = pipeline.len();
-    Questions { pipeline, count, needed }
+    }
 }
 
-type Answer = Result<Value, ServerWords>;
+/// Makes the questions; tells how many at the start must be answered well.
+fn questions<'a>(
+    options: &'a RedisOptions,
+    resp3: bool,
+    db: &'a [u8],
+    name: &'a [u8],
+) -> (Vec<Vec<&'a [u8]>>, usize) {
+    let mut questions = Vec::new();
+    if !resp3 {
+        questions.extend(auth(options));
+    }
+    if options.db() != 0 {
+        questions.push(vec![&b"SELECT"[..], db]);
+    }
+    let needed = questions.len();
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    questions.push(vec![b"INFO", b"server"]);
+    questions.push(vec![b"COMMAND", b"INFO", b"DELEX", b"DELIFEQ"]);
+    questions.push(vec![b"COMMAND", b"DOCS", b"SET"]);
+    questions.push(vec![b"CLIENT", b"SETNAME", name]);
+    questions.push(vec![b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdline"]);
+    questions.push(vec![b"CLIENT", b"SETINFO", b"LIB-VER", version]);
+    (questions, needed)
+}
+
+/// How the older protocol says who we are, if there is anything to say.
+pub(super) fn auth(options: &RedisOptions) -> Option<Vec<&[u8]>> {
+    let password = options.password().expose()?;
+    let user = options.user().map(str::as_bytes);
+    Some([&b"AUTH"[..]].into_iter().chain(user).chain([password.as_bytes()]).collect())
+}
 
 /// Reads what the server told about itself; what it did not tell stays unknown.
-fn facts(answers: &[Answer]) -> ServerFacts {
+fn facts(answers: &[Reply]) -> ServerFacts {
     let answer = |place: usize| answers.get(place).and_then(|answer| answer.as_ref().ok());
     let info = answer(0).and_then(Value::as_text).unwrap_or_default();
     let line = |key: &str| {
@@ -194,41 +150,27 @@ fn mentions(value: &Value, word: &str) -> bool {
     }
 }
 
-fn not_greeted(
-    error: &redis::RedisError,
-    trouble: &Trouble,
-    options: &RedisOptions,
-    resp3: bool,
-) -> Refused {
-    if error.kind() == redis::ErrorKind::RESP3NotSupported && resp3 {
-        return Refused::OldProtocol;
-    }
-    if let Some(words) = words_in(error) {
-        let hello = words.rest.contains("'hello'") || words.rest.contains("unknown command");
-        if resp3 && (words.code == "NOPROTO" || hello) {
-            return Refused::OldProtocol;
-        }
-        return refusal(words).into();
-    }
+/// What it means that the stream broke at the first words.
+fn broke_off(broke: Broke, options: &RedisOptions) -> LockError {
     let address = options.address();
-    if error.kind() == redis::ErrorKind::Parse {
-        let message = format!("{address}: no Redis server answers there");
-        let kind = ErrorKind::Protocol { message };
-        return LockError::new(ENGINE, kind, Certainty::NotApplied).into();
-    }
-    let Some(broke) = trouble.take() else {
-        return unavailable(format!("{address}: {error}"), Certainty::NotApplied).into();
+    let broke = match broke {
+        Broke::Stream(error) => error,
+        Broke::Rubbish => {
+            let message = format!("{address}: no Redis server answers there");
+            let kind = ErrorKind::Protocol { message };
+            return LockError::new(ENGINE, kind, Certainty::NotApplied);
+        }
     };
     match address {
-        Address::Tcp { host, tls: true, .. } => tls::failure(&broke, host, options.tls()).into(),
+        Address::Tcp { host, tls: true, .. } => tls::failure(&broke, host, options.tls()),
         Address::Tcp { .. } => {
             let hint = "is it a TLS port? Then write `rediss://`";
             let message = format!("{address}: broke off at the first words: {hint} ({broke})");
-            unavailable(message, Certainty::NotApplied).into()
+            unavailable(message, Certainty::NotApplied)
         }
         Address::Unix(_) => {
             let message = format!("{address}: broke off at the first words ({broke})");
-            unavailable(message, Certainty::NotApplied).into()
+            unavailable(message, Certainty::NotApplied)
         }
     }
 }
@@ -236,8 +178,9 @@ fn not_greeted(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ServerWords;
 
-    fn text(text: &str) -> Answer {
+    fn text(text: &str) -> Reply {
         Ok(Value::Bytes(text.as_bytes().to_vec()))
     }
 

@@ -1,16 +1,13 @@
 //! One connection: the requests on it, their deadlines, and how it ends.
 //!
-//! The client crate writes requests in the order in which they are handed to it and matches
-//! answers to them by that order. A request whose taker went away keeps its place: its answer is
-//! read and thrown away, so a late answer is never taken for another's.
-//!
-//! - Invariant L1: requests enter the table and the client's queue under one lock, so that both
+//! - Invariant L1: a request is written down and put into the order under one lock, so that both
 //!   have the same order.
-//! - Invariant L2: what was handed to the client may have been carried out; what was not, was not.
+//! - Invariant L2: what was put on the connection may have been carried out; what was not, was not.
 //! - Invariant L3: after a deadline has passed unanswered, the connection is *suspect*, until a
 //!   ping of its own comes back. What is sent meanwhile goes behind that ping, so an answer out
 //!   of step shows as a wrong answer to the ping, and is taken for nobody's.
 //! - Invariant L4: a connection that ends with something unanswered is reset, not closed.
+//! - Invariant L5: nobody is woken under the lock.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,15 +18,12 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, LockError, Moment};
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value as Wire};
 
-use super::pending::{Deadline, Overdue, Pending, Ticket};
-use super::value::{Value, words_in};
-use super::watched::Trouble;
+use super::pending::{Deadline, Look, Overdue, Pending, Ticket};
+use super::request::Request;
+use super::resp::{Frame, Reply};
 use super::{Affinity, ServerFacts};
-use crate::error::{ServerWords, protocol, unavailable};
-use crate::surroundings::Task;
+use crate::error::unavailable;
 
 /// How many requests may be unanswered on a connection.
 pub(super) const MOST_PENDING: usize = 32_768;
@@ -38,29 +32,6 @@ const MOST_BEHIND: usize = 1_024;
 
 /// How long a ping may be unanswered before the connection is suspect, unless it is a slow one.
 const GRACE: Duration = Duration::from_millis(250);
-
-/// What is handed to the client crate.
-pub(super) enum Request {
-    Command(Arc<redis::Cmd>),
-    Subscribe(Vec<Vec<u8>>),
-    Unsubscribe(Vec<Vec<u8>>),
-}
-
-impl Request {
-    fn send(self, mut connection: MultiplexedConnection) -> Task<RedisResult<Wire>> {
-        match self {
-            Request::Command(command) => {
-                Box::pin(async move { connection.send_packed_command(&command).await })
-            }
-            Request::Subscribe(channels) => {
-                Box::pin(async move { connection.subscribe(channels).await.map(|()| Wire::Okay) })
-            }
-            Request::Unsubscribe(channels) => {
-                Box::pin(async move { connection.unsubscribe(channels).await.map(|()| Wire::Okay) })
-            }
-        }
-    }
-}
 
 /// What a lane tells those who look after it.
 pub(super) trait Told: Send + Sync {
@@ -86,14 +57,11 @@ pub(super) struct Ends {
     pub(super) told: Arc<dyn Told>,
     /// Set before the stream is dropped if it is to be reset.
     pub(super) reset: Arc<AtomicBool>,
-    /// What broke the stream.
-    pub(super) trouble: Trouble,
 }
 
 pub(super) struct Lane {
     id: u64,
     facts: Arc<ServerFacts>,
-    connection: MultiplexedConnection,
     clock: Arc<dyn Clock>,
     ends: Ends,
     health: AtomicU8,
@@ -105,13 +73,17 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct State {
     pending: Pending,
+    /// What the lane's task is to write next.
+    out: Vec<u8>,
     /// The deadline that the lane's task sleeps towards.
     armed: Option<Moment>,
     /// A deadline is sooner than that: the task looks anew.
     sooner: bool,
     task: Option<Waker>,
     /// Why it is closed, or is to be.
-    end: Option<String>,
+    end: Option<LockError>,
+    /// The task has ended: nothing is answered any more.
+    over: bool,
     /// How many may be pending now.
     room: usize,
 }
@@ -126,17 +98,10 @@ impl std::fmt::Debug for Lane {
 pub(super) struct NotTaken(pub(super) LockError);
 
 impl Lane {
-    pub(super) fn new(
-        id: u64,
-        facts: ServerFacts,
-        connection: MultiplexedConnection,
-        clock: Arc<dyn Clock>,
-        ends: Ends,
-    ) -> Lane {
+    pub(super) fn new(id: u64, facts: ServerFacts, clock: Arc<dyn Clock>, ends: Ends) -> Lane {
         Lane {
             id,
             facts: Arc::new(facts),
-            connection,
             clock,
             ends,
             health: AtomicU8::new(GOOD),
@@ -183,58 +148,87 @@ impl Lane {
 
     /// Ends the connection; what is unanswered fails as unknown.
     pub(super) fn close(&self, why: &str) {
+        self.close_for(unavailable(why, Certainty::Unknown));
+    }
+
+    fn close_for(&self, error: LockError) {
         let task = {
             let mut state = self.state.lock();
-            state.end.get_or_insert_with(|| why.to_owned());
+            state.end.get_or_insert(error);
             self.health.store(CLOSED, Ordering::Release);
             state.task.take()
         };
         task.into_iter().for_each(Waker::wake);
     }
 
-    /// Puts a request on the connection and waits for its answer until the deadline.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer only, once it was polled.
-    pub(super) async fn exchange(
+    /// Puts a request on the connection. What is returned waits for the answer until the deadline;
+    /// dropping it loses the answer only.
+    pub(super) fn begin(
         self: Arc<Lane>,
-        request: Request,
+        request: Request<'_>,
         affinity: Option<Affinity>,
         limit: Limit,
-    ) -> Result<Answered, NotTaken> {
-        let mut request = Some(request);
-        let enqueue = |context: &mut Context<'_>| {
-            let Some(request) = request.take() else { return Poll::Pending };
-            Poll::Ready(Exchange::begin(self.clone(), request, affinity, limit, context))
-        };
-        let begun = std::future::poll_fn(enqueue).await?;
-        Ok(begun.await)
+    ) -> Result<Exchange, NotTaken> {
+        let deadline = Deadline { at: limit.end, hasty: limit.asked < self.grace() };
+        let mut state = self.state.lock();
+        self.admit(&state)?;
+        let ticket = state.pending.add(deadline, affinity, request.confirmations());
+        // Until the task has taken what is written down, it need not be woken for more.
+        let idle = state.out.is_empty();
+        request.write(&mut state.out);
+        let sooner = state.armed.is_none_or(|armed| limit.end < armed) && !state.sooner;
+        state.sooner |= sooner;
+        let task = if idle || sooner { state.task.clone() } else { None };
+        drop(state);
+        task.into_iter().for_each(Waker::wake);
+        Ok(Exchange { lane: self, ticket: Some(ticket), limit })
     }
 
     /// Checks whether there is room, under the lock.
     fn admit(&self, state: &State) -> Result<(), NotTaken> {
-        let refuse = |message: String| Err(NotTaken(unavailable(message, Certainty::NotApplied)));
         if let Some(end) = &state.end {
-            return refuse(end.clone());
+            return Err(NotTaken(end.clone().with_certainty(Certainty::NotApplied)));
         }
-        if state.pending.len() >= state.room {
-            return refuse(format!(
-                "{} requests are unanswered already: no more are sent",
-                state.pending.len()
-            ));
+        let unanswered = state.pending.len();
+        if unanswered >= state.room {
+            let message = format!("{unanswered} requests are unanswered already: no more are sent");
+            return Err(NotTaken(unavailable(message, Certainty::NotApplied)));
         }
         Ok(())
     }
 
-    /// An answer was seen.
-    fn answered(&self, ticket: Ticket) {
+    /// Moves what is to be written; false when there is nothing.
+    pub(super) fn fetch(&self, out: &mut Vec<u8>) -> bool {
         let mut state = self.state.lock();
-        state.pending.answered(ticket);
+        std::mem::swap(out, &mut state.out);
+        !out.is_empty()
+    }
+
+    /// Gives answers to the requests, in their order; false when one came that nobody asked for.
+    /// What is left in `frames` is no answer.
+    pub(super) fn settle(&self, frames: &mut Vec<Frame>, wake: &mut Vec<Waker>) -> bool {
+        let mut state = self.state.lock();
+        let mut asked = true;
+        frames.retain_mut(|frame| match frame {
+            Frame::Reply(reply) => {
+                let reply = std::mem::replace(reply, Ok(super::Value::Nil));
+                asked &= state.pending.answered(reply, wake);
+                false
+            }
+            Frame::Push(parts) => match parts.first().and_then(super::Value::as_text) {
+                Some("subscribe" | "unsubscribe") => {
+                    state.pending.confirmed(wake);
+                    false
+                }
+                _ => true,
+            },
+        });
         let over = state.pending.is_empty() && self.retired.load(Ordering::Acquire);
         drop(state);
         if over {
             self.ends.told.lane_changed();
         }
+        asked
     }
 
     /// The connection was tried, and is in step.
@@ -291,14 +285,13 @@ impl Lane {
         state.armed
     }
 
-    /// The connection has ended: its stream may go.
-    pub(super) fn ended(&self, why: &str) {
-        match self.ends.trouble.take() {
-            Some(trouble) => self.close(&format!("{why}: {trouble}")),
-            None => self.close(why),
-        }
-        let unanswered = !self.state.lock().pending.is_empty();
-        self.ends.reset.store(unanswered, Ordering::Release);
+    /// The connection has ended: its stream may go. Whoever still waits is to be woken.
+    pub(super) fn ended(&self, error: LockError, wake: &mut Vec<Waker>) {
+        self.close_for(error);
+        let mut state = self.state.lock();
+        state.over = true;
+        state.pending.wake_all(wake);
+        self.ends.reset.store(!state.pending.is_empty(), Ordering::Release);
     }
 
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {
@@ -325,97 +318,44 @@ impl Limit {
 }
 
 /// The server's reply, or its refusal; or no reply.
-pub(super) type Answered = Result<Result<Value, ServerWords>, LockError>;
+pub(super) type Answered = Result<Reply, LockError>;
 
 /// One request under way.
-struct Exchange {
+pub(super) struct Exchange {
     lane: Arc<Lane>,
-    ticket: Ticket,
+    /// `None` once the answer, or that there is none, was told.
+    ticket: Option<Ticket>,
     limit: Limit,
-    reply: Option<Task<RedisResult<Wire>>>,
-    /// The first poll, which put the request into the client's queue, had the answer already.
-    early: Option<RedisResult<Wire>>,
-}
-
-impl Exchange {
-    fn begin(
-        lane: Arc<Lane>,
-        request: Request,
-        affinity: Option<Affinity>,
-        limit: Limit,
-        context: &mut Context<'_>,
-    ) -> Result<Exchange, NotTaken> {
-        let reply = request.send(lane.connection.clone());
-        // A task that has used up its share must still put the request into the queue now.
-        let mut reply: Task<RedisResult<Wire>> = Box::pin(tokio::task::unconstrained(reply));
-        let mut state = lane.state.lock();
-        lane.admit(&state)?;
-        let deadline = Deadline { at: limit.end, hasty: limit.asked < lane.grace() };
-        let ticket = state.pending.add(deadline, affinity, context.waker().clone());
-        let early = match reply.as_mut().poll(context) {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => None,
-        };
-        // The client crate wakes the task for a request, but not while it cannot write.
-        let sooner = state.armed.is_none_or(|armed| limit.end < armed) && !state.sooner;
-        state.sooner |= sooner;
-        let task = if sooner { state.task.clone() } else { None };
-        drop(state);
-        task.into_iter().for_each(Waker::wake);
-        Ok(Exchange { lane, ticket, limit, reply: Some(reply), early })
-    }
-
-    fn finish(&mut self, answer: RedisResult<Wire>) -> Answered {
-        self.reply = None;
-        match answer {
-            Ok(wire) => {
-                self.lane.answered(self.ticket);
-                Ok(Value::from_wire(wire))
-            }
-            Err(error) => match words_in(&error) {
-                Some(words) => {
-                    self.lane.answered(self.ticket);
-                    Ok(Err(words))
-                }
-                None => Err(self.broken(&error)),
-            },
-        }
-    }
-
-    fn broken(&self, error: &redis::RedisError) -> LockError {
-        if error.kind() == redis::ErrorKind::Parse {
-            return protocol(format!("the server does not speak its protocol: {error}"));
-        }
-        let end = self.lane.state.lock().end.clone();
-        let why = end.unwrap_or_else(|| format!("the connection broke: {error}"));
-        unavailable(why, Certainty::Unknown)
-    }
 }
 
 impl Future for Exchange {
     type Output = Answered;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
-        if let Some(early) = self.early.take() {
-            return Poll::Ready(self.finish(early));
-        }
-        let polled = self.reply.as_mut().map(|reply| reply.as_mut().poll(context));
-        if let Some(Poll::Ready(answer)) = polled {
-            return Poll::Ready(self.finish(answer));
-        }
-        if self.lane.state.lock().pending.look(self.ticket, context.waker()) {
-            self.reply = None;
-            let message = format!("nothing within {:?}", self.limit.asked);
-            return Poll::Ready(Err(unavailable(message, Certainty::Unknown)));
-        }
-        Poll::Pending
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
+        let Exchange { lane, ticket, limit } = self.get_mut();
+        let Some(number) = *ticket else { return Poll::Pending };
+        let mut state = lane.state.lock();
+        let answered = match state.pending.look(number, context.waker()) {
+            Look::Answered(reply) => Ok(reply),
+            Look::Expired => {
+                let message = format!("nothing within {:?}", limit.asked);
+                Err(unavailable(message, Certainty::Unknown))
+            }
+            Look::Wait if !state.over => return Poll::Pending,
+            Look::Wait => {
+                let broke = || unavailable("the connection broke", Certainty::Unknown);
+                Err(state.end.clone().unwrap_or_else(broke))
+            }
+        };
+        *ticket = None;
+        Poll::Ready(answered)
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if self.reply.is_some() {
-            self.lane.state.lock().pending.leave(self.ticket);
+        if let Some(ticket) = self.ticket {
+            drop(self.lane.state.lock().pending.leave(ticket));
         }
     }
 }

@@ -1,10 +1,9 @@
-//! The task of one connection: it drives the client, watches the deadlines, and ends it.
+//! The task of one connection: it writes and reads, watches the deadlines, and ends it.
 //!
-//! A deadline that passes while somebody waits makes the connection suspect at once: the server
-//! answers in order, so nothing behind was answered either. A request whose taker went away may
-//! have been answered unseen, and one that was given no time proves nothing: there a ping decides.
-//! Its answer must be the one number that it carried; any other shows that the answers are out of
-//! step, and ends the connection.
+//! A deadline that passes makes the connection suspect at once: the server answers in order, so
+//! nothing behind was answered either. One that gave it no time proves nothing: there a ping
+//! decides. Its answer must be the one number that it carried; any other shows that the answers
+//! are out of step, and ends the connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use holdline_core::Moment;
+use holdline_core::{Certainty, LockError, Moment};
 
-use super::lane::{Answered, Health, Lane, Limit, NotTaken, Request};
+use super::Value;
+use super::hub::Hub;
+use super::lane::{Exchange, Health, Lane, Limit};
 use super::pending::Overdue;
+use super::request::Request;
+use super::resp::Frame;
+use super::wire::{Broke, Wire};
+use crate::error::{protocol, unavailable};
 use crate::surroundings::Task;
 
 /// How long a suspect connection is kept, for what must go behind its requests: the longest
@@ -28,7 +33,11 @@ const MOST_LOOKS: u32 = 8;
 
 pub(super) struct LaneTask {
     lane: Arc<Lane>,
-    driver: Option<Task<()>>,
+    wire: Option<Wire>,
+    hub: Arc<Hub>,
+    /// What was read, until it is told.
+    frames: Vec<Frame>,
+    wake: Vec<Waker>,
     alarm: Option<Task<()>>,
     bell: Arc<Bell>,
     /// There is something to look at that no waker will tell of.
@@ -53,25 +62,82 @@ impl Wake for Bell {
 
 /// A ping that decides about the connection.
 struct Probe {
-    answer: Task<Result<Answered, NotTaken>>,
+    answer: Exchange,
     /// What it is to be answered with.
     number: String,
     since: Moment,
 }
 
 impl LaneTask {
-    pub(super) fn new(lane: Arc<Lane>, driver: Task<()>) -> LaneTask {
+    pub(super) fn new(lane: Arc<Lane>, wire: Wire, hub: Arc<Hub>) -> LaneTask {
         let bell = Arc::new(Bell { rung: AtomicBool::new(false), lane: lane.clone() });
-        let driver = Some(driver);
-        LaneTask { lane, driver, alarm: None, bell, due: false, probe: None, suspected: None }
+        LaneTask {
+            lane,
+            wire: Some(wire),
+            hub,
+            frames: Vec::new(),
+            wake: Vec::new(),
+            alarm: None,
+            bell,
+            due: false,
+            probe: None,
+            suspected: None,
+        }
     }
 
-    fn end(&mut self, why: &str) {
-        let Some(driver) = self.driver.take() else { return };
+    fn end(&mut self, error: LockError) {
+        let Some(wire) = self.wire.take() else { return };
         self.probe = None;
-        self.lane.ended(why);
-        drop(driver);
+        self.lane.ended(error, &mut self.wake);
+        drop(wire);
         self.lane.tell();
+        self.wake.drain(..).for_each(Waker::wake);
+    }
+
+    /// Reads what there is and writes what there is to write: always both, as a server that
+    /// cannot get rid of its answers stops to read.
+    fn drive(&mut self, context: &mut Context<'_>) -> Result<(), Broke> {
+        // Something may have been read together with the first words.
+        self.take_in()?;
+        while let Some(wire) = &mut self.wire
+            && wire.poll_read(context)?.is_ready()
+        {
+            self.take_in()?;
+        }
+        while let Some(wire) = &mut self.wire
+            && wire.idle_out().is_none_or(|out| self.lane.fetch(out))
+            && wire.poll_write(context)?.is_ready()
+        {}
+        Ok(())
+    }
+
+    /// Tells what was read.
+    fn take_in(&mut self) -> Result<(), Broke> {
+        let Some(wire) = &mut self.wire else { return Ok(()) };
+        let read = loop {
+            match wire.next() {
+                Ok(Some(frame)) => self.frames.push(frame),
+                Ok(None) => break Ok(()),
+                Err(broke) => break Err(broke),
+            }
+        };
+        if self.frames.is_empty() {
+            return read;
+        }
+        let asked = self.lane.settle(&mut self.frames, &mut self.wake);
+        self.wake.drain(..).for_each(Waker::wake);
+        for frame in self.frames.drain(..) {
+            if let Frame::Push(parts) = frame
+                && let [kind, Value::Bytes(channel), Value::Bytes(message)] = parts.as_slice()
+                && kind.as_text() == Some("message")
+            {
+                self.hub.deliver(channel, message);
+            }
+        }
+        if !asked {
+            self.lane.close("the connection was given up: an answer came that nobody asked for");
+        }
+        read
     }
 
     /// Looks at what is due when there is something to look at, and sleeps towards what is next.
@@ -86,7 +152,7 @@ impl LaneTask {
             let mut wake = Vec::new();
             let overdue = self.lane.expire(now, &mut wake);
             self.judge(&overdue, now);
-            // The first poll puts a new ping on the connection: before what the woken send.
+            // A new ping is on the connection by now: before what the woken send.
             self.hear(context);
             wake.into_iter().for_each(Waker::wake);
             let next = self.lane.arm(self.next_verdict());
@@ -111,18 +177,18 @@ impl LaneTask {
     /// Takes the answer to the ping; tells whether it came.
     fn hear(&mut self, context: &mut Context<'_>) -> bool {
         let Some(probe) = &mut self.probe else { return false };
-        let Poll::Ready(answer) = probe.answer.as_mut().poll(context) else { return false };
+        let Poll::Ready(answer) = Pin::new(&mut probe.answer).poll(context) else { return false };
         match answer {
-            Ok(Ok(Ok(value))) if value.as_text() != Some(&probe.number) => {
+            Ok(Ok(value)) if value.as_text() != Some(&probe.number) => {
                 self.lane.close("the connection was given up: its answers are out of step");
             }
             // A server that refuses a ping is there.
-            Ok(Ok(_)) => {
+            Ok(_) => {
                 self.lane.clear();
                 self.suspected = None;
             }
-            // The connection has no room or is gone.
-            Ok(Err(_)) | Err(_) => {}
+            // The connection is gone.
+            Err(_) => {}
         }
         self.probe = None;
         true
@@ -130,12 +196,12 @@ impl LaneTask {
 
     /// Draws conclusions from requests whose deadline has passed, and from a silent ping.
     fn judge(&mut self, overdue: &Overdue, now: Moment) {
-        if (overdue.waited_for || overdue.in_doubt) && self.probe.is_none() {
-            self.probe = Some(self.ping(now));
+        if (overdue.silent || overdue.in_doubt) && self.probe.is_none() {
+            self.probe = self.ping(now);
         }
         let silent =
             self.probe.as_ref().is_some_and(|probe| probe.since.after(self.lane.grace()) <= now);
-        if (overdue.waited_for || silent) && self.lane.suspect() {
+        if (overdue.silent || silent) && self.lane.suspect() {
             self.suspected = Some(now);
         }
         if self.suspected.is_some_and(|since| since.after(PATIENCE) <= now) {
@@ -143,13 +209,12 @@ impl LaneTask {
         }
     }
 
-    fn ping(&self, now: Moment) -> Probe {
+    /// Puts a ping on the connection, if there is room.
+    fn ping(&self, now: Moment) -> Option<Probe> {
         let limit = Limit { end: Moment::NEVER, asked: PATIENCE };
         let number = format!("{:x}.{:x}", self.lane.id(), now.as_nanos());
-        let mut ping = redis::cmd("PING");
-        ping.arg(&number);
-        let answer = self.lane.clone().exchange(Request::Command(Arc::new(ping)), None, limit);
-        Probe { answer: Box::pin(answer), number, since: now }
+        let answer = self.lane.clone().begin(Request::Ping(&number), None, limit).ok()?;
+        Some(Probe { answer, number, since: now })
     }
 
     /// When time decides about the connection.
@@ -166,23 +231,34 @@ impl Future for LaneTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.wire.is_none() {
+            return Poll::Ready(());
+        }
         let sooner = self.lane.attend(context.waker());
-        let Some(driver) = &mut self.driver else { return Poll::Ready(()) };
-        if driver.as_mut().poll(context).is_ready() {
-            self.end("the connection broke");
+        if let Err(broke) = self.drive(context) {
+            self.end(broken(broke));
             return Poll::Ready(());
         }
         self.watch(sooner, context);
         if self.lane.health() == Health::Closed {
-            self.end("the connection was closed");
+            self.end(unavailable("the connection was closed", Certainty::Unknown));
             return Poll::Ready(());
         }
         Poll::Pending
     }
 }
 
+fn broken(broke: Broke) -> LockError {
+    match broke {
+        Broke::Stream(error) => {
+            unavailable(format!("the connection broke: {error}"), Certainty::Unknown)
+        }
+        Broke::Rubbish => protocol("the server does not speak its protocol"),
+    }
+}
+
 impl Drop for LaneTask {
     fn drop(&mut self) {
-        self.end("the runtime of the connection ended");
+        self.end(unavailable("the runtime of the connection ended", Certainty::Unknown));
     }
 }

@@ -1,9 +1,9 @@
 //! One server: how a request travels to it and what comes back.
 //!
 //! ```text
-//! call, command ── board: which connection? ── lane: in order, with a deadline ── client crate
+//! call, command ── board: which connection? ── lane: in order, with a deadline ── wire: bytes
 //!                      │                            │
-//!                  supervisor: dial, greet,     lane_task: drives the client, tells deadlines,
+//!                  supervisor: dial, greet,     lane_task: writes and reads, tells deadlines,
 //!                  subscribe, dial again            suspects a silent server
 //! ```
 //!
@@ -25,17 +25,19 @@ mod hub;
 mod lane;
 mod lane_task;
 mod pending;
+mod request;
+mod resp;
 mod script;
 mod supervisor;
 mod tls;
 mod value;
-mod watched;
+mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
 pub(crate) use hub::{Heard, Inbox};
 pub(crate) use script::Script;
@@ -47,8 +49,8 @@ use crate::surroundings::Task;
 use board::{Board, Route};
 use home::Home;
 use hub::Hub;
-use lane::{Limit, NotTaken, Request};
-use lane_task::PATIENCE;
+use lane::{Limit, NotTaken};
+use request::Request;
 
 /// How much longer than a try to connect its outcome is waited for.
 const HEARD_OUT: Duration = Duration::from_millis(500);
@@ -216,12 +218,10 @@ impl Node {
     /// Dropping the future loses the answer only: the request may be carried out.
     pub(crate) async fn call(&self, call: Call) -> Result<Value, LockError> {
         let limit = self.limit(call.deadline);
-        let by_name = eval("EVALSHA", call.script.sha1(), &call);
-        match self.send(by_name, call.tie, limit).await? {
+        match self.send(Request::ByName(&call), call.tie, limit).await? {
             Err(words) if words.code == "NOSCRIPT" => {
                 tracing::debug!(script = call.script.name(), "the server did not know a script");
-                let by_text = eval("EVAL", call.script.text(), &call);
-                self.send(by_text, call.tie, limit).await?.map_err(refusal)
+                self.send(Request::ByText(&call), call.tie, limit).await?.map_err(refusal)
             }
             other => other.map_err(refusal),
         }
@@ -237,12 +237,8 @@ impl Node {
         affinity: Option<Affinity>,
         deadline: Duration,
     ) -> Result<Value, LockError> {
-        let mut command = redis::Cmd::with_capacity(words.len(), words.iter().map(Vec::len).sum());
-        words.iter().for_each(|word| {
-            command.arg(word.as_slice());
-        });
         let tie = affinity.map_or(Tie::Free, Tie::Behind);
-        self.send(command, tie, self.limit(deadline)).await?.map_err(refusal)
+        self.send(Request::Words(&words), tie, self.limit(deadline)).await?.map_err(refusal)
     }
 
     /// Hears a channel until the inbox is dropped, over all connections that come and go.
@@ -268,22 +264,20 @@ impl Node {
         Limit { end: self.shared().clock.now().after(asked), asked }
     }
 
-    async fn send(&self, command: redis::Cmd, tie: Tie, limit: Limit) -> lane::Answered {
+    async fn send(&self, request: Request<'_>, tie: Tie, limit: Limit) -> lane::Answered {
         if std::process::id() != self.shared().process {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
         }
-        let command = Arc::new(command);
         let mut waiter = Waiter::default();
         loop {
             let lane = self.next_lane(tie, limit, &mut waiter).await?;
-            let request = Request::Command(command.clone());
-            let answered = lane.clone().exchange(request, tie.affinity().copied(), limit).await;
-            match answered {
-                Ok(answered) => {
+            match lane.clone().begin(request, tie.affinity().copied(), limit) {
+                Ok(exchange) => {
+                    let answered = exchange.await;
                     // Only now: a copy that came first would leave nothing for the answer to tell.
                     if let Tie::Undo(affinity) = tie {
-                        self.copy_behind(&command, affinity, &lane);
+                        self.copy_behind(request, affinity, &lane, limit.asked);
                     }
                     return answered;
                 }
@@ -295,16 +289,16 @@ impl Node {
     }
 
     /// Sends an undo behind each request that it undoes and that hangs on another connection than
-    /// `chosen`. Nobody waits for these copies: what they undo may never come. They live as long as
-    /// their connections, since the client crate writes nothing that is given up before.
-    fn copy_behind(&self, command: &Arc<redis::Cmd>, affinity: Affinity, chosen: &lane::Lane) {
-        let limit = Limit { end: Moment::NEVER, asked: PATIENCE };
-        for lane in self.shared().board.owing(&affinity) {
-            if lane.id() != chosen.id() {
-                let request = Request::Command(command.clone());
-                let copy = lane.exchange(request, Some(affinity), limit);
-                self.spawn(Box::pin(async move { drop(copy.await) }));
-            }
+    /// `chosen`. Nobody waits for these copies: what they undo may never come.
+    fn copy_behind(
+        &self,
+        request: Request<'_>,
+        affinity: Affinity,
+        chosen: &lane::Lane,
+        deadline: Duration,
+    ) {
+        for lane in self.shared().board.owing(&affinity, chosen) {
+            drop(lane.begin(request, Some(affinity), self.limit(deadline)));
         }
     }
 
@@ -349,15 +343,6 @@ struct Waiter<'a> {
 
 fn nothing_within(asked: Duration) -> LockError {
     unavailable(format!("no connection to the server within {asked:?}"), Certainty::NotApplied)
-}
-
-fn eval(verb: &str, script: &str, call: &Call) -> redis::Cmd {
-    let mut command = redis::cmd(verb);
-    command.arg(script).arg(call.keys.len());
-    for word in call.keys.iter().chain(&call.arguments) {
-        command.arg(word.as_slice());
-    }
-    command
 }
 
 #[cfg(test)]

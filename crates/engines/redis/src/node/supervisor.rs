@@ -19,8 +19,9 @@ use holdline_core::{Backoff, Certainty, ErrorKind, LockError, Moment};
 use super::board::{Changes, Found};
 use super::dial::{Stage, dial};
 use super::greet::{Greeted, Refused, greet};
-use super::lane::{Health, Lane, Limit, Request};
+use super::lane::{Health, Lane, Limit};
 use super::lane_task::LaneTask;
+use super::request::Request;
 use super::{Shared, ear};
 use crate::error::{refusal, unavailable};
 use crate::surroundings::Task;
@@ -178,12 +179,12 @@ async fn fulfil(shared: &Shared, lane: &Arc<Lane>) -> bool {
     }
     if !wishes.unsubscribe.is_empty() {
         // Whether it works does not matter: nobody reads what comes.
-        drop(say(shared, lane, Request::Unsubscribe(wishes.unsubscribe)).await);
+        drop(say(shared, lane, Request::Unsubscribe(&wishes.unsubscribe)).await);
     }
     if wishes.subscribe.is_empty() {
         return true;
     }
-    match say(shared, lane, Request::Subscribe(wishes.subscribe.clone())).await {
+    match say(shared, lane, Request::Subscribe(&wishes.subscribe)).await {
         Ok(()) => shared.hub.subscribed(&wishes.subscribe, lane.id()),
         Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
             tracing::warn!(%error, "no subscription: waiters are left to their heartbeat");
@@ -197,11 +198,11 @@ async fn fulfil(shared: &Shared, lane: &Arc<Lane>) -> bool {
     true
 }
 
-async fn say(shared: &Shared, lane: &Arc<Lane>, request: Request) -> Result<(), LockError> {
+async fn say(shared: &Shared, lane: &Arc<Lane>, request: Request<'_>) -> Result<(), LockError> {
     let asked = shared.options.command_timeout();
     let limit = Limit { end: shared.clock.now().after(asked), asked };
-    match lane.clone().exchange(request, None, limit).await {
-        Ok(answered) => answered?.map(drop).map_err(refusal),
+    match lane.clone().begin(request, None, limit) {
+        Ok(exchange) => exchange.await?.map(drop).map_err(refusal),
         Err(not_taken) => Err(not_taken.0),
     }
 }
@@ -223,13 +224,14 @@ async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
         }
         Err(error) => return Err(error),
     };
-    let Greeted { connection, driver, facts, reset, trouble } = greeted;
+    let Greeted { wire, facts, reset } = greeted;
     tracing::debug!(address = %shared.options.address(), ?facts, "connected");
-    let ends = super::lane::Ends { told: shared.board.clone(), reset, trouble };
-    let lane = Lane::new(shared.next_id(), facts, connection, shared.clock.clone(), ends);
+    let ends = super::lane::Ends { told: shared.board.clone(), reset };
+    let lane = Lane::new(shared.next_id(), facts, shared.clock.clone(), ends);
     let lane = Unadopted(Some(Arc::new(lane)));
     if let Some(lane) = &lane.0 {
-        shared.home.spawn(Box::pin(LaneTask::new(lane.clone(), driver)));
+        let task = LaneTask::new(lane.clone(), wire, shared.hub.clone());
+        shared.home.spawn(Box::pin(task));
         // Before any request: so who queues with our inbox is never passed over as deaf.
         if lane.facts().resp == 3 {
             fulfil(shared, lane).await;
@@ -265,7 +267,7 @@ async fn open(
     let reset = dialled.reset.clone();
     // Until it has said its words, it is reset when it is given up.
     reset.store(true, Ordering::Release);
-    let greeted = greet(dialled, &shared.options, resp3, &*shared.clock, &shared.hub).await;
+    let greeted = greet(dialled, &shared.options, resp3, &*shared.clock).await;
     match greeted {
         Ok(greeted) => {
             reset.store(false, Ordering::Release);

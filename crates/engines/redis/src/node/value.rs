@@ -1,8 +1,4 @@
-//! What a server answers, in our own words: no type of the client crate leaves this module.
-
-use redis::Value as Wire;
-
-use crate::error::ServerWords;
+//! What a server answers.
 
 /// A reply. Errors are not among them: they become a `LockError` before anybody sees them.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,8 +13,6 @@ pub(crate) enum Value {
     Array(Vec<Value>),
     /// A status such as `OK`.
     Status(String),
-    /// Anything else, by its debug text: nothing of ours answers so.
-    Other(String),
 }
 
 impl Value {
@@ -51,40 +45,4 @@ impl Value {
             _ => None,
         }
     }
-
-    /// Turns a reply into a value; an error inside it comes back as its words.
-    pub(super) fn from_wire(wire: Wire) -> Result<Value, ServerWords> {
-        Ok(match wire {
-            Wire::Nil => Value::Nil,
-            Wire::Int(number) => Value::Integer(number),
-            Wire::BulkString(bytes) => Value::Bytes(bytes),
-            Wire::SimpleString(text) => Value::Status(text),
-            Wire::Okay => Value::Status("OK".to_owned()),
-            Wire::Boolean(yes) => Value::Integer(i64::from(yes)),
-            Wire::VerbatimString { text, .. } => Value::Bytes(text.into_bytes()),
-            Wire::Double(number) => Value::Bytes(number.to_string().into_bytes()),
-            Wire::Array(parts) | Wire::Set(parts) => Value::Array(list(parts)?),
-            Wire::Map(pairs) => {
-                Value::Array(list(pairs.into_iter().flat_map(|(key, value)| [key, value]))?)
-            }
-            Wire::Attribute { data, .. } => Value::from_wire(*data)?,
-            Wire::ServerError(error) => return Err(words_of(&error)),
-            other => Value::Other(format!("{other:?}")),
-        })
-    }
-}
-
-fn list(parts: impl IntoIterator<Item = Wire>) -> Result<Vec<Value>, ServerWords> {
-    parts.into_iter().map(Value::from_wire).collect()
-}
-
-/// The words of a server's error.
-fn words_of(error: &redis::ServerError) -> ServerWords {
-    ServerWords::new(error.code(), error.details().unwrap_or_default())
-}
-
-/// The server's words inside an error of the client crate; `None` when it is not the server's.
-pub(super) fn words_in(error: &redis::RedisError) -> Option<ServerWords> {
-    let code = error.code()?;
-    Some(ServerWords::new(code, error.detail().unwrap_or_default()))
 }

@@ -83,29 +83,6 @@ async fn a_dropped_request_is_undone_behind_it() {
     assert_eq!(in_time(undone).await.expect("no panic").expect("undone"), Value::Integer(1));
 }
 
-/// A single answer that was thrown away unseen makes nobody dial anew.
-#[tokio::test]
-async fn an_answer_that_nobody_saw_does_not_cost_the_connection() {
-    let server = server();
-    let node = Node::new(&frozen_options(&server), clock()).expect("a node");
-    node.ready().await.expect("a connection");
-    let before = connections(&server);
-    let mut asked = Box::pin(say_within(&node, "ECHO x", Some(ID), Duration::from_millis(50)));
-    std::future::poll_fn(|context| {
-        drop(asked.as_mut().poll(context));
-        std::task::Poll::Ready(())
-    })
-    .await;
-    drop(asked);
-    // A ping is sent when the deadline passes, and clears it.
-    until("a ping", || {
-        behind(&server, "INFO commandstats").text().unwrap_or_default().contains("cmdstat_ping:")
-    })
-    .await;
-    assert_eq!(say(&node, "PING").await.expect("an answer"), Value::Status("PONG".to_owned()));
-    assert_eq!(connections(&server), before);
-}
-
 /// Behind a hanging request only so much is queued; the rest is told that nothing has left.
 #[tokio::test]
 async fn the_queue_towards_a_frozen_server_is_bounded() {

@@ -232,6 +232,41 @@ async fn a_hasty_deadline_does_not_cost_the_connection() {
     assert_eq!(ground.dials(), 1);
 }
 
+/// The answer to a request whose caller went away counts all the same: nobody asks any more
+/// whether the connection is well.
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_is_seen() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    let asked = ground.sends("ECHO a", Some(ID), SECOND);
+    peer.hears("ECHO").await;
+    asked.abort();
+    assert!(asked.await.expect_err("gone").is_cancelled());
+    peer.says("$1\r\na\r\n").await;
+    ground.settle().await;
+    ground.clock.advance(2 * SECOND);
+    ground.settle().await;
+    let next = ground.sends("ECHO b", Some(ID), SECOND);
+    assert!(!peer.hears("ECHO").await.contains("PING"));
+    peer.says("$1\r\nb\r\n").await;
+    assert_eq!(outcome(next).await.expect("an answer"), bytes("b"));
+    assert_eq!(ground.dials(), 1);
+}
+
+/// Nobody asked, so whatever comes next could be anybody's.
+#[tokio::test]
+async fn an_answer_that_nobody_asked_for_ends_the_connection() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    peer.says("+OK\r\n").await;
+    peer.is_closed().await;
+    ground.settle().await;
+    ground.clock.advance(SECOND);
+    ground.accepts().await.greets().await;
+}
+
 /// The late answer clears a suspect connection, which is used again instead of a new one.
 #[tokio::test]
 async fn a_connection_that_recovers_is_used_again() {

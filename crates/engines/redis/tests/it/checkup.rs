@@ -10,7 +10,7 @@ use holdline_services::{RedisConfig, RedisServer};
 
 use crate::support::{engine, request, take};
 
-async fn look(url: &str) -> Checkup {
+pub(crate) async fn look(url: &str) -> Checkup {
     let options = RedisOptions::from_url(url)
         .expect("a good URL")
         .with_connect_timeout(Duration::from_secs(5))
@@ -18,7 +18,7 @@ async fn look(url: &str) -> Checkup {
     checkup(&options, Arc::new(MachineClock)).await.expect("good options")
 }
 
-fn of<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
+pub(crate) fn of<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
     let found = checkup.findings().iter().find(|finding| finding.check() == check);
     found.unwrap_or_else(|| panic!("{check} is missing in {checkup:?}"))
 }

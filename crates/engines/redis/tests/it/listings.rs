@@ -1,10 +1,11 @@
 //! Listings: all names, in order, in few looks at the keys.
 
-use holdline_core::{Engine, ListRequest};
+use holdline_core::{Engine, ListRequest, Purpose, RenewReply};
 use holdline_redis::RedisEngine;
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::support::{engine, name, raw, request, take};
+use crate::checkup::{look, of};
+use crate::support::{HOLD, engine, let_go, name, raw, renew, request, take};
 
 /// All names, page by page.
 async fn pages(engine: &RedisEngine, limit: usize) -> Vec<String> {
@@ -30,11 +31,16 @@ fn scans(server: &RedisServer) -> usize {
 
 /// Copies one holder to many names, as their holders would stand there.
 fn copy(server: &RedisServer, from: &str, count: usize) {
+    const AT_ONCE: usize = 50_000;
     let script = "local value = redis.call('GET', KEYS[1])
-        for number = 1, tonumber(ARGV[1]) do
-          redis.call('SET', string.format('holdline:{n%06d}', number), value, 'PX', 600000)
+        for number = ARGV[1], ARGV[2] do
+          redis.call('SET', string.format('holdline:{n%07d}', number), value, 'PX', 600000)
         end";
-    raw(server, &["EVAL", script, "1", &format!("holdline:{{{from}}}"), &count.to_string()]);
+    let lock = format!("holdline:{{{from}}}");
+    for first in (1..=count).step_by(AT_ONCE) {
+        let last = count.min(first + AT_ONCE - 1);
+        raw(server, &["EVAL", script, "1", &lock, &first.to_string(), &last.to_string()]);
+    }
 }
 
 #[tokio::test]
@@ -62,7 +68,7 @@ async fn the_pages_of_a_listing_look_at_all_keys_once() {
     assert!(scans(&server) < 10, "{} for 51 pages", scans(&server));
     // A listing that begins anew sees what is new.
     take(&engine, &request("b")).await;
-    assert_eq!(pages(&engine, 1_000).await[..3], ["a", "b", "n000001"]);
+    assert_eq!(pages(&engine, 1_000).await[..3], ["a", "b", "n0000001"]);
 }
 
 /// More names than are kept for the pages that follow.
@@ -75,6 +81,35 @@ async fn a_listing_of_very_many_names_misses_none() {
     copy(&server, "a", COUNT);
     let listed = pages(&engine, 1_000).await;
     assert!(listed.is_sorted() && listed.len() == COUNT + 1, "{}", listed.len());
-    assert_eq!(listed.last().map(String::as_str), Some(name("n040000").as_str()));
+    assert_eq!(listed.last().map(String::as_str), Some(name("n0040000").as_str()));
     assert!(scans(&server) < 100, "{} for 41 pages", scans(&server));
+}
+
+/// What they cost is memory: no command about another name, no page and no checkup looks at more.
+#[tokio::test]
+async fn a_million_locks_cost_memory_and_little_else() {
+    const COUNT: usize = 1_000_000;
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    take(&engine, &request("a")).await;
+    copy(&server, "a", COUNT);
+    let info = raw(&server, &["INFO", "memory"]).text().expect("text");
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("told");
+    let each = used.trim().parse::<usize>().expect("a number") / COUNT;
+    assert!(each < 600, "{each} bytes for each");
+    let other = request("b");
+    take(&engine, &other).await;
+    let reply = renew(&engine, &other, Purpose::Keep(HOLD)).await;
+    assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
+    let mut asked = ListRequest { prefix: String::new(), after: None, limit: 100 };
+    for _ in 0..10 {
+        let page = engine.list(&asked).await.expect("listed");
+        assert_eq!(page.names.len(), 100);
+        asked.after = page.after;
+    }
+    assert!(scans(&server) < 1_200, "{} for ten pages", scans(&server));
+    let_go(&engine, &other).await;
+    let found = look(&server.url()).await;
+    let keys = of(&found, "keys");
+    assert!(keys.found().contains("and more that were not looked at"), "{}", keys.found());
 }

@@ -4,7 +4,9 @@
 //! user timeout when something is unacknowledged. A frozen server acknowledges all the same: that
 //! is for the deadlines of [`super::lane`] to notice.
 
+use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use holdline_core::{Certainty, LockError};
+use holdline_core::{Certainty, Clock, LockError};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -27,6 +29,9 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How often it asks, and how many times in vain.
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMES: u32 = 3;
+/// How long one address of a name may be silent before the next is tried too, and how many are.
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
+const MOST_ADDRESSES: usize = 16;
 /// How long sent bytes may be unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
@@ -59,7 +64,11 @@ impl Stage {
 }
 
 /// Opens a stream.
-pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialled, LockError> {
+pub(super) async fn dial(
+    options: &RedisOptions,
+    clock: &dyn Clock,
+    stage: &Stage,
+) -> Result<Dialled, LockError> {
     let reset = Arc::new(AtomicBool::new(false));
     let address = options.address();
     let failed = |error: io::Error| not_reached(address, &error);
@@ -70,7 +79,7 @@ pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialle
             Box::new(Socket { stream: socket, reset: reset.clone() })
         }
         (None, Address::Tcp { host, port, tls }) => {
-            let socket = connect(host, *port).await.map_err(failed)?;
+            let socket = connect(host, *port, clock).await.map_err(failed)?;
             let socket = Socket { stream: socket, reset: reset.clone() };
             match tls {
                 true => {
@@ -95,22 +104,57 @@ fn not_reached(address: &Address, error: &io::Error) -> LockError {
     unavailable(format!("{address}: {what}: {error}"), Certainty::NotApplied)
 }
 
-/// Tries the host's addresses in turn.
-async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+async fn connect(host: &str, port: u16, clock: &dyn Clock) -> io::Result<TcpStream> {
     let addresses = tokio::net::lookup_host((host, port))
         .await
         .map_err(|error| io::Error::other(format!("the name cannot be looked up: {error}")))?;
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                set_options(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => failure = error,
+    let stream = first_of(addresses, clock).await?;
+    set_options(&stream)?;
+    Ok(stream)
+}
+
+type Try = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+
+/// Tries addresses in their order, the next one when one has failed or is silent for a while: an
+/// address that nobody answers must not use up the time of the others.
+async fn first_of(
+    addresses: impl Iterator<Item = SocketAddr>,
+    clock: &dyn Clock,
+) -> io::Result<TcpStream> {
+    let mut addresses = addresses.take(MOST_ADDRESSES).fuse();
+    let mut tries: Vec<Try> = Vec::new();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    loop {
+        let more = addresses.next();
+        let is_last = more.is_none();
+        tries.extend(more.map(|address| Box::pin(TcpStream::connect(address)) as Try));
+        if tries.is_empty() {
+            return Err(failure);
+        }
+        let soon = clock.now().after(NEXT_ADDRESS);
+        tokio::select! {
+            biased;
+            done = first_done(&mut tries) => match done {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            },
+            () = clock.sleep_until(soon), if !is_last => {}
         }
     }
-    Err(failure)
+}
+
+/// Waits for the first try to end, and takes it out.
+async fn first_done(tries: &mut Vec<Try>) -> io::Result<TcpStream> {
+    poll_fn(|context| {
+        for place in 0..tries.len() {
+            if let Poll::Ready(done) = tries[place].as_mut().poll(context) {
+                drop(tries.swap_remove(place));
+                return Poll::Ready(done);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 fn set_options(stream: &TcpStream) -> io::Result<()> {
@@ -181,12 +225,15 @@ impl<S: AsFd + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdline::{ManualClock, SystemClock};
+    use holdline_core::ClockKind;
 
     #[tokio::test]
     async fn a_socket_has_the_options_that_keep_it_from_hanging() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let stream = connect("localhost", port).await.expect("a connection");
+        let clock = SystemClock::new(ClockKind::Boottime).expect("a timer");
+        let stream = connect("localhost", port, &clock).await.expect("a connection");
         assert!(stream.nodelay().expect("told"));
         assert!(sockopt::socket_keepalive(&stream).expect("told"));
         assert_eq!(sockopt::tcp_keepidle(&stream).expect("told"), KEEPALIVE);
@@ -194,5 +241,44 @@ mod tests {
         assert_eq!(sockopt::tcp_keepcnt(&stream).expect("told"), KEEPALIVE_TIMES);
         let limit = sockopt::tcp_user_timeout(&stream).expect("told");
         assert_eq!(u128::from(limit), UNACKNOWLEDGED.as_millis());
+    }
+
+    /// A listener whose line is full answers nobody.
+    #[tokio::test]
+    async fn an_address_that_nobody_answers_does_not_use_up_the_time_of_the_others() {
+        let silent = tokio::net::TcpSocket::new_v4().expect("a socket");
+        silent.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let silent = silent.listen(1).expect("listening");
+        let mut line = Vec::new();
+        for _ in 0..2 {
+            let place = TcpStream::connect(silent.local_addr().expect("an address")).await;
+            line.push(place.expect("a place in the line"));
+        }
+        let good = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let clock = ManualClock::new();
+        let addresses = [&silent, &good].map(|one| one.local_addr().expect("an address"));
+        let mut found = std::pin::pin!(first_of(addresses.into_iter(), &clock));
+        let early = poll_fn(|context| Poll::Ready(found.as_mut().poll(context).is_ready()));
+        assert!(!early.await, "the first address has its time");
+        clock.advance(NEXT_ADDRESS);
+        let found = tokio::time::timeout(Duration::from_secs(20), found).await;
+        let stream = found.expect("in time").expect("a connection");
+        assert_eq!(stream.peer_addr().expect("an address"), addresses[1]);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_is_passed_by_at_once_and_the_last_failure_is_told() {
+        let bind = || tokio::net::TcpListener::bind("127.0.0.1:0");
+        let (gone, good) = (bind().await.expect("a port"), bind().await.expect("a port"));
+        let addresses = [&gone, &good].map(|one| one.local_addr().expect("an address"));
+        drop(gone);
+        let clock = ManualClock::new();
+        let stream = first_of(addresses.into_iter(), &clock).await.expect("a connection");
+        assert_eq!(stream.peer_addr().expect("an address"), addresses[1]);
+        drop(good);
+        let error = first_of(addresses.into_iter(), &clock).await.expect_err("nobody");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let error = first_of(std::iter::empty(), &clock).await.expect_err("no address");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

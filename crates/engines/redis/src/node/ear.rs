@@ -16,12 +16,11 @@ use super::supervisor::within;
 use super::value::Value;
 use super::wire::{Broke, Wire};
 use crate::error::{ServerWords, refusal, unavailable};
-use crate::options::RedisOptions;
 
 /// Listens until the connection ends. Each connection has its own number.
 pub(super) async fn listen(shared: &Arc<Shared>) -> LockError {
     let stage = Stage::default();
-    let mut wire = match within(shared, &stage, open(&shared.options, &stage)).await {
+    let mut wire = match within(shared, &stage, open(shared, &stage)).await {
         Ok(wire) => wire,
         Err(error) => return error,
     };
@@ -41,8 +40,9 @@ pub(super) async fn listen(shared: &Arc<Shared>) -> LockError {
     error
 }
 
-async fn open(options: &RedisOptions, stage: &Stage) -> Result<Wire, LockError> {
-    let dialled = dial(options, stage).await?;
+async fn open(shared: &Shared, stage: &Stage) -> Result<Wire, LockError> {
+    let options = &shared.options;
+    let dialled = dial(options, &*shared.clock, stage).await?;
     let mut wire = Wire::new(dialled.stream);
     if let Some(words) = auth(options) {
         let answers = wire.ask(&[words]).await.map_err(|broke| broken(&broke))?;

@@ -115,6 +115,14 @@ pub(crate) struct ServerFacts {
     pub(crate) round_trip: Duration,
 }
 
+impl ServerFacts {
+    /// Tells whether this is another server, or the same started anew, as far as both have told.
+    fn is_another_than(&self, before: &ServerFacts) -> bool {
+        let both = self.run_id.as_ref().zip(before.run_id.as_ref());
+        both.is_some_and(|(now, before)| now != before)
+    }
+}
+
 /// What the tasks of a node share with it.
 struct Shared {
     options: RedisOptions,

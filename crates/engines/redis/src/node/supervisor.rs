@@ -225,7 +225,11 @@ async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
         Err(error) => return Err(error),
     };
     let Greeted { wire, facts, reset } = greeted;
-    tracing::debug!(address = %shared.options.address(), ?facts, "connected");
+    let address = shared.options.address();
+    tracing::debug!(%address, ?facts, "connected");
+    if shared.board.facts().is_some_and(|before| facts.is_another_than(&before)) {
+        tracing::warn!(%address, "another server than before, or started anew: is all kept?");
+    }
     let ends = super::lane::Ends { told: shared.board.clone(), reset };
     let lane = Lane::new(shared.next_id(), facts, shared.clock.clone(), ends);
     let lane = Unadopted(Some(Arc::new(lane)));
@@ -263,7 +267,7 @@ async fn open(
     resp3: bool,
     stage: &Stage,
 ) -> Result<Result<Greeted, OldProtocol>, LockError> {
-    let dialled = dial(&shared.options, stage).await?;
+    let dialled = dial(&shared.options, &*shared.clock, stage).await?;
     let reset = dialled.reset.clone();
     // Until it has said its words, it is reset when it is given up.
     reset.store(true, Ordering::Release);

@@ -10,6 +10,7 @@ mod refusals;
 mod runtimes;
 mod subscriptions;
 mod tls;
+mod told;
 mod world;
 
 use std::future::Future;

@@ -82,8 +82,14 @@ impl Peer {
     }
 
     pub(super) async fn greets_by_the_old_protocol(&mut self) {
+        self.greets_as("ab").await;
+    }
+
+    /// Tells this `run_id` of two letters.
+    pub(super) async fn greets_as(&mut self, run_id: &str) {
         self.hears("LIB-VER").await;
-        self.says("$9\r\nrun_id:ab\r\n*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
+        let info = format!("$9\r\nrun_id:{run_id}\r\n");
+        self.says(&format!("{info}*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n")).await;
     }
 
     async fn is_closed(&mut self) {

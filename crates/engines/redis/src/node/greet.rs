@@ -108,7 +108,6 @@ fn questions<'a>(
     let version = env!("CARGO_PKG_VERSION").as_bytes();
     questions.push(vec![b"INFO", b"server"]);
     questions.push(vec![b"COMMAND", b"INFO", b"DELEX", b"DELIFEQ"]);
-    questions.push(vec![b"COMMAND", b"DOCS", b"SET"]);
     questions.push(vec![b"CLIENT", b"SETNAME", name]);
     questions.push(vec![b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdline"]);
     questions.push(vec![b"CLIENT", b"SETINFO", b"LIB-VER", version]);
@@ -126,27 +125,14 @@ pub(super) fn auth(options: &RedisOptions) -> Option<Vec<&[u8]>> {
 fn facts(answers: &[Reply]) -> ServerFacts {
     let answer = |place: usize| answers.get(place).and_then(|answer| answer.as_ref().ok());
     let info = answer(0).and_then(Value::as_text).unwrap_or_default();
-    let line = |key: &str| {
-        let value = info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-        value.map(|value| value.trim().to_owned())
-    };
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
     let commands = answer(1).and_then(Value::as_array).unwrap_or_default();
     let known = |place: usize| commands.get(place).is_some_and(|command| *command != Value::Nil);
     ServerFacts {
-        version: line("redis_version"),
-        run_id: line("run_id"),
-        set_ifeq: answer(2).is_some_and(|docs| mentions(docs, "ifeq")),
+        run_id: run_id.map(|run_id| run_id.trim().to_owned()),
         delex: known(0),
         delifeq: known(1),
         ..ServerFacts::default()
-    }
-}
-
-/// Tells whether a word stands anywhere in a reply.
-fn mentions(value: &Value, word: &str) -> bool {
-    match value {
-        Value::Array(parts) => parts.iter().any(|part| mentions(part, word)),
-        other => other.as_text().is_some_and(|text| text.eq_ignore_ascii_case(word)),
     }
 }
 
@@ -188,13 +174,11 @@ mod tests {
     fn what_the_server_tells_is_read_and_what_it_refuses_is_unknown() {
         let info = text("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n");
         let commands = Ok(Value::Array(vec![Value::Array(vec![]), Value::Nil]));
-        let docs = Ok(Value::Array(vec![Value::Array(vec![Value::Bytes(b"IFEQ".to_vec())])]));
-        let told = facts(&[info, commands, docs]);
-        assert_eq!(told.version.as_deref(), Some("7.0.15"));
+        let told = facts(&[info, commands]);
         assert_eq!(told.run_id.as_deref(), Some("abc"));
-        assert_eq!((told.delex, told.delifeq, told.set_ifeq), (true, false, true));
+        assert_eq!((told.delex, told.delifeq), (true, false));
         let refused = || Err(ServerWords::new("NOPERM", "no"));
-        assert_eq!(facts(&[refused(), refused(), refused()]), ServerFacts::default());
+        assert_eq!(facts(&[refused(), refused()]), ServerFacts::default());
         assert_eq!(facts(&[]), ServerFacts::default());
     }
 }

@@ -99,14 +99,10 @@ pub(crate) struct Call {
 /// What is known of the server behind the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerFacts {
-    /// As `INFO server` tells it, such as `7.0.15`; `None` where we may not ask.
-    pub(crate) version: Option<String>,
     /// New with each start of the server; `None` where we may not ask.
     pub(crate) run_id: Option<String>,
     /// 2 or 3.
     pub(crate) resp: u8,
-    /// `SET … IFEQ` is known.
-    pub(crate) set_ifeq: bool,
     /// `DELEX … IFEQ` is known.
     pub(crate) delex: bool,
     /// `DELIFEQ` is known.

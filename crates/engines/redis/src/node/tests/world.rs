@@ -89,7 +89,7 @@ impl Peer {
     pub(super) async fn greets_as(&mut self, run_id: &str) {
         self.hears("LIB-VER").await;
         let info = format!("$9\r\nrun_id:{run_id}\r\n");
-        self.says(&format!("{info}*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n")).await;
+        self.says(&format!("{info}*0\r\n+OK\r\n+OK\r\n+OK\r\n")).await;
     }
 
     async fn is_closed(&mut self) {
@@ -324,7 +324,7 @@ async fn a_password_that_the_server_quotes_is_not_shown() {
     let mut peer = ground.accepts().await;
     peer.hears("LIB-VER").await;
     peer.says(&format!("-ERR unknown command `AUTH`, {quoted}\r\n")).await;
-    peer.says("*0\r\n*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
+    peer.says("*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
     let error = outcome(asked).await.expect_err("refused");
     let shown = format!("{error} {error:?} {:?}", ground.node);
     assert!(shown.contains("does not know a command") && !shown.contains(CANARY), "{shown}");

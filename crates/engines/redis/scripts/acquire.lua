@@ -1,12 +1,12 @@
 local id, mode = sub(ARGV[1], 1, 32), sub(ARGV[4], 1, 1)
-local _, _, window, longest, count, of = find(ARGV[4], ' (%d+) (%d+) ?(%d*) ?(%d*)')
+local _, _, longest, count, of = find(ARGV[4], ' (%d+) ?(%d*) ?(%d*)')
 count, of = tonumber(count) or 1, tonumber(of)
 local s = load(2)
 if s.foreign then return { 'foreign', s.foreign } end
 asking[id] = true
 settle(s)
 
-local terms = sub(ARGV[2], 14, (find(ARGV[2], ';', 14, true)))
+local terms = sub(ARGV[2], 6, (find(ARGV[2], ';', 6, true)))
 local record = find_record(s, id)
 
 local function queued(position)
@@ -51,14 +51,14 @@ end
 if s.waiting >= tonumber(longest) then return { 'full' } end
 
 -- The line: a place for the order, a time for the last hearing.
-local position, place = s.waiting, 1
+-- Places follow the clock, and who comes last stands behind the last, whatever the clock says.
+local position, place = s.waiting, sub(since, 2)
 if position > 0 then
-  local tail = call('ZRANGE', s.line, position - 1, position - 1, 'WITHSCORES')
-  place = tail[2] + 1
+  local tail = call('ZRANGE', s.line, position - 1, position - 1, 'WITHSCORES')[2]
+  if tonumber(tail) >= tonumber(place) then place = tail + 1 end
 end
-call('ZADD', s.line, place, 'p' .. id, us, 't' .. id)
-call('HSET', s.data, id, id .. 'q-' .. sub(ARGV[1], 35) .. NONE .. since
-  .. format('%013.0f', window) .. sub(ARGV[2], 14))
+call('ZADD', s.line, place, 'p' .. id, since, 't' .. id)
+call('HSET', s.data, id, id .. 'q-' .. sub(ARGV[1], 35) .. NONE .. since .. ARGV[2])
 if of then call('HSET', s.data, 'n', of) end
 s.waiting, s.of = position + 1, of
 local left = call('PTTL', s.data)

@@ -6,17 +6,17 @@
 --   used, of           shared holders or permits in use, and the semaphore's total
 --   waiting            how many queue
 --   freeze             until when, token, reason: as kept in the field `f`
-local find = string.find
-local NOBODY, NONE, NEVER = string.rep('0', 32), string.rep('0', 16), string.rep('0', 13)
+local NOBODY, NONE, NEVER = string.rep('0', 32), string.rep('0', 16), '00000'
 -- How many dead entries one command removes, and how many it hands the name to, at most.
 local DEAD, BATCH = 64, 64
 local SILENCE, HEARTBEAT, MEMORY = 4000, 1000, 30000
 -- The longest lease there is.
 local LONGEST = 86400000
--- How much longer than its contents a key is kept, so that a command can still see who missed.
-local MARGIN = 5000
+-- How much longer than its contents a key is kept, so that a command can still see who missed; and
+-- the lock key of a hand-over, which a record tells in five digits.
+local MARGIN, LATE = 5000, 9000
 -- In the line, places are scores below this and stand for order; above, µs of last hearing.
-local TIMES = 1000000000000
+local TIMES = '1000000000000000'
 local INBOX = sub(KEYS[1], 1, -6) .. 'inbox:'
 
 local since = stamp(call('TIME'))
@@ -24,22 +24,22 @@ local us = tonumber(since)
 local now = math.floor(us / 1000)
 
 local function is_record(text)
-  return #text > 112 and find(sub(text, 1, 32), '^[0-9a-f]+$')
+  return #text > 104 and find(sub(text, 1, 32), '^[0-9a-f]+$')
     and find(sub(text, 33, 35), '^[ghrfq][-w][ld]$')
-    and find(sub(text, 36, 67), '^[0-9a-f]+$') and find(sub(text, 68, 112), '^%d+$')
+    and find(sub(text, 36, 67), '^[0-9a-f]+$') and find(sub(text, 68, 104), '^%d+$')
 end
 
 local function state_of(record) return sub(record, 33, 33) end
 
 -- Returns a record's mode, how much it takes of a set, and of how many permits.
 local function mode_of(record)
-  local mode = sub(record, 113, 113)
+  local mode = sub(record, 105, 105)
   if mode ~= 'p' then return mode, 1, nil end
-  local _, _, count, of = find(record, '^(%d+)/(%d+)', 114)
+  local _, _, count, of = find(record, '^(%d+)/(%d+)', 106)
   return mode, tonumber(count), tonumber(of)
 end
 
-local function terms_of(record) return sub(record, 113, (find(record, ';', 113, true))) end
+local function terms_of(record) return sub(record, 105, (find(record, ';', 105, true))) end
 
 -- Whoever is there already needs no new memory. A server whose memory is full refuses a script's
 -- first write if that might take some, and no later one: so one goes first that never takes any.
@@ -191,7 +191,7 @@ end
 
 local function expire_holders(s)
   if s.value then
-    if state_of(s.value) == 'h' and tonumber(sub(s.value, 100, 112)) <= now then
+    if state_of(s.value) == 'h' and call('PTTL', s.lock) <= LATE then
       local record = s.value
       leave_lock(s)
       missed(s, record)
@@ -244,7 +244,7 @@ local function hold(s, record, ms)
   if mode == 'x' then
     s.value = record
     local extra = 0
-    if state_of(record) == 'h' then extra = MARGIN end
+    if state_of(record) == 'h' then extra = LATE end
     call('SET', s.lock, record, 'PX', ms + extra)
     return
   end
@@ -275,9 +275,8 @@ local function hand_to(s, id, entry)
   local token = draw(since)
   s.handed = s.handed + 1
   leave_line(s, { id })
-  local window = tonumber(sub(entry, 100, 112))
-  hold(s, id .. 'h' .. waits(s) .. sub(entry, 35, 67) .. token .. since
-    .. format('%013.0f', now + window) .. sub(entry, 113), window)
+  hold(s, id .. 'h' .. waits(s) .. sub(entry, 35, 67) .. token .. since .. sub(entry, 100),
+    tonumber(sub(entry, 100, 104)) - LATE)
 end
 
 -- Hands a free name to the head of the line and whoever fits beside it. Whose process hears
@@ -334,7 +333,7 @@ local function find_record(s, id)
   if s.value and sub(s.value, 1, 32) == id then return s.value end
   if not s.set and s.waiting == 0 then return nil end
   local record = call('HGET', s.data, id)
-  if not record or #record < 113 then return nil end
+  if not record or #record < 105 then return nil end
   if state_of(record) == 'q' then return record end
   if not s.set then return nil end
   local ended = call('ZSCORE', s.lock, id)
@@ -359,7 +358,7 @@ local function left_of(s, record)
       left = state_of(record) == 'f' and tonumber(sub(s.freeze, 1, 13)) - now or LONGEST
       call('PEXPIRE', s.lock, left)
     end
-    if state_of(record) == 'h' then left = tonumber(sub(record, 100, 112)) - now end
+    if state_of(record) == 'h' then left = left - LATE end
   else
     left = call('ZSCORE', s.lock, sub(record, 1, 32)) - now - 1
   end

@@ -1,14 +1,4 @@
--- What every script begins with.
---
--- KEYS[1] is the counter. The keys of a name follow in threes: lock, line, data.
---
--- A record is what is kept of a holder or a waiter; its fields stand at fixed places:
---   1-32 lease id   33 state: g granted, h handed, r revoked, f freeze, q queued
---   34 waits: w when others may have to be served at its end, else -
---   35 hold: l leased, d detached   36-51 client   52-67 inbox   68-83 token
---   84-99 since, µs   100-112 handed: claim until, ms; queued: claim window, ms
---   113- terms (mode, hold, lease as asked), a semicolon, the holder's own words
-local call, format, sub = redis.call, string.format, string.sub
+local format = string.format
 
 -- Writes the answer of TIME as µs in 16 digits: arithmetic would cost more, and plain numbers
 -- would lose digits.

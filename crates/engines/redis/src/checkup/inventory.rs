@@ -106,7 +106,7 @@ async fn look(
     let is_ours = match kind.as_text() {
         // A record of ours begins with a lease id in hex and has its fields at fixed places.
         Some("string") => {
-            let range = ["112", "112"].map(|place| place.as_bytes().to_vec());
+            let range = ["104", "104"].map(|place| place.as_bytes().to_vec());
             let words = ask("GETRANGE").into_iter().chain(range).collect();
             probe.ask_bytes(words).await?.as_bytes().is_some_and(|byte| !byte.is_empty())
         }

@@ -12,7 +12,7 @@ const GUARD: &str = "whoever can write to the server can take and free every loc
 
 /// The commands of the scripts with as many arguments as they need, `K` for the lock key; and
 /// those that we send ourselves, with `C` for the counter and `I` for an inbox.
-const NEEDED: [&str; 29] = [
+const NEEDED: [&str; 32] = [
     "DEL K",
     "EVAL text 1 K",
     "EVALSHA 0000000000000000000000000000000000000000 1 K",
@@ -23,8 +23,10 @@ const NEEDED: [&str; 29] = [
     "HDEL K f",
     "HGET K f",
     "HGETALL K",
+    "HLEN K",
     "HMGET K f",
     "HSET K f v",
+    "HSETNX K f v",
     "PEXPIRE K 1",
     "PTTL K",
     "PUBLISH I text",
@@ -36,6 +38,7 @@ const NEEDED: [&str; 29] = [
     "TYPE K",
     "ZADD K 1 m",
     "ZCARD K",
+    "ZCOUNT K 0 1",
     "ZRANGE K 0 1",
     "ZRANGEBYSCORE K 0 1",
     "ZRANK K m",
@@ -218,6 +221,7 @@ mod tests {
             include_str!("../../scripts/acquire.lua"),
             include_str!("../../scripts/common.lua"),
             include_str!("../../scripts/draw.lua"),
+            include_str!("../../scripts/head.lua"),
             include_str!("../../scripts/inspect.lua"),
             include_str!("../../scripts/operate.lua"),
             include_str!("../../scripts/raise.lua"),

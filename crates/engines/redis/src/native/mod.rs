@@ -19,9 +19,9 @@ macro_rules! script {
     };
 }
 
-static ACQUIRE: Script = script!("acquire", "draw", "acquire.fast", "common", "acquire");
-static RELEASE: Script = script!("release", "draw", "release.fast", "common", "release");
-static RENEW: Script = script!("renew", "draw", "renew.fast", "common", "renew");
-static INSPECT: Script = script!("inspect", "draw", "common", "inspect");
-static OPERATE: Script = script!("operate", "draw", "common", "operate");
+static ACQUIRE: Script = script!("acquire", "head", "acquire.fast", "draw", "common", "acquire");
+static RELEASE: Script = script!("release", "head", "release.fast", "draw", "common", "release");
+static RENEW: Script = script!("renew", "head", "renew.fast", "draw", "common", "renew");
+static INSPECT: Script = script!("inspect", "head", "draw", "common", "inspect");
+static OPERATE: Script = script!("operate", "head", "draw", "common", "operate");
 static RAISE: Script = script!("raise", "raise");

@@ -24,8 +24,8 @@ pub(crate) struct Asker {
 
 /// The inbox of a process that hears nothing.
 const DEAF: &str = "0000000000000000";
-/// What stands in a record in place of a moment that it has not.
-const NEVER: &str = "0000000000000";
+/// How much longer than its claim window a hand-over is kept, in ms: the sum has five digits.
+const LATE: u64 = 9_000;
 
 pub(crate) fn acquire(
     asker: &Asker,
@@ -42,26 +42,26 @@ pub(crate) fn acquire(
     let client = request.client.as_u64();
     let metadata = request.metadata.as_encoded();
     let mode = mode_text(request.mode);
+    let kept = millis(request.claim_window) + LATE;
     let yes = |set: bool, word: char| if set { word } else { '-' };
     let mut line = format!(
-        "{}{}{} {} {max_waiters}",
+        "{}{}{} {max_waiters}",
         &mode[..1],
         yes(request.known, 'k'),
         yes(request.queue, 'q'),
-        millis(request.claim_window),
     );
     if let Mode::Permits { count, of } = request.mode {
         line.push_str(&format!(" {count} {of}"));
     }
     let arguments = vec![
         format!("{id}g-{kind}{client:016x}{inbox}").into_bytes(),
-        format!("{NEVER}{mode} {kind}{lease};{metadata}").into_bytes(),
+        format!("{kept:05}{mode} {kind}{lease};{metadata}").into_bytes(),
         lease.to_string().into_bytes(),
         line.into_bytes(),
     ];
     Call {
         script: &ACQUIRE,
-        keys: with_counter(asker, keys, [tombstone]),
+        keys: with_counter(asker, keys, Some(tombstone)),
         arguments,
         tie: Tie::Again(*request.lease_id.as_bytes()),
         deadline: asker.deadline,
@@ -70,14 +70,16 @@ pub(crate) fn acquire(
 
 pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Call {
     let keys = asker.layout.of(&request.name);
-    let tombstone = Layout::tombstone(&keys, request.lease_id);
-    let id = request.lease_id.to_hex();
-    let remembered = tombstone_of(request.ending).map(millis).unwrap_or_default();
-    let head = format!("{id}g-");
+    let mut arguments = vec![format!("{}g-", request.lease_id.to_hex()).into_bytes()];
+    let mut tombstone = None;
+    if let Some(remembered) = tombstone_of(request.ending) {
+        tombstone = Some(Layout::tombstone(&keys, request.lease_id));
+        arguments.push(millis(remembered).to_string().into());
+    }
     Call {
         script: &RELEASE,
-        keys: with_counter(asker, keys, [tombstone]),
-        arguments: vec![head.into(), remembered.to_string().into()],
+        keys: with_counter(asker, keys, tombstone),
+        arguments,
         tie: Tie::Undo(*request.lease_id.as_bytes()),
         deadline: asker.deadline,
     }
@@ -137,7 +139,7 @@ pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
     };
     Call {
         script: &OPERATE,
-        keys: with_counter(asker, asker.layout.of(name), []),
+        keys: with_counter(asker, asker.layout.of(name), None),
         arguments: arguments.into_iter().map(String::into_bytes).collect(),
         tie: Tie::Free,
         deadline: asker.deadline,
@@ -154,10 +156,10 @@ fn raise(asker: &Asker, to: FencingToken) -> Call {
     }
 }
 
-fn with_counter<const N: usize>(
+fn with_counter(
     asker: &Asker,
     NameKeys { lock, line, data }: NameKeys,
-    more: [Vec<u8>; N],
+    more: Option<Vec<u8>>,
 ) -> Vec<Vec<u8>> {
     [asker.layout.counter(), lock, line, data].into_iter().chain(more).collect()
 }

@@ -266,7 +266,7 @@ async fn many_dead_entries_are_removed_a_few_at_a_time() {
     let members: Vec<String> =
         members.items().expect("a list").iter().filter_map(Reply::text).collect();
     for member in members.iter().filter(|member| member.starts_with('t')) {
-        raw(&server, &["ZADD", "holdline:{a}:1q", "1000000000001", member]);
+        raw(&server, &["ZADD", "holdline:{a}:1q", "1000000000000001", member]);
     }
     for left in [136, 72, 8, 0] {
         assert_eq!(engine.inspect(&name("a")).await.expect("shown").queue_length, left);
@@ -387,4 +387,28 @@ async fn a_release_after_the_server_clock_was_set_back_is_a_release() {
     server.await_clock();
     let reply = engine.release(&ending(&reader, false)).await.expect("released");
     assert_eq!(reply, ReleaseReply::Released { held_for: Some(Duration::ZERO) });
+}
+
+#[tokio::test]
+async fn who_queues_after_the_server_clock_was_set_back_stands_behind_who_waits() {
+    let server = RedisServer::start(RedisConfig::default().with_clock());
+    let engine = engine(&server).await;
+    let holder = request("a");
+    take(&engine, &holder).await;
+    let waiting = [request("a"), request("a"), request("a")];
+    queue(&engine, &waiting[0]).await;
+    server.clock().step_back(Duration::from_secs(3_600));
+    server.await_clock();
+    for (position, next) in waiting.iter().enumerate().skip(1) {
+        let reply = engine.try_acquire(next).await.expect("queued");
+        let AcquireReply::Queued { position: told, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(told, Some(position));
+    }
+    let mut before = holder;
+    for mut next in waiting {
+        let_go(&engine, &before).await;
+        next.known = true;
+        take(&engine, &next).await;
+        before = next;
+    }
 }

@@ -51,17 +51,18 @@ impl Bug {
     fn change(self) -> Option<(&'static str, &'static str)> {
         Some(match self {
             // What is left of the comparison is whether somebody waits.
-            Bug::ReleaseWithoutCompare => {
-                ("and sub(value, 1, 34) == ARGV[1] then", "and sub(value, 34, 34) == '-' then")
-            }
+            Bug::ReleaseWithoutCompare => (
+                "elseif sub(value, 1, 34) == ARGV[1] then",
+                "elseif sub(value, 34, 34) == '-' then",
+            ),
             Bug::NoSettling => {
                 ("local function settle(s)\n", "local function settle(s)\n  if s then return end\n")
             }
             Bug::HeartbeatClaims => (
                 "  if state == 'h' or sub(purpose",
-                "  if state == 'h' and sub(record, 113, 113) == 'x' then
+                "  if state == 'h' and sub(record, 105, 105) == 'x' then
     local _, _, lease = find(terms_of(record), ' .(%d+)')
-    hold(s, sub(record, 1, 32) .. 'g' .. sub(record, 34, 99) .. NEVER .. sub(record, 113),
+    hold(s, sub(record, 1, 32) .. 'g' .. sub(record, 34, 99) .. sub(record, 100),
       tonumber(lease))
     return { 'handed', left_of(s, record) }
   end

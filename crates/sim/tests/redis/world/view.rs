@@ -2,6 +2,9 @@
 
 use holdline_sim::{ConnectionId, FakeRedis, Reply};
 
+/// How much longer than its claim window a hand-over is kept.
+const LATE_MS: i64 = 9_000;
+
 /// One holder or waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -18,7 +21,7 @@ pub(crate) struct Record {
 
 impl Record {
     fn read(bytes: &[u8]) -> Option<Record> {
-        let text = std::str::from_utf8(bytes.get(..112)?).ok()?;
+        let text = std::str::from_utf8(bytes.get(..104)?).ok()?;
         Some(Record {
             id: text[..32].to_owned(),
             state: bytes[32],
@@ -98,12 +101,9 @@ impl Operator {
         let value = self.ask(server, &[b"GET", lock]);
         if let Some(mut record) = bulk(&value).and_then(Record::read) {
             let Reply::Integer(left) = self.ask(server, &[b"PTTL", lock]) else { return view };
-            record.at_ms = now_ms + left;
-            if record.state == b'h'
-                && let Some(text) = bulk(&value).and_then(|v| std::str::from_utf8(&v[99..112]).ok())
-            {
-                record.at_ms = text.parse().unwrap_or(0);
-            }
+            // A hand-over is kept longer than its claim window.
+            let late = if record.state == b'h' { LATE_MS } else { 0 };
+            record.at_ms = now_ms + left - late;
             view.holders.push(record);
         } else if matches!(value, Reply::Error(_)) {
             for id in bulks(&self.ask(server, &[b"ZRANGE", lock, b"0", b"-1"])) {

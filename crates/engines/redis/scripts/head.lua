@@ -1,0 +1,14 @@
+-- What every script begins with.
+--
+-- KEYS[1] is the counter. The keys of a name follow in threes: lock, line, data.
+--
+-- A record is what is kept of a holder or a waiter; its fields stand at fixed places:
+--   1-32 lease id   33 state: g granted, h handed, r revoked, f freeze, q queued
+--   34 waits: w when others may have to be served at its end, else -
+--   35 hold: l leased, d detached   36-51 client   52-67 inbox   68-83 token
+--   84-99 since, µs   100-104 how long the key lasts once it is handed over: the claim window and
+--   9 s, in ms   105- terms (mode, hold, lease as asked), a semicolon, the holder's own words
+--
+-- What most calls need comes first, without functions: making those of the rules costs as much as
+-- ten commands. A number that goes into a command costs more than a string of it.
+local call, sub, find = redis.call, string.sub, string.find

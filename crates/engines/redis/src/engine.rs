@@ -10,9 +10,10 @@ use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
     ErrorKind, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation,
-    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
+use crate::batch;
 use crate::ears::Ears;
 use crate::error::{ENGINE, protocol};
 use crate::keys::Layout;
@@ -21,8 +22,6 @@ use crate::native::{self, Asker};
 use crate::node::Node;
 use crate::options::{Dialect, RedisOptions};
 
-/// How many lines one call renews.
-const BATCH: usize = 128;
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
 /// How many keys one step of a scan looks at.
@@ -100,7 +99,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.lag = LAG;
     capabilities.clock = ClockKind::Boottime;
     capabilities.max_waiters = options.max_waiters();
-    capabilities.max_batch = BATCH;
+    capabilities.max_batch = batch::MOST_LINES;
     capabilities
 }
 
@@ -128,8 +127,8 @@ impl Engine for RedisEngine {
         }
         Answer::later(async move {
             let mut replies = Vec::with_capacity(batch.len());
-            for part in batch.chunks(BATCH) {
-                replies.extend(self.0.renew(part).await);
+            for part in batch::parts(batch, &self.0.capabilities) {
+                self.0.renew(part, &mut replies).await;
             }
             replies
         })
@@ -210,40 +209,23 @@ impl Inner {
         reply
     }
 
-    /// Renews at most [`BATCH`] lines. What is wrong with a line is answered here.
-    async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
-        let check = |line: &RenewRequest| match line.purpose {
-            Purpose::Keep(hold) => self.capabilities.check(Mode::Exclusive, hold),
-            Purpose::Wait => Ok(()),
-        };
-        let checked: Vec<Result<(), LockError>> = batch.iter().map(check).collect();
-        let lines: Vec<&RenewRequest> = batch
-            .iter()
-            .zip(&checked)
-            .filter(|(_, good)| good.is_ok())
-            .map(|(line, _)| line)
-            .collect();
-        let replies = match lines.is_empty() {
+    /// Renews the lines of one call.
+    async fn renew(&self, part: batch::Part<'_>, replies: &mut Vec<Result<RenewReply, LockError>>) {
+        let lines = part.good();
+        let answer = match lines.is_empty() {
             true => Ok(Vec::new()),
             false => {
-                let call = native::renew(&self.asker, &lines, self.ears.hears());
-                let reply = self.node.call(call).await;
+                let reply =
+                    self.node.call(native::renew(&self.asker, &lines, self.ears.hears())).await;
                 reply.and_then(|reply| native::renewed(&reply, lines.len()))
             }
         };
-        let mut replies = match replies {
-            Ok(replies) => replies.into_iter(),
-            Err(error) => vec![Err(error); lines.len()].into_iter(),
-        };
-        let mut answer = |(line, good): (&RenewRequest, Result<(), LockError>)| {
-            let missing = || Err(protocol("a line of the batch was not answered"));
-            let reply = good.and_then(|()| replies.next().unwrap_or_else(missing));
+        for (line, reply) in part.answered(answer) {
             if reply.as_ref().is_ok_and(is_over) {
                 self.watches.forget(line.lease_id);
             }
-            about(reply, &line.name)
-        };
-        batch.iter().zip(checked).map(&mut answer).collect()
+            replies.push(reply);
+        }
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {

@@ -14,6 +14,7 @@
 //! rules, `plain` for the other dialect: locks that are shared with other libraries. Then `ears`
 //! and `messages` for wake-ups, `node` for how a command travels, `options` for what can be set.
 
+mod batch;
 mod checkup;
 mod ears;
 mod engine;

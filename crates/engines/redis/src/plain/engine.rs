@@ -9,22 +9,20 @@ use std::time::Duration;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
     ErrorKind, FencingToken, HandOff, Hint, Hints, LeaseId, ListPage, ListRequest, LockError,
-    LockName, Mode, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest, Snapshot,
+    LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+    Snapshot,
 };
 
 use super::given_up::GivenUp;
 use super::keys::Keys;
 use super::replies::Reading;
 use super::requests::{Asker, remembered};
+use crate::batch;
 use crate::engine::{LAG, about, check_operation, check_request};
 use crate::error::{ENGINE, protocol};
 use crate::native;
 use crate::node::{Node, ServerFacts};
 use crate::options::{Dialect, RedisOptions};
-
-/// How many lines one call renews.
-const BATCH: usize = 128;
 
 /// The engine of one Redis server that shares its locks with other libraries. Clones share its
 /// connection.
@@ -104,7 +102,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         lag: LAG,
         clock: ClockKind::Boottime,
         max_waiters: 0,
-        max_batch: BATCH,
+        max_batch: batch::MOST_LINES,
         ..Capabilities::reference(ENGINE, identity)
     }
 }
@@ -144,8 +142,8 @@ impl Engine for PlainEngine {
         }
         Answer::later(async move {
             let mut replies = Vec::with_capacity(batch.len());
-            for part in batch.chunks(BATCH) {
-                replies.extend(self.0.renew(part).await);
+            for part in batch::parts(batch, &self.0.capabilities) {
+                self.0.renew(part, &mut replies).await;
             }
             replies
         })
@@ -229,31 +227,17 @@ impl Inner {
         })
     }
 
-    /// Renews at most [`BATCH`] lines. What is wrong with a line is answered here.
-    async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
-        let check = |line: &RenewRequest| match line.purpose {
-            Purpose::Keep(hold) => self.capabilities.check(Mode::Exclusive, hold),
-            Purpose::Wait => Ok(()),
-        };
-        let checked: Vec<Result<(), LockError>> = batch.iter().map(check).collect();
-        let good = batch.iter().zip(&checked).filter(|(_, checked)| checked.is_ok());
-        let lines: Vec<&RenewRequest> = good.map(|(line, _)| line).collect();
-        let replies = match lines.is_empty() {
+    /// Renews the lines of one call.
+    async fn renew(&self, part: batch::Part<'_>, replies: &mut Vec<Result<RenewReply, LockError>>) {
+        let lines = part.good();
+        let answer = match lines.is_empty() {
             true => Ok(Vec::new()),
             false => {
                 let reply = self.node.call(self.asker.renew(&lines)).await;
                 reply.and_then(|reply| native::renewed(&reply, lines.len()))
             }
         };
-        let mut replies = match replies {
-            Ok(replies) => replies.into_iter(),
-            Err(error) => vec![Err(error); lines.len()].into_iter(),
-        };
-        let mut answer = |(line, checked): (&RenewRequest, Result<(), LockError>)| {
-            let missing = || Err(protocol("a line of the batch was not answered"));
-            about(checked.and_then(|()| replies.next().unwrap_or_else(missing)), &line.name)
-        };
-        batch.iter().zip(checked).map(&mut answer).collect()
+        replies.extend(part.answered(answer).map(|(_, reply)| reply));
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {

@@ -2,49 +2,29 @@
 //!
 //! `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, and
 //! `redis+unix:///path/to/socket?db=0`. No password is ever shown: not by `Debug`, not in a message.
+//!
+//! Read next: `url` and `read` for how a URL is read, `check` for what the settings may be.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{LockError, nearest};
+use holdline_core::LockError;
 
 use crate::error::ENGINE;
-use crate::files::read_short;
 use crate::plain::LeaseFormat;
 use crate::surroundings::Surroundings;
 
+mod check;
+mod read;
+mod secret;
 mod url;
 
+pub(crate) use secret::Secret;
 pub(crate) use url::Address;
 
-const TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(10)..=Duration::from_secs(60);
-const MOST_WAITERS: usize = 100_000;
 const DEFAULT_PORT: u16 = 6379;
-/// How long a file that holds a password may be, in bytes.
-const LONGEST_SECRET: u64 = 64 * 1024;
-const PARAMETERS: [&str; 18] = [
-    "ca",
-    "cert",
-    "client_name",
-    "command_timeout_ms",
-    "connect_timeout_ms",
-    "db",
-    "dialect",
-    "fencing",
-    "key",
-    "key_template",
-    "lease_format",
-    "max_waiters",
-    "password_env",
-    "password_file",
-    "prefix",
-    "protocol",
-    "signal_template",
-    "user",
-];
 
 /// How the keys of a lock look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,22 +34,6 @@ pub enum Dialect {
     Native,
     /// One string key, as the plain locks of other libraries have it.
     Plain,
-}
-
-/// A secret that no message shows.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Secret(Option<String>);
-
-impl Secret {
-    pub(crate) fn expose(&self) -> Option<&str> {
-        self.0.as_deref()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "(set)" } else { "(none)" })
-    }
 }
 
 /// Where TLS finds what it trusts and what it shows.
@@ -150,79 +114,6 @@ impl RedisOptions {
         Ok(options)
     }
 
-    fn set(&mut self, key: &str, value: String) -> Result<(), LockError> {
-        match key {
-            "ca" => self.access.tls.ca = Some(value.into()),
-            "cert" => self.access.tls.cert = Some(value.into()),
-            "key" => self.access.tls.key = Some(value.into()),
-            "client_name" => self.access.client_name = Some(value),
-            "command_timeout_ms" => self.limits.command_timeout = millis(key, &value)?,
-            "connect_timeout_ms" => self.limits.connect_timeout = millis(key, &value)?,
-            "db" => self.access.db = number(key, &value)?,
-            "dialect" => {
-                self.layout.dialect =
-                    one_of(key, &value, [("native", Dialect::Native), ("plain", Dialect::Plain)])?;
-            }
-            "fencing" => self.layout.fencing = one_of(key, &value, [("on", true), ("off", false)])?,
-            "key_template" => self.layout.key_template = value,
-            "lease_format" => {
-                let known = [
-                    ("hex", LeaseFormat::Hex),
-                    ("uuid", LeaseFormat::Uuid),
-                    ("base64", LeaseFormat::Base64),
-                ];
-                self.layout.lease_format = one_of(key, &value, known)?;
-            }
-            "signal_template" => self.layout.signal_template = Some(value),
-            "prefix" => self.layout.prefix = value,
-            "max_waiters" => self.limits.max_waiters = number(key, &value)?,
-            "protocol" => {
-                self.access.resp3 = one_of(key, &value, [("resp3", true), ("resp2", false)])?;
-            }
-            "user" => self.access.user = Some(value),
-            "password_env" => self.access.password = password_from(&value)?,
-            "password_file" => self.access.password = password_in(Path::new(&value))?,
-            // A password with a `?` of its own ends up here.
-            unknown if unknown.contains('@') => return Err(bad(url::AT_IN_QUERY)),
-            unknown => {
-                let meant = match nearest(unknown, PARAMETERS) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("known are {}", PARAMETERS.join(", ")),
-                };
-                return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks the settings against each other.
-    ///
-    /// # Errors
-    /// `Invalid` names the setting that is wrong and what it may be.
-    pub fn validate(&self) -> Result<(), LockError> {
-        for (field, value) in [
-            ("connect_timeout", self.limits.connect_timeout),
-            ("command_timeout", self.limits.command_timeout),
-        ] {
-            if !TIMEOUTS.contains(&value) {
-                let message = format!("must be from 10ms to 60s, not {value:?}");
-                return Err(LockError::invalid(ENGINE, field, message));
-            }
-        }
-        if !(1..=MOST_WAITERS).contains(&self.limits.max_waiters) {
-            let message =
-                format!("must be from 1 to {MOST_WAITERS}, not {}", self.limits.max_waiters);
-            return Err(LockError::invalid(ENGINE, "max_waiters", message));
-        }
-        self.validate_layout()?;
-        if self.access.user.is_some() && self.access.password.expose().is_none() {
-            let message =
-                "needs a password: in the URL, by `password_file`, `password_env`, or in code";
-            return Err(LockError::invalid(ENGINE, "user", message));
-        }
-        self.validate_tls()
-    }
-
     /// Checks the settings, and that they are for this dialect.
     pub(crate) fn must_be(&self, dialect: Dialect, advice: &str) -> Result<(), LockError> {
         self.validate()?;
@@ -231,49 +122,6 @@ impl RedisOptions {
         }
         let message = format!("is {:?} here: {advice}, or call `connect`", self.layout.dialect);
         Err(LockError::invalid(ENGINE, "dialect", message))
-    }
-
-    fn validate_layout(&self) -> Result<(), LockError> {
-        let Layout { dialect, fencing, lease_format, signal_template, .. } = &self.layout;
-        let templates = [
-            ("key_template", Some(&self.layout.key_template)),
-            ("signal_template", signal_template.as_ref()),
-        ];
-        for (field, template) in templates {
-            if template.is_some_and(|template| template.matches("{name}").count() != 1) {
-                let message = "must contain `{name}` once, as in `holdline:{name}`";
-                return Err(LockError::invalid(ENGINE, field, message));
-            }
-        }
-        if signal_template.as_ref() == Some(&self.layout.key_template) {
-            let message = "must differ from `key_template`: it names another key";
-            return Err(LockError::invalid(ENGINE, "signal_template", message));
-        }
-        for (field, changed, verb) in [
-            ("fencing", !fencing, "be switched off"),
-            ("lease_format", *lease_format != LeaseFormat::default(), "be changed"),
-            ("signal_template", signal_template.is_some(), "be set"),
-        ] {
-            if changed && *dialect == Dialect::Native {
-                let message = format!("can {verb} in the plain dialect only (`dialect=plain`)");
-                return Err(LockError::invalid(ENGINE, field, message));
-            }
-        }
-        Ok(())
-    }
-
-    fn validate_tls(&self) -> Result<(), LockError> {
-        let TlsFiles { ca, cert, key } = &self.access.tls;
-        let tls = matches!(self.access.address, Address::Tcp { tls: true, .. });
-        if !tls && (ca.is_some() || cert.is_some() || key.is_some()) {
-            let message = "`ca`, `cert` and `key` need TLS: write `rediss://`";
-            return Err(LockError::invalid(ENGINE, "url", message));
-        }
-        if cert.is_some() != key.is_some() {
-            let message = "a client certificate needs both `cert` and `key`";
-            return Err(LockError::invalid(ENGINE, "url", message));
-        }
-        Ok(())
     }
 
     /// Sets how the keys of a lock look.
@@ -475,58 +323,6 @@ impl Default for Layout {
 
 fn bad(message: impl fmt::Display) -> LockError {
     LockError::invalid(ENGINE, "url", message)
-}
-
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
-    if value.contains('@') {
-        return Err(bad(url::AT_IN_QUERY));
-    }
-    value.parse().map_err(|_| bad(format!("has `{key}={value}`: must be a whole number")))
-}
-
-fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
-    number(key, value).map(Duration::from_millis)
-}
-
-fn one_of<T: Copy, const N: usize>(
-    key: &str,
-    value: &str,
-    words: [(&str, T); N],
-) -> Result<T, LockError> {
-    if value.contains('@') {
-        return Err(bad(url::AT_IN_QUERY));
-    }
-    let found = words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
-    found.ok_or_else(|| {
-        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        bad(format!("has `{key}={value}`: must be {}", known.join(" or ")))
-    })
-}
-
-/// The value of a variable of the environment.
-fn password_from(variable: &str) -> Result<Secret, LockError> {
-    let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
-    let missing = || {
-        let message = format!(
-            "the variable {variable} is not set, or is no text (`holdline run` keeps it from its \
-             job: use `password_file` there)"
-        );
-        LockError::invalid(ENGINE, "password_env", message)
-    };
-    value.map(|value| Secret(Some(value))).ok_or_else(missing)
-}
-
-/// The first line of a file, as secrets are mounted. Some files have no end.
-fn password_in(path: &Path) -> Result<Secret, LockError> {
-    let bad = |what: &dyn fmt::Display| {
-        LockError::invalid(ENGINE, "password_file", format!("{}: {what}", path.display()))
-    };
-    let bytes = read_short(path, LONGEST_SECRET).map_err(|error| bad(&error))?;
-    let text = String::from_utf8(bytes).map_err(|_| bad(&"is no text"))?;
-    match text.lines().next().filter(|line| !line.is_empty()) {
-        Some(line) => Ok(Secret(Some(line.to_owned()))),
-        None => Err(bad(&"is empty")),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What URLs mean, and that no password is shown.
 
 use super::*;
+use std::path::Path;
 
 const CANARY: &str = "canary-7f3a";
 

@@ -1,0 +1,86 @@
+//! What the settings may be, each and together.
+
+use std::time::Duration;
+
+use holdline_core::LockError;
+
+use super::{Address, Dialect, Layout, RedisOptions, TlsFiles};
+use crate::error::ENGINE;
+use crate::plain::LeaseFormat;
+
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(60);
+const MOST_WAITERS: usize = 100_000;
+
+impl RedisOptions {
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// `Invalid` names the setting that is wrong and what it may be.
+    pub fn validate(&self) -> Result<(), LockError> {
+        for (field, value) in [
+            ("connect_timeout", self.limits.connect_timeout),
+            ("command_timeout", self.limits.command_timeout),
+        ] {
+            if !TIMEOUTS.contains(&value) {
+                let message = format!("must be from 10ms to 60s, not {value:?}");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        if !(1..=MOST_WAITERS).contains(&self.limits.max_waiters) {
+            let message =
+                format!("must be from 1 to {MOST_WAITERS}, not {}", self.limits.max_waiters);
+            return Err(LockError::invalid(ENGINE, "max_waiters", message));
+        }
+        self.validate_layout()?;
+        if self.access.user.is_some() && self.access.password.expose().is_none() {
+            let message =
+                "needs a password: in the URL, by `password_file`, `password_env`, or in code";
+            return Err(LockError::invalid(ENGINE, "user", message));
+        }
+        self.validate_tls()
+    }
+
+    fn validate_layout(&self) -> Result<(), LockError> {
+        let Layout { dialect, fencing, lease_format, signal_template, .. } = &self.layout;
+        let templates = [
+            ("key_template", Some(&self.layout.key_template)),
+            ("signal_template", signal_template.as_ref()),
+        ];
+        for (field, template) in templates {
+            if template.is_some_and(|template| template.matches("{name}").count() != 1) {
+                let message = "must contain `{name}` once, as in `holdline:{name}`";
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        if signal_template.as_ref() == Some(&self.layout.key_template) {
+            let message = "must differ from `key_template`: it names another key";
+            return Err(LockError::invalid(ENGINE, "signal_template", message));
+        }
+        for (field, changed, verb) in [
+            ("fencing", !fencing, "be switched off"),
+            ("lease_format", *lease_format != LeaseFormat::default(), "be changed"),
+            ("signal_template", signal_template.is_some(), "be set"),
+        ] {
+            if changed && *dialect == Dialect::Native {
+                let message = format!("can {verb} in the plain dialect only (`dialect=plain`)");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_tls(&self) -> Result<(), LockError> {
+        let TlsFiles { ca, cert, key } = &self.access.tls;
+        let tls = matches!(self.access.address, Address::Tcp { tls: true, .. });
+        if !tls && (ca.is_some() || cert.is_some() || key.is_some()) {
+            let message = "`ca`, `cert` and `key` need TLS: write `rediss://`";
+            return Err(LockError::invalid(ENGINE, "url", message));
+        }
+        if cert.is_some() != key.is_some() {
+            let message = "a client certificate needs both `cert` and `key`";
+            return Err(LockError::invalid(ENGINE, "url", message));
+        }
+        Ok(())
+    }
+}

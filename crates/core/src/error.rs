@@ -29,6 +29,8 @@ pub enum Certainty {
 pub enum LostReason {
     /// It was not renewed in time, by the holder's own clock.
     Expired,
+    /// It was held for as long as its holder had allowed itself (`max_hold`).
+    MaxHold,
     /// The store no longer knows it: deleted, flushed, or ended by the store's own timer.
     Missing,
     /// An operator revoked it, with these words.
@@ -43,6 +45,7 @@ impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LostReason::Expired => f.write_str("not renewed in time"),
+            LostReason::MaxHold => f.write_str("held for as long as max_hold allows"),
             LostReason::Missing => f.write_str("the store no longer knows the lease"),
             LostReason::Revoked(reason) => {
                 write!(f, "revoked by an operator: {}", crate::Escaped(reason))

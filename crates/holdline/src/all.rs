@@ -92,7 +92,7 @@ pub(crate) async fn lock_all<N: AsRef<str>>(
     // The first may have been lost while the last was waited for.
     let lost = guards.0.iter().find(|guard| !guard.is_valid());
     if let Some((name, reason)) = lost.map(|guard| (guard.name().clone(), guard.held())) {
-        let reason = reason.grant.lost_reason().unwrap_or(LostReason::Expired);
+        let reason = reason.grant.why_lost();
         guards.release().await;
         let kind = ErrorKind::Lost { reason };
         let error = core.shared.error(kind, holdline_core::Certainty::NotApplied);

@@ -213,13 +213,14 @@ impl Grant {
             if self.is_over() {
                 return None;
             }
-            self.valid_until.store(0, Ordering::Release);
             let reason = match (reason, words.revoked.take()) {
                 (LostReason::Expired | LostReason::Missing, Some(told)) => {
                     LostReason::Revoked(told)
                 }
+                (LostReason::Expired, None) => self.ran_out(),
                 (reason, _) => reason,
             };
+            self.valid_until.store(0, Ordering::Release);
             words.lost = Some(reason.clone());
             self.state.fetch_or(LOST, Ordering::AcqRel);
             reason
@@ -253,6 +254,22 @@ impl Grant {
             token.cancel();
         }
         self.bell.notify_waiters();
+    }
+
+    /// Says why it may no longer be believed, whether or not somebody has told so.
+    pub(crate) fn why_lost(&self) -> LostReason {
+        // Nobody is halfway through telling while the lock is ours.
+        let words = self.words.lock();
+        match &words.lost {
+            Some(reason) => reason.clone(),
+            None if self.has(ENDED) => LostReason::Released,
+            None => self.ran_out(),
+        }
+    }
+
+    /// Which of its times is over, when one is.
+    fn ran_out(&self) -> LostReason {
+        if self.is_cut() { LostReason::MaxHold } else { LostReason::Expired }
     }
 
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {

@@ -159,7 +159,7 @@ impl Guard {
             shared.error(kind, Certainty::NotApplied).with_name(self.name())
         };
         if !self.is_valid() {
-            return Err(lost(grant.lost_reason().unwrap_or(LostReason::Expired)));
+            return Err(lost(grant.why_lost()));
         }
         let line = [grant.renewal(shared.client)];
         let sent = shared.clock.now();
@@ -174,7 +174,7 @@ impl Guard {
         keeper::note(shared, self.key, sent, outcome);
         match (outcome, failure, grant.lost_reason()) {
             (_, _, Some(reason)) => Err(lost(reason)),
-            _ if !self.is_valid() => Err(lost(LostReason::Expired)),
+            _ if !self.is_valid() => Err(lost(grant.why_lost())),
             (Outcome::Kept, ..) => Ok(self.remaining()),
             (_, Some(error), _) => Err(error.with_name(self.name())),
             (_, None, None) => Err(match grant.risk_reason() {
@@ -268,7 +268,7 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
         held.shared.error(kind, Certainty::Unknown).with_name(held.name())
     };
     if !held.is_valid() {
-        return Err(lost(held.grant.lost_reason().unwrap_or(LostReason::Expired)));
+        return Err(lost(held.grant.why_lost()));
     }
     if held.grant.plan.on_lost == OnLost::Tell {
         return Ok(body.await);
@@ -281,7 +281,7 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
         }
         // After a pause of the process the body may be polled before the keeper has told.
         if !held.is_valid() {
-            return Poll::Ready(Err(lost(LostReason::Expired)));
+            return Poll::Ready(Err(lost(held.grant.why_lost())));
         }
         body.as_mut().poll(context).map(Ok)
     })

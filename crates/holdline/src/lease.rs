@@ -165,7 +165,7 @@ async fn detached(guard: &Guard) -> Result<Lease, LockError> {
     let hold = Hold::Detached(lease_duration);
     capabilities.check(plan.mode, hold)?;
     if !guard.is_valid() {
-        let reason = grant.lost_reason().unwrap_or(LostReason::Expired);
+        let reason = grant.why_lost();
         return Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
     }
     // From here on the keeper must not turn it back.

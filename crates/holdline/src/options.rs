@@ -106,7 +106,8 @@ impl LockOptions {
     }
 
     /// Sets after how long a grant is lost whatever happens: no renewal leaves from then on, and
-    /// the holder is told. The store frees the name at the end of the lease it has.
+    /// the holder is told ([`LostReason::MaxHold`](crate::LostReason::MaxHold)). The store frees
+    /// the name at the end of the lease it has.
     ///
     /// It is the only thing that ends the renewals of a guard that was leaked with
     /// [`std::mem::forget`].

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdline::{
     Client, Clock, ErrorKind, Keep, LockOptions, LostReason, MemoryEngine, MemoryOptions, Moment,
-    Operation, RiskReason,
+    Operation, ReleaseOutcome, RiskReason,
 };
 
 use crate::faulty::{Call, Fate, Faulty};
@@ -235,9 +235,21 @@ async fn a_leaked_guard_is_renewed_until_its_longest_hold() {
     assert!(held.is_valid());
     pass(&clock, 6 * S).await;
     assert!(!held.is_valid());
-    assert_eq!(held.lost().await, LostReason::Expired);
+    assert_eq!(held.lost().await, LostReason::MaxHold);
     pass(&clock, 30 * S).await;
     assert_eq!(look(&client, "a").await.holder_count, 0);
+}
+
+#[tokio::test]
+async fn a_loss_at_the_longest_hold_is_told_as_that() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 13);
+    let options = LockOptions::default().with_max_hold(40 * S);
+    let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    pass(&clock, 41 * S).await;
+    let error = guard.renew().await.expect_err("over");
+    assert!(error.to_string().contains("held for as long as max_hold allows"), "{error}");
+    assert_eq!(guard.release().await, ReleaseOutcome::Lost { reason: LostReason::MaxHold });
 }
 
 #[tokio::test]

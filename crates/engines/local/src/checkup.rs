@@ -146,6 +146,13 @@ fn privacy(options: &LocalOptions, directory: &Path, place: &Path, status: &Meta
         let fix = "make it yours alone: chown it to yourself and run chmod 700 on it";
         return if private { finding } else { finding.fail(fix) };
     }
+    if mode & 0o1000 != 0 && mode & 0o022 != 0 {
+        // fs.protected_regular: a file there is opened by its owner and the directory's only.
+        return finding.warn(
+            "it is sticky, as /tmp is, and the kernel may keep a second user from the database \
+             there: name a directory in it of mode 0700, or of mode 2770 for a group",
+        );
+    }
     if mode & 0o002 == 0 {
         return finding;
     }
@@ -280,6 +287,17 @@ mod tests {
         std::fs::set_permissions(scratch.path(), open).expect("its own");
         let checkup = checkup(&LocalOptions::default().with_dir(scratch.path()));
         assert_eq!(of(&checkup, "directory").health(), Health::Warning);
+    }
+
+    #[test]
+    fn a_sticky_directory_of_several_users_is_told() {
+        let scratch = Scratch::new();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        std::fs::set_permissions(scratch.path(), mode).expect("its own");
+        let checkup = checkup(&LocalOptions::default().with_dir(scratch.path()));
+        let finding = of(&checkup, "directory");
+        assert_eq!(finding.health(), Health::Warning);
+        assert!(finding.fix().is_some_and(|fix| fix.contains("sticky")), "{finding:?}");
     }
 
     #[test]

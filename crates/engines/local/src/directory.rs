@@ -37,7 +37,8 @@ pub(crate) struct Modes {
 impl Modes {
     /// Files are open to whoever the directory is open to, and always to their owner.
     fn like(directory: u32) -> Modes {
-        Modes { directory: directory & 0o7777, file: directory & 0o666 | 0o600 }
+        // In a sticky directory nobody could remove what a dead process of another user left.
+        Modes { directory: directory & 0o6777, file: directory & 0o666 | 0o600 }
     }
 
     /// Gives an open file the mode for files, whatever the umask left of it.
@@ -125,6 +126,7 @@ mod tests {
             assert_eq!(Modes::like(directory).file, file, "{directory:o}");
         }
         assert_eq!(Modes::like(0o42770).directory, 0o2770);
+        assert_eq!(Modes::like(0o41777).directory, 0o777);
     }
 
     #[test]

@@ -71,9 +71,10 @@ impl Files {
         self.wake.join(client_name(client))
     }
 
-    /// The database under a name that nobody opens, while it is made.
+    /// The database under a name that nobody opens, while it is made. Each user has one: what a
+    /// crash leaves in a sticky directory nobody else can remove.
     pub(crate) fn unfinished(&self) -> PathBuf {
-        self.root.join("locks.db.new")
+        self.root.join(format!("locks.db.new-{}", rustix::process::geteuid().as_raw()))
     }
 }
 

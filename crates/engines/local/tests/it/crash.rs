@@ -227,11 +227,13 @@ fn read_log(directory: &Path) -> Vec<u8> {
 #[test]
 fn what_a_crash_has_left_of_making_the_database_is_made_anew() {
     let scratch = Scratch::new();
+    let unfinished = format!("locks.db.new-{}", rustix::process::geteuid().as_raw());
     for end in ["", "-wal", "-shm", "-journal"] {
-        std::fs::write(scratch.path().join(format!("locks.db.new{end}")), "torn").expect("written");
+        let left = scratch.path().join(format!("{unfinished}{end}"));
+        std::fs::write(left, "torn").expect("written");
     }
     open(&scratch).granted(&ask("a", 1));
-    assert!(!scratch.path().join("locks.db.new").exists());
+    assert!(!scratch.path().join(unfinished).exists());
 }
 
 #[test]

@@ -57,6 +57,20 @@ fn our_own_directory_is_closed_and_an_explicit_one_is_as_open_as_its_owner_made_
     }
 }
 
+/// Of what another user left in a sticky directory nobody else can remove anything.
+#[test]
+fn what_a_user_left_in_a_sticky_directory_keeps_no_other_out() {
+    let scratch = Scratch::new();
+    std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o1777)).expect("its own");
+    let left = scratch.path().join("locks.db.new");
+    std::fs::create_dir(&left).expect("made");
+    LocalEngine::open(&LocalOptions::default().with_dir(scratch.path())).expect("opened");
+    assert!(left.exists(), "it cannot be removed like a file");
+    for below in ["live", "wake"] {
+        assert_eq!(mode(&scratch.path().join(below)), 0o777, "{below}");
+    }
+}
+
 #[test]
 fn a_long_path_is_no_obstacle() {
     let scratch = Scratch::new();

@@ -56,7 +56,7 @@ fn object(finding: &Finding) -> Value {
 /// One line for each check; what is not well says why that matters and what to do.
 fn text(url: &str, checkup: &Checkup, all: bool) -> String {
     let widest = checkup.findings().iter().map(|f| f.check().len()).max().unwrap_or(0);
-    let mut text = format!("{url}: engine {}\n\n", checkup.engine());
+    let mut text = format!("{url} (engine {})\n\n", checkup.engine());
     for finding in checkup.findings() {
         let (health, check) = (finding.health().to_string(), finding.check());
         let _ = writeln!(text, "{health:<7}  {check:<widest$}  {}", Escaped(finding.found()));

@@ -141,10 +141,9 @@ impl Told {
                 continue;
             }
             // What cannot be told any more, or belongs to another user, is seen at the next look.
-            let _ = match target {
-                Target::Group(group) => kill_process_group(group, signal),
-                Target::Process(process) => kill_process(process, signal),
-            };
+            let _ = target.send(signal);
+            // What is stopped, by `^Z` say, ends by TERM only when it goes on.
+            let _ = target.send(Signal::CONT);
         }
     }
 }
@@ -157,6 +156,13 @@ enum Target {
 }
 
 impl Target {
+    fn send(self, signal: Signal) -> rustix::io::Result<()> {
+        match self {
+            Target::Group(group) => kill_process_group(group, signal),
+            Target::Process(process) => kill_process(process, signal),
+        }
+    }
+
     /// Negative for a group, as `kill` counts.
     fn raw(self) -> i32 {
         match self {

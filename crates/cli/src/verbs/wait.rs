@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use holdline_core::{Backoff, ErrorKind, LockError, LockName, Mode, Snapshot};
 use tokio::time::Instant;
+use holdline_core::{Backoff, Certainty, ErrorKind, LockName, Mode, Snapshot};
 
 use super::common;
 use crate::console::Console;
@@ -109,6 +110,11 @@ fn in_the_way(snapshot: &Snapshot) -> String {
 
 fn timed_out(session: &Session, name: &LockName, waited: Duration, last: &Snapshot) -> Failure {
     let seen = last.holders.first().map(Holder::seen);
+    if let (None, Some(freeze)) = (&seen, &last.freeze) {
+        let reason = holdline_core::Escaped(&freeze.reason);
+        let message = format_args!("{name}: not free after {waited:.1?}, frozen: {reason}");
+        return Failure::busy(message).kind("timed_out").certainty(Certainty::NotApplied);
+    }
     let holder = seen.as_ref().map(|seen| Box::new(seen.summary.clone()));
     let kind = ErrorKind::TimedOut { waited, holder };
     Failure::of(&session.error(kind).with_name(name), seen)

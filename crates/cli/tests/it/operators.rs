@@ -98,6 +98,36 @@ fn a_polite_revoke_stops_the_job_and_is_told() {
 }
 
 #[test]
+fn a_stopped_job_hears_of_its_revoke_before_it_is_killed() {
+    let world = World::new();
+    let job = "trap 'echo tidied; exit 9' TERM; echo up $$; while :; do read line; done";
+    let mut holder = world.start(&["run", "a", "--", "sh", "-c", job]);
+    assert!(holder.line().starts_with("up "));
+    let token = world.token("a");
+    // As `^Z` leaves them.
+    holder.signal(rustix::process::Signal::STOP);
+    let pid = i32::try_from(holder.job.get()).ok().and_then(rustix::process::Pid::from_raw);
+    let stop = rustix::process::Signal::STOP;
+    rustix::process::kill_process_group(pid.expect("the job's"), stop).expect("it runs");
+    let revoke = ["revoke", "a", "--if-fencing-token", &token, "--reason", "x", "--grace", "50s"];
+    let told = world.run(&revoke);
+    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(holder.line(), "tidied");
+    assert_eq!(holder.code(), 79);
+}
+
+#[test]
+fn who_waits_for_a_frozen_name_in_vain_is_told_of_the_freeze() {
+    let world = World::new();
+    let freeze = ["freeze", "a", "--for", "1h", "--reason", "moving"];
+    assert_eq!(world.run(&freeze).code, 0);
+    let told = world.run(&["wait", "a", "--wait", "50ms"]);
+    assert_eq!(told.code, 75, "{told:?}");
+    assert!(!told.stderr.contains("another"), "{told:?}");
+    assert!(told.stderr.lines().all(|line| line.contains("frozen: moving")), "{told:?}");
+}
+
+#[test]
 fn a_job_that_lost_its_wrapper_is_revoked_too() {
     let world = World::new();
     let stubborn = "trap '' TERM; echo up $$; read line";

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
 use holdline_core::Escaped;
 
 use crate::console::{Color, Console};
@@ -22,7 +22,8 @@ const LONGEST_TYPED: usize = 600;
 /// server is needed.
 #[derive(Debug, Parser)]
 #[command(name = "holdline", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(infer_subcommands = false, disable_help_subcommand = true)]
+#[command(infer_subcommands = false)]
+#[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
 #[command(
     after_help = "Exit codes: COMMAND's own, 128+n when signal n ended it, 75 busy, 79 lease \
     lost, 69 engine unreachable, 64 usage, 77 refused, 78 configuration, 65 foreign data, 76 \
@@ -44,6 +45,7 @@ pub(crate) struct Global {
     pub(crate) url: Option<String>,
     /// Read this configuration file instead of ./holdline.toml, the user's and the system's
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// Print JSON: data on stdout, talk on stderr, one object on a line
     #[arg(long, global = true, help_heading = "Global options")]
@@ -122,7 +124,15 @@ pub(crate) enum Unparsed {
 /// Reads the command line.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Unparsed> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    Cli::try_parse_from(&arguments).map_err(|error| unparsed(error, &arguments))
+    let mut cli = Cli::try_parse_from(&arguments).map_err(|error| unparsed(error, &arguments))?;
+    let checked = match &mut cli.verb {
+        Verb::Run(run) => run.check_dashes(&arguments),
+        _ => Ok(()),
+    };
+    match checked {
+        Ok(()) => Ok(cli),
+        Err(failure) => Err(Unparsed::Wrong { failure, console: cli.global.console() }),
+    }
 }
 
 fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
@@ -141,9 +151,15 @@ fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
     // Clap's own pointer to the help is kept as what to do.
-    let (message, fix) = match text.split_once("\n\nFor more information, try '--help'.") {
-        Some((message, _)) => (message, "see --help"),
-        None => (text, "see --help"),
+    let (message, _) =
+        text.split_once("\n\nFor more information, try '--help'.").unwrap_or((text, ""));
+    let fix = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing))
+            if missing.iter().any(|argument| argument.starts_with("--if-fencing-token")) =>
+        {
+            "`holdline who NAME` shows the token; see --help"
+        }
+        _ => "see --help",
     };
     Unparsed::Wrong { failure: Failure::usage(message).fix(fix), console: plain(arguments) }
 }

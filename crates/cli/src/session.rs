@@ -15,9 +15,11 @@ use holdline_core::{
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 use tokio::time::Instant;
 
-use crate::config::Address;
+use crate::address::has_password;
+use crate::config::{Address, Source};
 use crate::duration;
 use crate::failure::Failure;
+use crate::held;
 use crate::holder::{self, Holder, cut};
 use crate::user;
 
@@ -108,7 +110,8 @@ impl Session {
             return Ok(Session { client, address, local: Some(local), since });
         }
         let connecting = Client::connect_with(&address.url, options);
-        let client = within(asker.wait, connecting, &address).await.map_err(url_failure)?;
+        let client = within(asker.wait, connecting, &address).await;
+        let client = client.map_err(|error| connect_failure(error, &address))?;
         Ok(Session { client, address, local: None, since })
     }
 
@@ -291,6 +294,7 @@ fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
     let source = std::error::Error::source(&error).map(ToString::to_string);
     match (source, place) {
         (Some(why), Some(place)) if unavailable && !place.is_dir() => {
+            let why = if place.exists() { "it is not a directory".to_owned() } else { why };
             let place = place.to_string_lossy();
             let message = format!("{}: cannot be the directory of locks: {why}", Escaped(&place));
             Failure::config(message)
@@ -308,6 +312,21 @@ fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
         }
         _ => url_failure(error),
     }
+}
+
+/// In a job of `run` the URL of the environment has lost its password.
+fn connect_failure(error: LockError, address: &Address) -> Failure {
+    let refused = matches!(error.kind(), ErrorKind::Refused { .. });
+    let failure = url_failure(error);
+    let in_job = std::env::var_os(held::VARIABLE).is_some();
+    let keeps_none = !has_password(&address.url) && !address.url.contains("password_");
+    if !(refused && in_job && keeps_none && address.source == Source::Environment) {
+        return failure;
+    }
+    failure.fix(
+        "`holdline run` takes a password out of the HOLDLINE_URL of its job: name a file that \
+         holds it there, by password_file",
+    )
 }
 
 /// A URL that cannot be used is a matter of configuration, not of the command line.

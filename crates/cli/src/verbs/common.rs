@@ -56,11 +56,19 @@ fn permits(text: &str) -> Result<Mode, String> {
 pub(crate) struct WaitArgs {
     /// Wait at most this long, such as 500ms, 30s, 5m or 2h [default: for ever]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::positive)]
+    #[arg(value_parser = wait)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: if the name is not free, end with 75
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) only_try: bool,
+}
+
+/// Reads how long to wait.
+fn wait(text: &str) -> Result<Duration, String> {
+    match duration::any(text)? {
+        Duration::ZERO => Err("must be above zero: --try does not wait".into()),
+        wait => Ok(wait),
+    }
 }
 
 /// What to tell those who look.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 use holdline::fence::{FenceError, FileMark, Proof};
 use holdline_core::{Escaped, FencingToken, Mode, Operation, TokenError};
 use serde_json::json;
@@ -30,6 +30,7 @@ const NAME: &str = "HOLDLINE_NAME";
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdline fence check site.mark -- rsync -a build/ www/\n  \
     holdline fence bump --to 2000000")]
+#[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
 pub(crate) struct FenceArgs {
     #[command(subcommand)]
     verb: FenceVerb,
@@ -65,7 +66,7 @@ struct CheckArgs {
     #[command(flatten)]
     mark: MarkArgs,
     /// The work that the mark guards, and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -80,7 +81,7 @@ struct MarkArgs {
     #[arg(value_parser = duration::any)]
     wait: Duration,
     /// The file of the mark, beside what it guards
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 }
 

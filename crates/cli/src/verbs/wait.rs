@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use holdline_core::{Backoff, ErrorKind, LockError, LockName, Mode, Snapshot};
+use holdline_core::{Backoff, Certainty, ErrorKind, LockError, LockName, Mode, Snapshot};
 use tokio::time::Instant;
-use holdline_core::{Backoff, Certainty, ErrorKind, LockName, Mode, Snapshot};
 
 use super::common;
 use crate::console::Console;

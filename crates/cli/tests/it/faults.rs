@@ -57,6 +57,8 @@ fn a_place_that_cannot_be_used_is_refused() {
         assert_eq!(told.code, 78, "{told:?}");
         assert_eq!(told.stdout, "");
     }
+    let itself = format!("local://{}", world.path("file").display());
+    says(&world.run(&["--url", &itself, "run", "a", "true"]), 78, &["it is not a directory"]);
 }
 
 #[test]

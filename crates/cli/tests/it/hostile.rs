@@ -48,6 +48,51 @@ fn a_local_path_is_no_password() {
     assert!(world.run(&["--url", &url, "explain"]).stdout.starts_with(&format!("{url} (")));
 }
 
+/// `run $name -- job` in a shell where `name` is not set.
+#[test]
+fn a_name_that_was_forgotten_takes_no_word_of_the_command() {
+    let world = World::new();
+    for (script, stdout, code) in [
+        ("holdline run $unset -- nice echo ran", "", 64),
+        ("holdline run --try -- echo ran", "", 64),
+        ("holdline run -- name -- echo ran", "ran\n", 0),
+        ("holdline run -- -name -- echo ran", "ran\n", 0),
+        ("holdline run -- -name echo ran", "ran\n", 0),
+        ("holdline run -- name --", "", 64),
+        ("holdline run name echo -- ran", "-- ran\n", 0),
+    ] {
+        let told = world.shell(script);
+        assert_eq!((told.stdout.as_str(), told.code), (stdout, code), "{script}: {told:?}");
+    }
+    let told = world.shell("holdline run $unset -- nice echo ran");
+    assert!(told.stderr.contains("NAME: is missing before `--`"), "{told:?}");
+}
+
+#[test]
+fn a_report_into_a_redirected_stdout_keeps_what_stands_there() {
+    let world = World::new();
+    let job = "holdline run --report /dev/stdout a -- echo job";
+    for redirection in [">", ">>"] {
+        let told = world.shell(&format!("{{ echo before; {job}; echo after; }} {redirection} log"));
+        assert_eq!(told.code, 0, "{told:?}");
+        let log = std::fs::read_to_string(world.path("log")).expect("text");
+        let lines: Vec<&str> = log.lines().collect();
+        let [.., "before", "job", report, "after"] = lines[..] else { panic!("{log}") };
+        assert!(report.contains("\"finished\""), "{log}");
+    }
+}
+
+#[test]
+fn a_job_that_goes_elsewhere_finds_the_engine_that_a_file_here_named() {
+    let world = World::new();
+    let file = format!("url = '{}'\n", world.url());
+    std::fs::write(world.path("holdline.toml"), file).expect("written");
+    let told = world.shell(
+        "unset HOLDLINE_URL; holdline run a -- sh -c 'cd / && holdline check a && echo found'",
+    );
+    assert_eq!((told.code, told.stdout.as_str()), (0, "found\n"), "{told:?}");
+}
+
 #[test]
 fn an_empty_url_is_no_default() {
     let world = World::new();

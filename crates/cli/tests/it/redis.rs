@@ -104,6 +104,20 @@ fn operators_revoke_and_freeze() {
 }
 
 #[test]
+fn a_job_that_lacks_the_password_is_told_where_it_may_stand() {
+    let redis = Redis::start();
+    let set = redis.server.raw().send(&["CONFIG", "SET", "requirepass", "CANARY"]);
+    set.expect("the server answers");
+    let url = redis.server.url().replace("redis://", "redis://:CANARY@");
+    let inside = [env!("CARGO_BIN_EXE_holdline"), "who", "demo"];
+    let mut command = redis.world.command(&[&["run", "demo", "--"], &inside[..]].concat());
+    let refused = told(command.env("HOLDLINE_URL", url));
+    assert_eq!(refused.code, 77, "{refused:?}");
+    assert!(refused.stderr.contains("password_file"), "{refused:?}");
+    assert!(!refused.stderr.contains("CANARY"), "{refused:?}");
+}
+
+#[test]
 fn what_is_foreign_and_who_is_away_have_their_exit_codes() {
     let redis = Redis::start();
     let planted = redis.server.raw().send(&["SET", "holdline:{demo}", "mine", "NX", "PX", "60000"]);

@@ -28,6 +28,8 @@ fn wrong_flags_name_the_flag_and_the_fix() {
         (&["run", "\u{1b}[31m", "true"], "control characters"),
         (&["run", "--lease", "0s", "a", "true"], "--lease <DUR>': must be above zero"),
         (&["run", "--lease", "-5s", "a", "true"], "must not be negative"),
+        (&["run", "--wait", "0s", "a", "true"], "--try does not wait"),
+        (&["run", "--report", "-", "a", "true"], "--report -: names no file"),
         (&["run", "--wait", "30", "a", "true"], "did you mean 30s?"),
         (&["run", "--wait", "99999999999999999999h", "a", "true"], "too long"),
         (&["run", "--lease", "25h", "a", "true"], "--lease"),
@@ -45,6 +47,8 @@ fn wrong_flags_name_the_flag_and_the_fix() {
         (&["release", "a"], "--lease-id: is missing"),
         (&["release", "a", "--lease-id", "abc"], "32 lower-case hex digits"),
         (&["revoke", "a", "--reason", "x"], "--if-fencing-token"),
+        (&["revoke", "a", "--reason", "x"], "`holdline who NAME` shows the token"),
+        (&["man", "fence", "chek"], "did you mean check?"),
         (&["revoke", "a", "--reason", "x", "--if-fencing-token", "0"], "from 1 to"),
         (&["freeze", "a", "--reason", "x", "--for", "0s"], "above zero"),
         (&["fence", "bump", "--to", "9007199254740992"], "from 1 to 9007199254740991"),
@@ -124,6 +128,18 @@ fn help_and_manual_are_there() {
         assert!(world.run(&["completions", shell]).stdout.contains("unfreeze"), "{shell}");
     }
     assert!(world.run(&["--version"]).stdout.starts_with("holdline 0."));
+}
+
+#[test]
+fn help_is_a_verb_too() {
+    let world = World::new();
+    for verbs in [&[][..], &["run"], &["fence", "check"]] {
+        let (asked, flag) = ([&["help"], verbs].concat(), [verbs, &["--help"]].concat());
+        let (asked, flag) = (world.run(&asked), world.run(&flag));
+        assert_eq!((asked.code, asked.stderr.as_str()), (0, ""), "{verbs:?}");
+        assert_eq!(asked.stdout, flag.stdout, "{verbs:?}");
+    }
+    assert!(world.run(&["man", "fence", "check"]).stdout.contains(".TH holdline-fence-check"));
 }
 
 #[test]

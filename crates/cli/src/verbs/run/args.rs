@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use holdline_core::LockName;
 
 use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
 use crate::duration;
+use crate::failure::Failure;
 
 /// What to do with the job when the lease is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -70,12 +71,38 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) about: AboutArgs,
     /// Write what happened to FILE, as one JSON object
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
     /// The lock name
     #[arg(value_parser = common::name)]
     pub(crate) name: LockName,
     /// The program to run and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Looks where NAME stands in the words of the command line: behind a `--` it is the beginning
+    /// of the command if NAME was forgotten, as by `run $name -- backup` where `name` is not set.
+    ///
+    /// # Errors
+    /// NAME stands there, it does not begin with `-`, and no second `--` makes clear what it is.
+    pub(crate) fn check_dashes(&mut self, words: &[OsString]) -> Result<(), Failure> {
+        let dashes = words.iter().position(|word| word == "--");
+        let behind = dashes.map_or(0, |at| words.len() - at - 1);
+        if behind != self.command.len() + 1 {
+            return Ok(());
+        }
+        if self.command.first().is_some_and(|word| word == "--") {
+            self.command.remove(0);
+            let missing = || Failure::usage("COMMAND: is missing behind the second `--`");
+            return if self.command.is_empty() { Err(missing()) } else { Ok(()) };
+        }
+        if self.name.as_str().starts_with('-') {
+            return Ok(());
+        }
+        let message = format!("NAME: is missing before `--`, and {} would be it", self.name);
+        Err(Failure::usage(message).fix("write holdline run NAME -- COMMAND"))
+    }
 }

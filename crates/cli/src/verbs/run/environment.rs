@@ -63,11 +63,11 @@ fn engine(address: &Address, url: Option<OsString>) -> Changes {
         // A flag reaches nobody but us. It holds no password.
         Source::Flag => vec![set("HOLDLINE_URL", address.url.clone().into())],
         // The file may hold one, so its name is handed on and not what it says.
-        Source::Named(file) => match std::path::absolute(file) {
+        Source::Named(file) | Source::File(file) => match std::path::absolute(file) {
             Ok(file) => vec![("HOLDLINE_URL".into(), None), set("HOLDLINE_CONFIG", file.into())],
             Err(_) => cleaned.into_iter().collect(),
         },
-        Source::Environment | Source::File(_) | Source::Default => cleaned.into_iter().collect(),
+        Source::Environment | Source::Default => cleaned.into_iter().collect(),
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
                 Some("redis://u:pw@h/0"),
                 vec!["HOLDLINE_URL", "HOLDLINE_CONFIG=/etc/x.toml"],
             ),
-            (Source::File(file()), None, vec![]),
+            (Source::File(file()), None, vec!["HOLDLINE_URL", "HOLDLINE_CONFIG=/etc/x.toml"]),
             (Source::Default, None, vec![]),
         ] {
             let address = Address { url: "used:".into(), source };

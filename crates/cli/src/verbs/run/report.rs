@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use holdline::Guard;
 use holdline_core::{Escaped, LockName, LostReason, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
@@ -26,14 +27,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct ReportFile(Option<File>);
 
 impl ReportFile {
-    /// Opens and empties the file, so that an old report never passes for this run's.
+    /// Opens and empties the file, so that an old report never passes for this run's. A file that
+    /// is our standard output or error, such as `/dev/stdout`, is added to.
     pub(super) fn open(path: Option<&Path>) -> Result<ReportFile, Failure> {
         let Some(path) = path else { return Ok(ReportFile(None)) };
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        // The open of a pipe would wait for its reader.
-        options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-        let file = options.open(path).map_err(|error| {
+        if path == Path::new("-") {
+            let message = "--report -: names no file";
+            return Err(Failure::usage(message).fix("write /dev/stdout, or ./- for such a file"));
+        }
+        let file = emptied(path).map_err(|error| {
             let unread = Errno::from_io_error(&error) == Some(Errno::NXIO);
             let path = path.to_string_lossy();
             let why = if unread { "nobody reads this pipe".into() } else { error.to_string() };
@@ -50,6 +52,26 @@ impl ReportFile {
         write_soon(&mut file, text.as_bytes())
             .map_err(|error| Failure::internal(format_args!("--report: not written: {error}")))
     }
+}
+
+fn emptied(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    // The open of a pipe would wait for its reader.
+    options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    let place = |file: BorrowedFd<'_>| fstat(file).ok().map(|at| (at.st_dev, at.st_ino));
+    let at = place(file.as_fd());
+    for ours in [io::stdout().as_fd(), io::stderr().as_fd()] {
+        if place(ours) == at {
+            // With a place of its own in the file it would be written over by what comes later.
+            return Ok(File::from(ours.try_clone_to_owned()?));
+        }
+    }
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// Writes it all, or as much as a pipe takes whose reader is slow.

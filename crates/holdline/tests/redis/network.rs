@@ -4,17 +4,34 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdline::{Certainty, Client, ErrorKind, LockError, LockOptions, LostReason};
+use holdline::{Certainty, Client, ErrorKind, Guard, LockError, LockOptions, LostReason};
 use holdline_services::{Loss, PrivateNetwork, RedisConfig, RedisServer};
 
 use crate::support::{
-    Referee, behind, clean, client, client_at, connections, lease, let_go, patient, queued,
-    renewed, server, soon, take, try_take, until, url_of,
+    Referee, behind, clean, client, client_at, connections, lease, leftovers, let_go, patient,
+    queued, renewed, server, soon, take, try_take, until, url_of,
 };
 
 /// A lease that outlives what the kernel needs to find a peer gone.
 fn long() -> LockOptions {
     patient().with_lease_duration(Duration::from_secs(30))
+}
+
+/// Waits for a name in a task.
+fn waiting(client: &Client, name: &'static str) -> tokio::task::JoinHandle<Guard> {
+    let client = client.clone();
+    tokio::spawn(async move { take(&client, name, &long()).await })
+}
+
+/// Asks for a name that is held until the server answers.
+async fn answered(client: &Client, name: &str) {
+    loop {
+        let error = try_take(client, name, &patient()).await.expect_err("held");
+        if matches!(error.kind(), ErrorKind::Busy { .. }) {
+            return;
+        }
+        unavailable(&error);
+    }
 }
 
 fn unavailable(error: &LockError) -> &str {
@@ -108,33 +125,102 @@ async fn a_peer_that_vanished_without_a_word_is_given_up_by_the_kernel() {
 }
 
 /// A machine that lost power says nothing; when it is back, it answers the old connection with a
-/// reset, and what its log holds is held.
+/// reset, and what its log holds is held. Where messages come over a second connection, on which
+/// nothing is ever sent, nobody finds out: the heartbeat must do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waiters() {
     let name = "network::a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waiters";
     let Some(network) = PrivateNetwork::enter(name) else { return };
-    let server = RedisServer::start(RedisConfig::default().with_appendonly("always"));
-    let (holder, waiter) = (client_at(server.address()).await, client_at(server.address()).await);
-    let referee = Referee::default();
-    let guard = take(&holder, "a", &long()).await;
-    referee.granted(&guard);
-    let next = tokio::spawn({
-        let waiter = waiter.clone();
-        async move { take(&waiter, "a", &long()).await }
-    });
-    queued(&server, "a", 1).await;
-    // Its end is not heard, nor anything until it is back.
-    network.lose(Loss::From(server.address()));
-    server.kill();
-    server.restart();
-    network.heal();
-    renewed(&guard).await;
-    let outcome = soon("a release", guard.release()).await;
-    assert!(outcome.is_released(), "{outcome:?}");
-    let next = soon("the next", next).await.expect("no panic");
-    referee.granted(&next);
-    let_go(next).await;
-    clean(&server, &[&holder, &waiter]).await;
+    for protocol in ["resp3", "resp2"] {
+        let server = RedisServer::start(RedisConfig::default().with_appendonly("always"));
+        let url = format!("{}&protocol={protocol}", url_of(server.address()));
+        let (holder, waiter) = (client(&url).await, client(&url).await);
+        let referee = Referee::default();
+        let guard = take(&holder, "a", &long()).await;
+        referee.granted(&guard);
+        let next = waiting(&waiter, "a");
+        queued(&server, "a", 1).await;
+        // Its end is not heard, nor anything until it is back.
+        network.lose(Loss::From(server.address()));
+        server.kill();
+        server.restart();
+        network.heal();
+        renewed(&guard).await;
+        let outcome = soon("a release", guard.release()).await;
+        assert!(outcome.is_released(), "{protocol}: {outcome:?}");
+        let next = soon("the next", next).await.expect("no panic");
+        referee.granted(&next);
+        let_go(next).await;
+        clean(&server, &[&holder, &waiter]).await;
+    }
+}
+
+/// One direction is cut. The holder is told in time, whether the server still hears it or not;
+/// who is next gets in by another way, and never beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in() {
+    let name =
+        "network::a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let at = server.address();
+    let by_socket = format!("redis+unix://{}", server.socket().display());
+    let (holder, other) = (client_at(at).await, client(&by_socket).await);
+    for cut in [Loss::To(at), Loss::From(at), Loss::All] {
+        let referee = Referee::default();
+        let guard = take(&holder, "a", &lease(1_500)).await;
+        referee.granted(&guard);
+        let next = waiting(&other, "a");
+        queued(&server, "a", 1).await;
+        network.lose(cut);
+        assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired, "{cut:?}");
+        drop(guard);
+        let next = soon("the next", next).await.expect("no panic");
+        referee.granted(&next);
+        renewed(&next).await;
+        network.heal();
+        // What comes late now touches nobody.
+        soon("an answer", answered(&holder, "a")).await;
+        renewed(&next).await;
+        let_go(next).await;
+    }
+    clean(&server, &[&holder, &other]).await;
+}
+
+/// What a kernel kept is sent again after the heal, late: the request and, behind it, its undo.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late() {
+    let name = "network::what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let client = client_at(server.address()).await;
+    for (number, cut) in
+        [Loss::To(server.address()), Loss::From(server.address())].iter().enumerate()
+    {
+        // From here on it hears, and the next request is the one for the name.
+        let_go(take(&client, "first", &patient()).await).await;
+        network.lose(*cut);
+        let names = [format!("limited-{number}"), format!("dropped-{number}")];
+        let limited = patient().with_wait(Duration::from_millis(300));
+        let limited = client.mutex_with(&names[0], &limited).expect("a good lock");
+        let error = soon("an end", limited.lock()).await.expect_err("nobody answers");
+        assert_eq!(error.certainty(), Certainty::Unknown, "{cut:?}: {error:?}");
+        unavailable(&error);
+        let mutex = client.mutex_with(&names[1], &patient()).expect("a good lock");
+        let dropped = tokio::time::timeout(Duration::from_millis(200), mutex.lock()).await;
+        assert!(dropped.is_err(), "nobody answers");
+        network.heal();
+        // From its undo on an attempt is dead: nothing of it may come to life any more.
+        until("both are given up for good", || {
+            names.iter().all(|name| {
+                let marks = behind(&server, &format!("KEYS holdline:{{{name}}}:1t:*"));
+                marks.items().is_some_and(|marks| !marks.is_empty())
+            })
+        })
+        .await;
+        assert_eq!(leftovers(&server), [""; 0], "{cut:?}");
+    }
+    clean(&server, &[&client]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

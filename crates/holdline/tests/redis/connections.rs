@@ -8,8 +8,8 @@ use holdline::{Certainty, Client, ErrorKind, LockError, LostReason};
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer, Traffic};
 
 use crate::support::{
-    Referee, behind, clean, client, client_at, connections, lease, let_go, patient, queued,
-    renewed, server, soon, take, try_take, until, url_of,
+    LONG, Referee, behind, clean, client, client_at, connections, lease, let_go, patient, queued,
+    reached, renewed, server, soon, take, try_take, until, url_of,
 };
 
 fn refused(error: &LockError) -> &str {
@@ -383,4 +383,51 @@ async fn another_server_on_the_same_port_knows_no_lease() {
     let_go(again).await;
     let_go(next).await;
     clean(&second, &[&client]).await;
+}
+
+/// Whoever waits is told that nobody answers, sooner than its own limit; who holds goes on as long
+/// as its lease. An outage of a moment is noticed by neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_ends_waits_and_no_lease() {
+    let server = server();
+    let proxy = FaultProxy::start(server.address());
+    let clients = join_all((0..3).map(|_| client_at(proxy.address()))).await;
+    let guard = take(&clients[0], "a", &patient().with_lease_duration(4 * LONG)).await;
+    renewed(&guard).await;
+    for silent in [false, true] {
+        let wait = |place: usize| {
+            let mutex = clients[place % 3].mutex_with("a", &patient().with_wait(10 * LONG));
+            let mutex = mutex.expect("a good lock");
+            async move { soon("an end", mutex.lock()).await.expect_err("nobody answers") }
+        };
+        let outage = async {
+            queued(&server, "a", 9).await;
+            if silent {
+                proxy.inject(Frames::requests(), Fault::Swallow);
+            } else {
+                proxy.refuse();
+                proxy.reset();
+            }
+        };
+        let (errors, ()) = futures_util::future::join(join_all((0..9).map(wait)), outage).await;
+        for error in errors {
+            unavailable(&error);
+        }
+        proxy.pass();
+        proxy.accept();
+        renewed(&guard).await;
+        join_all(clients.iter().map(reached)).await;
+        until("they are out of the line", || {
+            behind(&server, "EXISTS holdline:{a}:1q").integer() == Some(0)
+        })
+        .await;
+    }
+    let next = tokio::spawn({
+        let client = clients[1].clone();
+        async move { take(&client, "a", &patient()).await }
+    });
+    queued(&server, "a", 1).await;
+    let_go(guard).await;
+    let_go(soon("the next", next).await.expect("no panic")).await;
+    clean(&server, &clients.iter().collect::<Vec<_>>()).await;
 }

@@ -9,7 +9,7 @@ use holdline_services::{Loss, PrivateNetwork, RedisConfig, RedisServer};
 
 use crate::support::{
     Referee, behind, clean, client, client_at, connections, lease, leftovers, let_go, patient,
-    queued, renewed, server, soon, take, try_take, until, url_of,
+    queued, reached, renewed, server, soon, take, try_take, until, url_of,
 };
 
 /// A lease that outlives what the kernel needs to find a peer gone.
@@ -21,17 +21,6 @@ fn long() -> LockOptions {
 fn waiting(client: &Client, name: &'static str) -> tokio::task::JoinHandle<Guard> {
     let client = client.clone();
     tokio::spawn(async move { take(&client, name, &long()).await })
-}
-
-/// Asks for a name that is held until the server answers.
-async fn answered(client: &Client, name: &str) {
-    loop {
-        let error = try_take(client, name, &patient()).await.expect_err("held");
-        if matches!(error.kind(), ErrorKind::Busy { .. }) {
-            return;
-        }
-        unavailable(&error);
-    }
 }
 
 fn unavailable(error: &LockError) -> &str {
@@ -97,6 +86,7 @@ async fn a_server_that_swallows_who_connects_is_unavailable_in_time() {
     unavailable(&error);
     drop(guard);
     network.heal();
+    reached(&client).await;
     let_go(take(&client, "a", &patient()).await).await;
     clean(&server, &[&client]).await;
 }
@@ -180,7 +170,9 @@ async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_get
         renewed(&next).await;
         network.heal();
         // What comes late now touches nobody.
-        soon("an answer", answered(&holder, "a")).await;
+        reached(&holder).await;
+        let busy = try_take(&holder, "a", &patient()).await.expect_err("held");
+        assert!(matches!(busy.kind(), ErrorKind::Busy { .. }), "{cut:?}: {busy:?}");
         renewed(&next).await;
         let_go(next).await;
     }

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use holdline::{Client, Guard, Held, LockError, LockOptions, ReleaseOutcome};
+use holdline::{Client, Guard, Held, LockError, LockName, LockOptions, ReleaseOutcome};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 use parking_lot::Mutex;
 
 /// What must happen happens within this time, on any machine.
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn server() -> RedisServer {
     RedisServer::start(RedisConfig::default())
@@ -53,6 +53,17 @@ pub(crate) async fn try_take(
 ) -> Result<Guard, LockError> {
     let mutex = client.mutex_with(name, options).expect("a good lock");
     soon("an answer", mutex.try_lock()).await
+}
+
+/// Waits until the server answers a client again.
+pub(crate) async fn reached(client: &Client) {
+    let name = LockName::new("reached").expect("a good name");
+    let asked = async {
+        while client.inspect(&name).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await; // event: asked until answered
+        }
+    };
+    soon("an answer", asked).await;
 }
 
 /// Releases, and must have held without doubt.

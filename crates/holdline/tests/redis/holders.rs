@@ -34,7 +34,8 @@ async fn nothing_is_left(server: &holdline_services::RedisServer, what: &str) {
     until(what, || leftovers(server).is_empty()).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// On one thread, where no answer can come while a poll runs.
+#[tokio::test]
 async fn an_attempt_can_be_dropped_at_every_await() {
     let server = server();
     let (client, holder) = (client_at(server.address()).await, client_at(server.address()).await);
@@ -78,7 +79,8 @@ async fn an_attempt_can_be_dropped_at_every_await() {
     panic!("an attempt that queues has fewer polls than these");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// On one thread, where no answer can come while a poll runs.
+#[tokio::test]
 async fn a_release_can_be_dropped_at_every_await() {
     let server = server();
     let client = client_at(server.address()).await;

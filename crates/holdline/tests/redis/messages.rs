@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 /// How many cases run at the same time.
-const BESIDE: usize = 16;
+const BESIDE: usize = 6;
 
 /// What happens to one message of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

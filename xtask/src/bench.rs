@@ -1,6 +1,8 @@
 //! Figures beside their floors: builds everything in release mode, then runs the benchmarks.
 
 use crate::cargo::cargo;
+use crate::interop;
+use std::process::Command;
 
 /// Runs the sections, or all of them when none is named.
 pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
@@ -8,11 +10,21 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
     if !succeeds(&build)? {
         return Ok(false);
     }
+    // Only the section `redis` has peers.
+    let peers = match sections.is_empty() || sections.contains(&"redis") {
+        true => Some(interop::prepare_bench()?),
+        false => None,
+    };
+    let run = |section: Option<&&str>| {
+        let mut run = cargo(&["run", "--release", "-q", "-p", "holdline-bench", "--"]);
+        run.args(section).envs(peers.iter().map(|place| ("HOLDLINE_PEERS", place)));
+        ended(&mut run)
+    };
     if sections.is_empty() {
-        return succeeds(&["run", "--release", "-q", "-p", "holdline-bench"]);
+        return run(None);
     }
     for section in sections {
-        if !succeeds(&["run", "--release", "-q", "-p", "holdline-bench", "--", section])? {
+        if !run(Some(section))? {
             return Ok(false);
         }
     }
@@ -20,6 +32,10 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
 }
 
 fn succeeds(arguments: &[&str]) -> Result<bool, String> {
-    let status = cargo(arguments).status();
+    ended(&mut cargo(arguments))
+}
+
+fn ended(command: &mut Command) -> Result<bool, String> {
+    let status = command.status();
     status.map(|status| status.success()).map_err(|error| format!("cargo does not start: {error}"))
 }

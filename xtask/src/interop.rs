@@ -40,6 +40,18 @@ pub(crate) fn prepare() -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
+/// Makes the peers of the benchmark ready to run, and tells where they are.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
+    let ground = Metadata::read()?.target_directory.join("interop");
+    std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
+    python(&ground).map_err(|why| format!("the Python peer: {why}"))?;
+    crates(&ground, "bench", &["--release"]).map_err(|why| format!("the Rust peers: {why}"))?;
+    Ok(ground)
+}
+
 fn python(ground: &Path) -> Result<(), String> {
     let place = ground.join("python");
     let wanted = family("python").join("requirements.txt");
@@ -81,9 +93,13 @@ fn node(ground: &Path) -> Result<(), String> {
     stamp.leave()
 }
 
-/// Cargo keeps what it has made by itself.
 fn rust(ground: &Path) -> Result<(), String> {
-    let manifest = family("rust").join("Cargo.toml");
+    crates(ground, "rust", &[])
+}
+
+/// Builds peers from the Rust registry. Cargo keeps what it has made by itself.
+fn crates(ground: &Path, name: &str, how: &[&str]) -> Result<(), String> {
+    let manifest = family(name).join("Cargo.toml");
     let with = |arguments: &[&str]| {
         let mut command = cargo(arguments);
         command.args(["--quiet", "--locked", "--manifest-path"]).arg(&manifest);
@@ -91,11 +107,11 @@ fn rust(ground: &Path) -> Result<(), String> {
     };
     let build = || {
         let mut build = with(&["build", "--offline"]);
-        build.arg("--target-dir").arg(ground.join("rust"));
+        build.args(how).arg("--target-dir").arg(ground.join(name));
         process::watch(&mut build, LIMIT, |_| ())
     };
-    let wanted = family("rust").join("Cargo.lock");
-    let stamp = Stamp::of(ground, "rust", &[&manifest, &wanted], "rustc")?;
+    let wanted = family(name).join("Cargo.lock");
+    let stamp = Stamp::of(ground, name, &[&manifest, &wanted], "rustc")?;
     if !stamp.is_there() {
         // Only what this platform needs.
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

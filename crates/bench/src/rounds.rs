@@ -15,21 +15,43 @@ pub(crate) struct Round {
     pub(crate) subject: f64,
 }
 
+/// Another library: its name, and its figure of each round.
+pub(crate) type Peer = (&'static str, Vec<f64>);
+
 /// Prints one line: medians of both, and the median of the ratios with its range.
 pub(crate) fn report(title: &str, rounds: &[Round], budget: &str) {
+    report_beside(title, rounds, &[], budget);
+}
+
+/// Prints one line as [`report`] does, with the best of the peers and its ratio to the floor.
+pub(crate) fn report_beside(title: &str, rounds: &[Round], peers: &[Peer], budget: &str) {
     let floor = median(rounds.iter().map(|round| round.floor));
     let subject = median(rounds.iter().map(|round| round.subject));
     let mut ratios: Vec<f64> = rounds.iter().map(|round| round.subject / round.floor).collect();
     ratios.sort_by(f64::total_cmp);
     let (low, high) = (ratios.first().copied(), ratios.last().copied());
     println!(
-        "{title:<44} floor {:>10}  ours {:>10}  ratio {:.2} [{:.2}..{:.2}]  (to reach: {budget})",
+        "{title:<44} floor {:>10}{}  ours {:>10}  ratio {:.2} [{:.2}..{:.2}]  (to reach: {budget})",
         time(floor),
+        best(rounds, peers),
         time(subject),
         median(ratios.iter().copied()),
         low.unwrap_or(0.0),
         high.unwrap_or(0.0),
     );
+}
+
+/// Tells of the peer with the smallest ratio.
+fn best(rounds: &[Round], peers: &[Peer]) -> String {
+    let shown = peers.iter().filter(|(_, figures)| !figures.is_empty()).map(|(name, figures)| {
+        let pairs = figures.iter().zip(rounds);
+        let ratio = median(pairs.map(|(figure, round)| figure / round.floor));
+        (ratio, name, median(figures.iter().copied()))
+    });
+    let best = shown.min_by(|one, other| one.0.total_cmp(&other.0));
+    best.map_or_else(String::new, |(ratio, name, figure)| {
+        format!("  {name} {:>10} ({ratio:.2})", time(figure))
+    })
 }
 
 /// Returns the middle value.

@@ -10,8 +10,8 @@ use super::Finding;
 use crate::metadata::Dependency;
 use crate::tree::Tree;
 
-/// The driver of other lock crates, a workspace of its own.
-const PEERS: &str = "interop/rust";
+/// What drives other lock crates: workspaces of their own.
+const PEERS: [&str; 2] = ["interop/rust", "interop/bench"];
 
 /// A place on the map, told by a crate's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,8 +126,8 @@ fn outside(tree: &Tree) -> Vec<Finding> {
     let manifests = tree.files.iter().filter_map(|f| f.path.strip_suffix("/Cargo.toml"));
     let forgotten = manifests.filter(|directory| {
         let ours = metadata.members().any(|member| metadata.directory_of(member) == *directory);
-        // What it depends on is none of ours; the step `interop` builds it.
-        !ours && *directory != PEERS
+        // What they depend on is none of ours; the step `interop` and the benchmark build them.
+        !ours && !PEERS.contains(directory)
     });
     let says = "this crate is no member of the workspace, so nothing checks it";
     forgotten.map(|directory| Finding::whole(&format!("{directory}/Cargo.toml"), says)).collect()
@@ -207,7 +207,8 @@ mod tests {
     fn a_crate_outside_the_workspace_is_found() {
         let path = "crates/extra/Cargo.toml";
         assert_eq!(crate::tidy::found(findings, &[(path, "")]), [(path.to_owned(), None)]);
-        let known = [("Cargo.toml", ""), ("interop/rust/Cargo.toml", "")];
+        let known = ["Cargo.toml", "interop/rust/Cargo.toml", "interop/bench/Cargo.toml"];
+        let known = known.map(|path| (path, ""));
         assert_eq!(crate::tidy::found(findings, &known), []);
     }
 

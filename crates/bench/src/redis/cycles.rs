@@ -1,74 +1,86 @@
-//! Uncontended cycles.
+//! Uncontended cycles: the floor, the peers, and both dialects of ours in turn.
 
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use holdline::Client;
 use tokio::task::LocalSet;
 
 use super::raw::Raw;
 use super::{Side, World};
-use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
+use crate::rounds::{Failure, Peer, Round, each, median, report_beside};
 
+const ROUNDS: usize = 5;
 const CYCLES: usize = 2_000;
 const NAMES: usize = 16;
 const TIME: Duration = Duration::from_millis(1_000);
+const PEERS: [&str; 2] = ["rslock", "redis-lock"];
 
-/// One task: the median of single cycles.
-pub(crate) fn one_task(world: &World, side: &Side) -> Result<(), Failure> {
-    let rounds = world.runtime.block_on(async {
-        let mut raw = Raw::connect(world.server.address()).await?;
-        let client = world.client(side).await?;
-        let locks: Result<Vec<_>, _> =
-            (0..NAMES).map(|name| client.mutex(format!("cycle/{name}"))).collect();
-        let locks = locks?;
-        let mut rounds = Vec::new();
-        for _ in 0..ROUNDS {
-            let mut floor = Vec::with_capacity(CYCLES);
-            for cycle in 0..CYCLES {
-                let key = format!("floor:{}", cycle % NAMES);
-                let start = Instant::now();
-                raw.cycle(&key).await?;
-                floor.push(each(start.elapsed(), 1));
-            }
-            let mut ours = Vec::with_capacity(CYCLES);
-            for cycle in 0..CYCLES {
-                let start = Instant::now();
-                let guard = locks[cycle % NAMES].lock().await?;
-                black_box(guard.release().await);
-                ours.push(each(start.elapsed(), 1));
-            }
-            rounds.push(Round {
-                floor: median(floor.into_iter()),
-                subject: median(ours.into_iter()),
-            });
+/// How many tasks a section has, and its place among the budgets of a side.
+pub(crate) const TASKS: [usize; 3] = [1, 64, 1_024];
+
+/// Runs all rounds with so many tasks, and prints a line for each side.
+pub(crate) fn section(world: &World, sides: &[&Side], tasks: usize) -> Result<(), Failure> {
+    let mut ours: Vec<Vec<Round>> = vec![Vec::new(); sides.len()];
+    let mut peers: Vec<Peer> = PEERS.iter().map(|name| (*name, Vec::new())).collect();
+    for _ in 0..ROUNDS {
+        let floor = world.runtime.block_on(floor(world, tasks))?;
+        for (name, figures) in &mut peers {
+            figures.extend(world.peers.cycle(name, &world.server.url(), tasks, TIME)?);
         }
-        Ok::<_, Failure>(rounds)
-    })?;
-    let title = format!("{}: lock + release, one task, p50", side.title);
-    report(&title, &rounds, side.budgets[0]);
+        for (side, rounds) in sides.iter().zip(&mut ours) {
+            let subject = world.runtime.block_on(subject(world, side, tasks))?;
+            rounds.push(Round { floor, subject });
+        }
+    }
+    for (side, rounds) in sides.iter().zip(&ours) {
+        let title = match tasks {
+            1 => format!("{}: lock + release, one task, p50", side.title),
+            _ => format!("{}: a cycle of {tasks} tasks", side.title),
+        };
+        let place = TASKS.iter().position(|known| *known == tasks).unwrap_or(0);
+        report_beside(&title, rounds, &peers, side.budgets[place]);
+    }
     Ok(())
 }
 
-/// Many tasks with names of their own, on one connection.
-pub(crate) fn many_tasks(world: &World, side: &Side, tasks: usize) -> Result<(), Failure> {
-    let rounds = world.runtime.block_on(async {
-        let mut rounds = Vec::new();
-        for _ in 0..ROUNDS {
-            let mut raw = Raw::connect(world.server.address()).await?;
-            let floor = raw.cycles(tasks, TIME).await?;
-            let ours = ours(world, side, tasks).await?;
-            rounds.push(Round { floor: each(TIME, floor), subject: each(TIME, ours) });
-        }
-        Ok::<_, Failure>(rounds)
-    })?;
-    let title = format!("{}: a cycle of {tasks} tasks", side.title);
-    report(&title, &rounds, side.budgets[if tasks < 100 { 1 } else { 2 }]);
-    Ok(())
+async fn floor(world: &World, tasks: usize) -> Result<f64, Failure> {
+    let mut raw = Raw::connect(world.server.address()).await?;
+    if tasks > 1 {
+        return Ok(each(TIME, raw.cycles(tasks, TIME).await?));
+    }
+    let mut taken = Vec::with_capacity(CYCLES);
+    for cycle in 0..CYCLES {
+        let key = format!("floor:{}", cycle % NAMES);
+        let start = Instant::now();
+        raw.cycle(&key).await?;
+        taken.push(each(start.elapsed(), 1));
+    }
+    Ok(median(taken.into_iter()))
 }
 
-async fn ours(world: &World, side: &Side, tasks: usize) -> Result<usize, Failure> {
-    let client = Rc::new(world.client(side).await?);
+async fn subject(world: &World, side: &Side, tasks: usize) -> Result<f64, Failure> {
+    let client = world.client(side).await?;
+    if tasks > 1 {
+        return Ok(each(TIME, many_tasks(client, tasks).await?));
+    }
+    let locks: Result<Vec<_>, _> =
+        (0..NAMES).map(|name| client.mutex(format!("cycle/{name}"))).collect();
+    let locks = locks?;
+    let mut taken = Vec::with_capacity(CYCLES);
+    for cycle in 0..CYCLES {
+        let start = Instant::now();
+        let guard = locks[cycle % NAMES].lock().await?;
+        black_box(guard.release().await);
+        taken.push(each(start.elapsed(), 1));
+    }
+    Ok(median(taken.into_iter()))
+}
+
+/// Many tasks with names of their own, on one connection; returns how many cycles ended.
+async fn many_tasks(client: Client, tasks: usize) -> Result<usize, Failure> {
+    let client = Rc::new(client);
     let set = LocalSet::new();
     let deadline = Instant::now() + TIME;
     let running: Vec<_> = (0..tasks)

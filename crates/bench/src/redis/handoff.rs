@@ -9,16 +9,24 @@ use tokio::task::LocalSet;
 
 use super::raw::Raw;
 use super::{NATIVE, World};
-use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
+use crate::rounds::{Failure, Peer, Round, each, median, report, report_beside};
 
+const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_millis(1_500);
 const WAKE_UPS: usize = 300;
+/// More threads than this the peer does not bear.
+const MOST_OF_PEER: usize = 128;
 
 /// Everybody wants the same name, and gives it back at once.
 pub(crate) fn section(world: &World, contenders: usize) -> Result<(), Failure> {
     let (mut rounds, mut spreads, mut commands) = (Vec::new(), Vec::new(), Vec::new());
+    let mut peers: [Peer; 1] = [("python-redis-lock", Vec::new())];
     for _ in 0..ROUNDS {
         let floor = world.runtime.block_on(floor(world.server.address(), contenders))?;
+        if contenders <= MOST_OF_PEER {
+            let peer = world.peers.hand_off(&world.server.url(), contenders, TIME)?;
+            peers[0].1.extend(peer);
+        }
         let mut observer = world.server.raw();
         let before = commands_so_far(&mut observer)?;
         let ours = world.runtime.block_on(ours(world, contenders))?;
@@ -30,7 +38,7 @@ pub(crate) fn section(world: &World, contenders: usize) -> Result<(), Failure> {
         commands.push(ratio(after - before, total));
     }
     let title = format!("redis: a hand-off among {contenders}");
-    report(&title, &rounds, "at most 2.5");
+    report_beside(&title, &rounds, &peers, "at most 2.5");
     println!(
         "    most to least grants of a contender {:.2}, scripts and messages a hand-off {:.2}",
         median(spreads.into_iter()),

@@ -6,21 +6,20 @@
 mod cycles;
 mod handoff;
 mod leases;
+mod peers;
 mod raw;
 
 use holdline::Client;
 use holdline_services::{RedisConfig, RedisServer};
 
 use crate::rounds::Failure;
+use peers::Peers;
 
 /// All but the leases, which take a minute.
 pub(crate) fn section() -> Result<(), Failure> {
     let world = World::start()?;
-    for side in [&NATIVE, &BARE] {
-        cycles::one_task(&world, side)?;
-        for tasks in [64, 1_024] {
-            cycles::many_tasks(&world, side, tasks)?;
-        }
+    for tasks in cycles::TASKS {
+        cycles::section(&world, &[&NATIVE, &BARE], tasks)?;
     }
     for waiters in [2, 16, 128, 1_024] {
         handoff::section(&world, waiters)?;
@@ -57,13 +56,14 @@ const BARE: Side = Side {
 pub(crate) struct World {
     server: RedisServer,
     runtime: tokio::runtime::Runtime,
+    peers: Peers,
 }
 
 impl World {
     fn start() -> Result<World, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let server = RedisServer::try_start(RedisConfig::default())?;
-        Ok(World { server, runtime })
+        Ok(World { server, runtime, peers: Peers::find() })
     }
 
     async fn client(&self, side: &Side) -> Result<Client, Failure> {

@@ -1,0 +1,69 @@
+//! The fastest of the other libraries, each run in a process of its own beside ours.
+//!
+//! `cargo xtask bench` builds them and tells by a variable where they are; without it the lines
+//! show the floor and ours only.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::rounds::{Failure, each};
+
+/// The directory that holds what `cargo xtask bench` and `cargo xtask interop prepare` made.
+const PLACE: &str = "HOLDLINE_PEERS";
+/// The hand-offs of Python's `python-redis-lock`, whose waiters block on a list.
+const HAND_OFFS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/bench/hand_offs.py");
+
+/// Where the peers are.
+pub(crate) struct Peers(Option<PathBuf>);
+
+impl Peers {
+    pub(crate) fn find() -> Peers {
+        Peers(std::env::var_os(PLACE).map(PathBuf::from))
+    }
+
+    /// Runs one of the crates; returns nanoseconds for one cycle.
+    pub(crate) fn cycle(
+        &self,
+        peer: &str,
+        url: &str,
+        tasks: usize,
+        time: Duration,
+    ) -> Result<Option<f64>, Failure> {
+        let Some(place) = &self.0 else { return Ok(None) };
+        let program = place.join("bench/release/holdline-bench-peers");
+        let mut command = Command::new(program);
+        command.args([peer, url]).args([tasks.to_string(), time.as_millis().to_string()]);
+        let figure = figure(&mut command)?;
+        Ok(Some(if tasks > 1 { each(time, figure) } else { nanos(figure) }))
+    }
+
+    /// Runs contenders of `python-redis-lock`; returns nanoseconds for one hand-off.
+    pub(crate) fn hand_off(
+        &self,
+        url: &str,
+        contenders: usize,
+        time: Duration,
+    ) -> Result<Option<f64>, Failure> {
+        let Some(place) = &self.0 else { return Ok(None) };
+        let mut command = Command::new(place.join("python/bin/python"));
+        command.args([HAND_OFFS, url]);
+        command.args([contenders.to_string(), time.as_millis().to_string()]);
+        Ok(Some(each(time, figure(&mut command)?)))
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn nanos(figure: usize) -> f64 {
+    figure as f64
+}
+
+/// Runs a peer and reads the one number that it prints.
+fn figure(command: &mut Command) -> Result<usize, Failure> {
+    let ended = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr);
+        return Err(format!("{command:?}: {}", said.trim()).into());
+    }
+    Ok(String::from_utf8(ended.stdout)?.trim().parse()?)
+}

@@ -5,12 +5,17 @@
 //! suffix that begins with a colon and the number of the format.
 //! Invariant K1: two names never share a key: what stands between the braces holds none.
 
+use std::borrow::Cow;
+
 use holdline_core::{LeaseId, LockName};
+
+use crate::node::Words;
 
 /// The number of the format, and what each key is for.
 const LINE: &str = ":1q";
 const DATA: &str = ":1d";
 const TOMBSTONE: &str = ":1t:";
+const COUNTER: &str = "fence";
 /// Stands for the name in a template.
 const PLACE: &str = "{name}";
 
@@ -39,7 +44,7 @@ impl Layout {
 
     /// Returns the counter's key. The scripts make the channels of it: keep its ending.
     pub(crate) fn counter(&self) -> Vec<u8> {
-        format!("{}fence", self.prefix).into_bytes()
+        format!("{}{COUNTER}", self.prefix).into_bytes()
     }
 
     /// Returns the channel of a process's inbox.
@@ -53,9 +58,20 @@ impl Layout {
         NameKeys { line: with(LINE), data: with(DATA), lock: lock.into_bytes() }
     }
 
-    /// Returns the key that remembers that a lease id was given up.
-    pub(crate) fn tombstone(keys: &NameKeys, lease_id: LeaseId) -> Vec<u8> {
-        [&keys.lock, TOMBSTONE.as_bytes(), lease_id.to_hex().as_bytes()].concat()
+    pub(crate) fn push_counter(&self, keys: &mut Words) {
+        keys.push_parts(&[self.prefix.as_bytes(), COUNTER.as_bytes()]);
+    }
+
+    /// Adds the keys of a name: lock, line and data; and the one that remembers that a lease id
+    /// was given up.
+    pub(crate) fn push_name(&self, keys: &mut Words, name: &LockName, tombstone: Option<LeaseId>) {
+        let name = escape(name.as_str());
+        let mut with = |suffix: &str, rest: &str| {
+            let parts = [&self.before, "{", &name, "}", &self.after, suffix, rest];
+            keys.push_parts(&parts.map(str::as_bytes));
+        };
+        ["", LINE, DATA].into_iter().for_each(|suffix| with(suffix, ""));
+        tombstone.into_iter().for_each(|id| with(TOMBSTONE, &id.to_hex()));
     }
 
     fn lock_key(&self, name: &str) -> String {
@@ -90,7 +106,10 @@ impl Layout {
 }
 
 /// Writes braces, which would end the slot's tag, and the mark of the escape itself otherwise.
-fn escape(name: &str) -> String {
+fn escape(name: &str) -> Cow<'_, str> {
+    if !name.contains(['{', '}', '%']) {
+        return Cow::Borrowed(name);
+    }
     let mut escaped = String::with_capacity(name.len());
     for character in name.chars() {
         match character {
@@ -100,7 +119,7 @@ fn escape(name: &str) -> String {
             other => escaped.push(other),
         }
     }
-    escaped
+    Cow::Owned(escaped)
 }
 
 fn unescape(escaped: &str) -> Option<String> {
@@ -141,8 +160,13 @@ mod tests {
             let keys = layout().of(&name);
             assert_eq!(String::from_utf8_lossy(&keys.lock), key);
             assert_eq!(layout().name_of(&keys.lock), Some(name.clone()));
-            assert_eq!(layout().name_of(&keys.data), Some(name));
+            assert_eq!(layout().name_of(&keys.data).as_ref(), Some(&name));
             assert_eq!(layout().name_of(&keys.line), None);
+            let mut words = Words::default();
+            layout().push_name(&mut words, &name, Some(LeaseId::from_bytes([0xab; 16])));
+            let tombstone = [&keys.lock, TOMBSTONE.as_bytes(), "ab".repeat(16).as_bytes()].concat();
+            let expected = Words::from([keys.lock, keys.line, keys.data, tombstone]);
+            assert_eq!(words.as_written(), expected.as_written());
         }
     }
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{
-    AcquireRequest, Ending, FencingToken, Hold, LockName, Mode, Operation, Purpose, ReleaseRequest,
-    RenewRequest,
+    AcquireRequest, Ending, FencingToken, Hold, LeaseId, LockName, Mode, Operation, Purpose,
+    ReleaseRequest, RenewRequest,
 };
 
 use super::record::mode_text;
 use super::{ACQUIRE, INSPECT, OPERATE, RAISE, RELEASE, RENEW};
-use crate::keys::{Layout, NameKeys};
-use crate::node::{Call, Tie};
+use crate::keys::Layout;
+use crate::node::{Call, Tie, Words, digits};
 
 /// Who asks: how keys are made, the inbox that hears, and how long an answer may take.
 #[derive(Debug)]
@@ -27,22 +27,23 @@ const DEAF: &str = "0000000000000000";
 /// How much longer than its claim window a hand-over is kept, in ms: the sum has five digits.
 const LATE: u64 = 9_000;
 
+/// Room for the keys, or the arguments, that one name commonly takes.
+const ROOM: usize = 256;
+
 pub(crate) fn acquire(
     asker: &Asker,
     request: &AcquireRequest,
     hears: bool,
     max_waiters: usize,
 ) -> Call {
-    let keys = asker.layout.of(&request.name);
-    let tombstone = Layout::tombstone(&keys, request.lease_id);
     let id = request.lease_id.to_hex();
     let inbox = if hears { asker.inbox.as_str() } else { DEAF };
     let kind = kind_of(request.hold);
     let lease = request.hold.duration().map(millis).unwrap_or_default();
-    let client = request.client.as_u64();
+    let client = format!("{:016x}", request.client.as_u64());
     let metadata = request.metadata.as_encoded();
     let mode = mode_text(request.mode);
-    let kept = millis(request.claim_window) + LATE;
+    let kept = format!("{:05}", millis(request.claim_window) + LATE);
     let yes = |set: bool, word: char| if set { word } else { '-' };
     let mut line = format!(
         "{}{}{} {max_waiters}",
@@ -53,15 +54,18 @@ pub(crate) fn acquire(
     if let Mode::Permits { count, of } = request.mode {
         line.push_str(&format!(" {count} {of}"));
     }
-    let arguments = vec![
-        format!("{id}g-{kind}{client:016x}{inbox}").into_bytes(),
-        format!("{kept:05}{mode} {kind}{lease};{metadata}").into_bytes(),
-        lease.to_string().into_bytes(),
-        line.into_bytes(),
-    ];
+    let mut arguments = Words::with_room(ROOM + metadata.len());
+    let head = [&id, "g-", kind, &client, inbox];
+    arguments.push_parts(&head.map(str::as_bytes));
+    let mut room = [0; 20];
+    let (lease_text, metadata) = (digits(lease, &mut room), metadata.as_bytes());
+    let (kept, mode, kind) = (kept.as_bytes(), mode.as_bytes(), kind.as_bytes());
+    arguments.push_parts(&[kept, mode, b" ", kind, lease_text, b";", metadata]);
+    arguments.push_number(lease);
+    arguments.push(line);
     Call {
         script: &ACQUIRE,
-        keys: with_counter(asker, keys, Some(tombstone)),
+        keys: keys_of(asker, &request.name, Some(request.lease_id)),
         arguments,
         tie: Tie::Again(*request.lease_id.as_bytes()),
         deadline: asker.deadline,
@@ -69,18 +73,16 @@ pub(crate) fn acquire(
 }
 
 pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Call {
-    let keys = asker.layout.of(&request.name);
-    let mut arguments = vec![format!("{}g-", request.lease_id.to_hex()).into_bytes()];
-    let mut tombstone = None;
-    if let Some(remembered) = tombstone_of(request.ending) {
-        tombstone = Some(Layout::tombstone(&keys, request.lease_id));
-        arguments.push(millis(remembered).to_string().into());
-    }
+    let id = request.lease_id;
+    let remembered = tombstone_of(request.ending);
+    let mut arguments = Words::with_room(ROOM);
+    arguments.push_parts(&[id.to_hex().as_bytes(), b"g-"]);
+    remembered.into_iter().for_each(|remembered| arguments.push_number(millis(remembered)));
     Call {
         script: &RELEASE,
-        keys: with_counter(asker, keys, tombstone),
+        keys: keys_of(asker, &request.name, remembered.map(|_| id)),
         arguments,
-        tie: Tie::Undo(*request.lease_id.as_bytes()),
+        tie: Tie::Undo(*id.as_bytes()),
         deadline: asker.deadline,
     }
 }
@@ -94,32 +96,29 @@ fn tombstone_of(ending: Ending) -> Option<Duration> {
 /// Makes one call of many lines.
 pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Call {
     let inbox = if hears { asker.inbox.as_str() } else { DEAF };
-    let mut keys = Vec::with_capacity(1 + 3 * lines.len());
-    let mut arguments = Vec::with_capacity(3 * lines.len());
-    keys.push(asker.layout.counter());
+    let mut keys = Words::with_room(ROOM * lines.len());
+    let mut arguments = Words::with_room(ROOM / 2 * lines.len());
+    asker.layout.push_counter(&mut keys);
     for line in lines {
-        let NameKeys { lock, line: queue, data } = asker.layout.of(&line.name);
-        keys.extend([lock, queue, data]);
+        asker.layout.push_name(&mut keys, &line.name, None);
         let (kind, lease) = match line.purpose {
             Purpose::Keep(hold) => (kind_of(hold), hold.duration()),
-            Purpose::Wait => ('w', None),
+            Purpose::Wait => ("w", None),
         };
-        let client = line.client.as_u64();
-        arguments.push(format!("{}g", line.lease_id.to_hex()).into_bytes());
-        arguments.push(format!("{kind}{client:016x}{inbox}").into_bytes());
-        arguments.push(lease.map(millis).unwrap_or_default().to_string().into_bytes());
+        let client = format!("{:016x}", line.client.as_u64());
+        arguments.push_parts(&[line.lease_id.to_hex().as_bytes(), b"g"]);
+        arguments.push_parts(&[kind, &client, inbox].map(str::as_bytes));
+        arguments.push_number(lease.map(millis).unwrap_or_default());
     }
     Call { script: &RENEW, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
 }
 
 /// Makes one call about many names, which shows at most so many holders and waiters of each.
 pub(crate) fn inspect(asker: &Asker, names: &[LockName], most: usize) -> Call {
-    let mut keys = vec![asker.layout.counter()];
-    for name in names {
-        let NameKeys { lock, line, data } = asker.layout.of(name);
-        keys.extend([lock, line, data]);
-    }
-    let arguments = vec![most.to_string().into_bytes()];
+    let mut keys = Words::with_room(ROOM * names.len());
+    asker.layout.push_counter(&mut keys);
+    names.iter().for_each(|name| asker.layout.push_name(&mut keys, name, None));
+    let arguments = Words::from([most.to_string()]);
     Call { script: &INSPECT, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
 }
 
@@ -139,8 +138,8 @@ pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
     };
     Call {
         script: &OPERATE,
-        keys: with_counter(asker, asker.layout.of(name), None),
-        arguments: arguments.into_iter().map(String::into_bytes).collect(),
+        keys: keys_of(asker, name, None),
+        arguments: arguments.into(),
         tie: Tie::Free,
         deadline: asker.deadline,
     }
@@ -149,27 +148,27 @@ pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
 fn raise(asker: &Asker, to: FencingToken) -> Call {
     Call {
         script: &RAISE,
-        keys: vec![asker.layout.counter()],
-        arguments: vec![sixteen(to).into_bytes()],
+        keys: Words::from([asker.layout.counter()]),
+        arguments: Words::from([sixteen(to)]),
         tie: Tie::Free,
         deadline: asker.deadline,
     }
 }
 
-fn with_counter(
-    asker: &Asker,
-    NameKeys { lock, line, data }: NameKeys,
-    more: Option<Vec<u8>>,
-) -> Vec<Vec<u8>> {
-    [asker.layout.counter(), lock, line, data].into_iter().chain(more).collect()
+/// The counter's key, those of a name, and where it is wanted that of a tombstone.
+fn keys_of(asker: &Asker, name: &LockName, tombstone: Option<LeaseId>) -> Words {
+    let mut keys = Words::with_room(ROOM);
+    asker.layout.push_counter(&mut keys);
+    asker.layout.push_name(&mut keys, name, tombstone);
+    keys
 }
 
 fn sixteen(token: FencingToken) -> String {
     format!("{:016}", token.get())
 }
 
-fn kind_of(hold: Hold) -> char {
-    if matches!(hold, Hold::Detached(_)) { 'd' } else { 'l' }
+fn kind_of(hold: Hold) -> &'static str {
+    if matches!(hold, Hold::Detached(_)) { "d" } else { "l" }
 }
 
 /// Rounds up to whole milliseconds: what the server keeps time in.

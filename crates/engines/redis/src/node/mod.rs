@@ -32,6 +32,7 @@ mod supervisor;
 mod tls;
 mod value;
 mod wire;
+mod words;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -40,8 +41,10 @@ use std::time::Duration;
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
 pub(crate) use hub::{Heard, Inbox};
+pub(crate) use resp::digits;
 pub(crate) use script::Script;
 pub(crate) use value::Value;
+pub(crate) use words::Words;
 
 use crate::error::{ENGINE, refusal, unavailable};
 use crate::options::RedisOptions;
@@ -90,8 +93,8 @@ impl Tie {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
-    pub(crate) keys: Vec<Vec<u8>>,
-    pub(crate) arguments: Vec<Vec<u8>>,
+    pub(crate) keys: Words,
+    pub(crate) arguments: Words,
     pub(crate) tie: Tie,
     pub(crate) deadline: Duration,
 }
@@ -237,12 +240,12 @@ impl Node {
     /// As for [`Node::call`].
     pub(crate) async fn command(
         &self,
-        words: Vec<Vec<u8>>,
+        words: impl Into<Words>,
         affinity: Option<Affinity>,
         deadline: Duration,
     ) -> Result<Value, LockError> {
         let tie = affinity.map_or(Tie::Free, Tie::Behind);
-        self.send(Request::Words(&words), tie, self.limit(deadline)).await?.map_err(refusal)
+        self.send(Request::Words(&words.into()), tie, self.limit(deadline)).await?.map_err(refusal)
     }
 
     /// Hears a channel until the inbox is dropped, over all connections that come and go.

@@ -1,7 +1,7 @@
 //! What is put on a connection.
 
-use super::Call;
 use super::resp::{digits, write_head, write_word};
+use super::{Call, Words};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +10,7 @@ pub(super) enum Request<'a> {
     ByName(&'a Call),
     /// A script by its text.
     ByText(&'a Call),
-    Words(&'a [Vec<u8>]),
+    Words(&'a Words),
     Ping(&'a str),
     Subscribe(&'a [Vec<u8>]),
     Unsubscribe(&'a [Vec<u8>]),
@@ -29,24 +29,29 @@ impl Request<'_> {
         match self {
             Request::ByName(call) => write_script(out, b"EVALSHA", call.script.sha1(), call),
             Request::ByText(call) => write_script(out, b"EVAL", call.script.text(), call),
-            Request::Words(words) => write_all(out, None, words),
+            Request::Words(words) => {
+                write_head(out, words.count());
+                out.extend_from_slice(words.as_written());
+            }
             Request::Ping(number) => super::resp::write(out, &[b"PING", number.as_bytes()]),
-            Request::Subscribe(channels) => write_all(out, Some(b"SUBSCRIBE"), channels),
-            Request::Unsubscribe(channels) => write_all(out, Some(b"UNSUBSCRIBE"), channels),
+            Request::Subscribe(channels) => write_all(out, b"SUBSCRIBE", channels),
+            Request::Unsubscribe(channels) => write_all(out, b"UNSUBSCRIBE", channels),
         }
     }
 }
 
 fn write_script(out: &mut Vec<u8>, verb: &[u8], script: &str, call: &Call) {
     let Call { keys, arguments, .. } = call;
-    write_head(out, 3 + keys.len() + arguments.len());
+    write_head(out, 3 + keys.count() + arguments.count());
     write_word(out, verb);
     write_word(out, script.as_bytes());
-    write_word(out, digits(keys.len(), &mut [0; 20]));
-    keys.iter().chain(arguments).for_each(|word| write_word(out, word));
+    write_word(out, digits(keys.count() as u64, &mut [0; 20]));
+    out.extend_from_slice(keys.as_written());
+    out.extend_from_slice(arguments.as_written());
 }
 
-fn write_all(out: &mut Vec<u8>, verb: Option<&[u8]>, words: &[Vec<u8>]) {
-    write_head(out, usize::from(verb.is_some()) + words.len());
-    verb.into_iter().chain(words.iter().map(Vec::as_slice)).for_each(|word| write_word(out, word));
+fn write_all(out: &mut Vec<u8>, verb: &[u8], words: &[Vec<u8>]) {
+    write_head(out, 1 + words.len());
+    write_word(out, verb);
+    words.iter().for_each(|word| write_word(out, word));
 }

@@ -35,9 +35,14 @@ pub(super) fn write_head(out: &mut Vec<u8>, words: usize) {
     write_number(out, b'*', words);
 }
 
+/// Writes the beginning of one word of so many bytes.
+pub(super) fn write_length(out: &mut Vec<u8>, bytes: usize) {
+    write_number(out, b'$', bytes);
+}
+
 /// Writes one word of a command.
 pub(super) fn write_word(out: &mut Vec<u8>, word: &[u8]) {
-    write_number(out, b'$', word.len());
+    write_length(out, word.len());
     out.extend_from_slice(word);
     out.extend_from_slice(b"\r\n");
 }
@@ -50,12 +55,12 @@ pub(super) fn write(out: &mut Vec<u8>, words: &[&[u8]]) {
 
 fn write_number(out: &mut Vec<u8>, mark: u8, number: usize) {
     out.push(mark);
-    out.extend_from_slice(digits(number, &mut [0; 20]));
+    out.extend_from_slice(digits(number as u64, &mut [0; 20]));
     out.extend_from_slice(b"\r\n");
 }
 
 /// Writes a number in digits, at the end of the room.
-pub(super) fn digits(mut number: usize, room: &mut [u8; 20]) -> &[u8] {
+pub(crate) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
     let mut at = room.len();
     loop {
         at -= 1;
@@ -234,8 +239,7 @@ mod tests {
         let mut out = Vec::new();
         write(&mut out, &[b"SET", b"", b"a\r\nb"]);
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$4\r\na\r\nb\r\n");
-        for (number, text) in [(0, "0"), (9, "9"), (10, "10"), (usize::MAX, "18446744073709551615")]
-        {
+        for (number, text) in [(0, "0"), (9, "9"), (10, "10"), (u64::MAX, "18446744073709551615")] {
             assert_eq!(digits(number, &mut [0; 20]), text.as_bytes());
         }
     }

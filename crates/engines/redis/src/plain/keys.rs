@@ -13,15 +13,17 @@ const PLACE: &str = "{name}";
 /// How keys are made.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    lock: String,
+    /// What stands before and behind the name.
+    lock: (String, String),
     signal: Option<String>,
     prefix: String,
 }
 
 impl Keys {
     fn new(template: &str, signal: Option<&str>, prefix: &str) -> Keys {
-        let signal = signal.map(str::to_owned);
-        Keys { lock: template.to_owned(), signal, prefix: prefix.to_owned() }
+        let (before, after) = template.split_once(PLACE).unwrap_or((template, ""));
+        let lock = (before.to_owned(), after.to_owned());
+        Keys { lock, signal: signal.map(str::to_owned), prefix: prefix.to_owned() }
     }
 
     /// Makes the keys that the options ask for.
@@ -30,7 +32,12 @@ impl Keys {
     }
 
     pub(crate) fn lock(&self, name: &LockName) -> Vec<u8> {
-        fill(&self.lock, name)
+        self.lock_parts(name).concat()
+    }
+
+    /// Returns the lock key in parts.
+    pub(super) fn lock_parts<'a>(&'a self, name: &'a LockName) -> [&'a [u8]; 3] {
+        [&self.lock.0, name.as_str(), &self.lock.1].map(str::as_bytes)
     }
 
     /// Returns the list that is given an element when the lock is released.

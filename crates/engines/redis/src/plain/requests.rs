@@ -11,7 +11,7 @@ use holdline_core::{
 
 use super::keys::Keys;
 use super::{ACQUIRE, INSPECT, LeaseFormat, RAISE, RELEASE, RENEW, REVOKE};
-use crate::node::{Call, Script, ServerFacts, Tie};
+use crate::node::{Call, Script, ServerFacts, Tie, Words};
 
 /// How keys and values are made, and how long an answer may take.
 #[derive(Debug)]
@@ -23,43 +23,57 @@ pub(super) struct Asker {
     pub(super) deadline: Duration,
 }
 
+/// Room for the keys, or the arguments, that one name commonly takes.
+const ROOM: usize = 256;
 /// How long a revoked lease id is remembered at least.
 const MEMORY: Duration = Duration::from_secs(30);
 
 impl Asker {
-    fn call(&self, script: &'static Script, keys: Vec<Vec<u8>>, words: Vec<Vec<u8>>) -> Call {
-        Call { script, keys, arguments: words, tie: Tie::Free, deadline: self.deadline }
+    fn call(
+        &self,
+        script: &'static Script,
+        keys: impl Into<Words>,
+        words: impl Into<Words>,
+    ) -> Call {
+        let (keys, arguments) = (keys.into(), words.into());
+        Call { script, keys, arguments, tie: Tie::Free, deadline: self.deadline }
     }
 
-    fn lease(&self, id: LeaseId) -> Vec<u8> {
-        self.format.write(id).into_bytes()
+    fn lease(&self, id: LeaseId) -> String {
+        self.format.write(id)
     }
 
     pub(super) fn acquire(&self, request: &AcquireRequest) -> Call {
         let AcquireRequest { name, lease_id, .. } = request;
-        let keys = vec![self.keys.counter(), self.keys.lock(name), self.keys.mark(name, *lease_id)];
+        let keys = [self.keys.counter(), self.keys.lock(name), self.keys.mark(name, *lease_id)];
         let ms = lease_millis(request.hold);
-        let words = vec![
-            self.lease(*lease_id),
-            ms.to_string().into(),
-            format!("{}{ms}", kind_of(request.hold)).into(),
-            if request.known { "k" } else { "-" }.into(),
-            request.metadata.as_encoded().into(),
-        ];
+        let metadata = request.metadata.as_encoded();
+        let mut words = Words::with_room(ROOM + metadata.len());
+        words.push(self.lease(*lease_id));
+        words.push_number(ms);
+        words.push(format!("{}{ms}", kind_of(request.hold)));
+        words.push(if request.known { "k" } else { "-" });
+        words.push(metadata);
         let tie = Tie::Again(*lease_id.as_bytes());
         Call { tie, ..self.call(&ACQUIRE, keys, words) }
     }
 
     /// `SET key value NX PX …`, and nothing besides.
-    pub(super) fn take(&self, request: &AcquireRequest) -> Vec<Vec<u8>> {
-        let ms = lease_millis(request.hold).to_string();
-        let (lock, lease) = (self.keys.lock(&request.name), self.lease(request.lease_id));
-        vec![b"SET".to_vec(), lock, lease, b"NX".to_vec(), b"PX".to_vec(), ms.into()]
+    pub(super) fn take(&self, request: &AcquireRequest) -> Words {
+        let mut words = Words::with_room(ROOM);
+        words.push("SET");
+        words.push_parts(&self.keys.lock_parts(&request.name));
+        words.push(self.lease(request.lease_id));
+        words.push("NX");
+        words.push("PX");
+        words.push_number(lease_millis(request.hold));
+        words
     }
 
     pub(super) fn release(&self, request: &ReleaseRequest) -> Call {
         let ReleaseRequest { name, lease_id, ending } = request;
-        let mut keys = vec![self.keys.lock(name)];
+        let mut keys = Words::with_room(ROOM);
+        keys.push_parts(&self.keys.lock_parts(name));
         let mut which = String::from("-");
         if self.fencing {
             keys.push(self.keys.mark(name, *lease_id));
@@ -69,27 +83,29 @@ impl Asker {
             keys.push(signal);
             which.push('s');
         }
-        let remembered = remembered(*ending).map(millis).unwrap_or_default();
-        let words = vec![self.lease(*lease_id), remembered.to_string().into(), which.into()];
+        let mut words = Words::with_room(ROOM);
+        words.push(self.lease(*lease_id));
+        words.push_number(remembered(*ending).map(millis).unwrap_or_default());
+        words.push(which);
         // By the mark it is right in any order; without one, its copy undoes a request that hangs.
         let tie = Tie::Undo(*lease_id.as_bytes());
         Call { tie, ..self.call(&RELEASE, keys, words) }
     }
 
     /// The server's own compare-and-delete, where it has one and nothing else is to be done.
-    pub(super) fn delete(
-        &self,
-        request: &ReleaseRequest,
-        server: &ServerFacts,
-    ) -> Option<Vec<Vec<u8>>> {
+    pub(super) fn delete(&self, request: &ReleaseRequest, server: &ServerFacts) -> Option<Words> {
         let alone = !self.fencing && self.keys.signal(&request.name).is_none();
-        let (lock, lease) = (self.keys.lock(&request.name), self.lease(request.lease_id));
+        let words = || (self.keys.lock(&request.name), self.lease(request.lease_id).into());
         match server {
             _ if !alone || request.ending.for_good => None,
             ServerFacts { delex: true, .. } => {
-                Some(vec![b"DELEX".to_vec(), lock, b"IFEQ".to_vec(), lease])
+                let (lock, lease) = words();
+                Some(Words::from([b"DELEX".to_vec(), lock, b"IFEQ".to_vec(), lease]))
             }
-            ServerFacts { delifeq: true, .. } => Some(vec![b"DELIFEQ".to_vec(), lock, lease]),
+            ServerFacts { delifeq: true, .. } => {
+                let (lock, lease) = words();
+                Some(Words::from([b"DELIFEQ".to_vec(), lock, lease]))
+            }
             _ => None,
         }
     }
@@ -97,26 +113,27 @@ impl Asker {
     /// Makes one call of many lines.
     pub(super) fn renew(&self, lines: &[&RenewRequest]) -> Call {
         let width = if self.fencing { 2 } else { 1 };
-        let mut keys = Vec::with_capacity(width * lines.len());
-        let mut words = Vec::with_capacity(1 + 3 * lines.len());
-        words.push(width.to_string().into());
+        let mut keys = Words::with_room(ROOM * lines.len());
+        let mut words = Words::with_room(ROOM / 2 * lines.len());
+        words.push_number(width);
         for line in lines {
-            keys.push(self.keys.lock(&line.name));
+            keys.push_parts(&self.keys.lock_parts(&line.name));
             if self.fencing {
                 keys.push(self.keys.mark(&line.name, line.lease_id));
             }
             let (kind, ms) = match line.purpose {
                 Purpose::Keep(hold) => (kind_of(hold), lease_millis(hold)),
-                Purpose::Wait => ('w', 0),
+                Purpose::Wait => ("w", 0),
             };
-            words.extend([self.lease(line.lease_id), kind.to_string().into()]);
-            words.push(ms.to_string().into());
+            words.push(self.lease(line.lease_id));
+            words.push(kind);
+            words.push_number(ms);
         }
         self.call(&RENEW, keys, words)
     }
 
     pub(super) fn inspect(&self, name: &LockName) -> Call {
-        self.call(&INSPECT, vec![self.keys.lock(name)], Vec::new())
+        self.call(&INSPECT, [self.keys.lock(name)], Words::default())
     }
 
     pub(super) fn revoke(
@@ -130,17 +147,13 @@ impl Asker {
         let mut keys = vec![self.keys.lock(name), self.keys.mark(name, lease_id)];
         keys.extend(self.keys.signal(name));
         let remembered = millis(left.unwrap_or_default().max(MEMORY));
-        let words = vec![
-            self.lease(lease_id),
-            sixteen(token).into(),
-            remembered.to_string().into(),
-            reason.into(),
-        ];
+        let remembered = remembered.to_string();
+        let words = [self.lease(lease_id), sixteen(token), remembered, reason.to_owned()];
         self.call(&REVOKE, keys, words)
     }
 
     pub(super) fn raise(&self, to: FencingToken) -> Call {
-        self.call(&RAISE, vec![self.keys.counter()], vec![sixteen(to).into()])
+        self.call(&RAISE, [self.keys.counter()], [sixteen(to)])
     }
 }
 
@@ -154,8 +167,8 @@ fn sixteen(token: FencingToken) -> String {
     format!("{:016}", token.get())
 }
 
-fn kind_of(hold: Hold) -> char {
-    if matches!(hold, Hold::Detached(_)) { 'd' } else { 'l' }
+fn kind_of(hold: Hold) -> &'static str {
+    if matches!(hold, Hold::Detached(_)) { "d" } else { "l" }
 }
 
 fn lease_millis(hold: Hold) -> u64 {

@@ -14,7 +14,7 @@ static SET: Script = Script::new("set", "return redis.call('SET', KEYS[1], ARGV[
 static TIME: Script = Script::new("time", "return redis.call('TIME')");
 
 fn run(script: &'static Script, key: &str) -> Call {
-    let (keys, arguments) = (vec![key.as_bytes().to_vec()], vec![b"v".to_vec()]);
+    let (keys, arguments) = (Words::from([key]), Words::from(["v"]));
     Call { script, keys, arguments, tie: Tie::Free, deadline: LONG }
 }
 

@@ -13,7 +13,7 @@ fn filler() -> String {
 /// Makes a call that is tied to the one id.
 fn call(ground: &Ground, tie: Tie) -> tokio::task::JoinHandle<Result<Value, LockError>> {
     static SCRIPT: Script = Script::new("any", "return 1");
-    let (keys, arguments) = (Vec::new(), Vec::new());
+    let (keys, arguments) = (Words::default(), Words::default());
     let call = Call { script: &SCRIPT, keys, arguments, tie, deadline: SECOND };
     let node = ground.node.clone();
     tokio::spawn(async move { node.call(call).await })

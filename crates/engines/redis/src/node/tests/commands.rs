@@ -9,8 +9,8 @@ static DOUBLE: Script = Script::new("double", "return {KEYS[1], ARGV[1] * 2, ARG
 fn double(number: &str) -> Call {
     Call {
         script: &DOUBLE,
-        keys: vec![b"k\0\xff\r\n".to_vec()],
-        arguments: vec![number.as_bytes().to_vec(), Vec::new()],
+        keys: Words::from([b"k\0\xff\r\n"]),
+        arguments: Words::from([number, ""]),
         tie: Tie::Behind([1; 16]),
         deadline: LONG,
     }

@@ -24,7 +24,7 @@ use holdline::SystemClock;
 use holdline_core::{Certainty, Clock, ClockKind, ErrorKind, LockError};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 
-use super::{Affinity, Heard, Inbox, Node, Tie, Value};
+use super::{Affinity, Heard, Inbox, Node, Tie, Value, Words};
 use crate::options::RedisOptions;
 
 /// Long enough for anything that is to happen.
@@ -63,7 +63,7 @@ pub(super) async fn say_within(
     affinity: Option<Affinity>,
     deadline: Duration,
 ) -> Result<Value, LockError> {
-    let words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    let words: Words = line.split(' ').collect();
     node.command(words, affinity, deadline).await
 }
 

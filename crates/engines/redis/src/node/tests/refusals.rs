@@ -7,7 +7,7 @@ static WRITE: Script = Script::new("write", "return redis.call('SET', KEYS[1], A
 static SPIN: Script = Script::new("spin", "while true do end");
 
 fn write(key: &str) -> Call {
-    let (keys, arguments) = (vec![key.as_bytes().to_vec()], vec![b"v".to_vec()]);
+    let (keys, arguments) = (Words::from([key]), Words::from(["v"]));
     Call { script: &WRITE, keys, arguments, tie: Tie::Free, deadline: LONG }
 }
 
@@ -84,7 +84,7 @@ async fn a_server_that_runs_somebodys_script_without_end() {
     let mut raw = server.raw();
     node.ready().await.expect("a connection");
     spinner.ready().await.expect("a connection");
-    let (keys, arguments) = (Vec::new(), Vec::new());
+    let (keys, arguments) = (Words::default(), Words::default());
     let spin = Call { script: &SPIN, keys, arguments, tie: Tie::Free, deadline: LONG };
     let spinning = tokio::spawn(async move { spinner.call(spin).await });
     // Until it spins for long enough, the server answers in turn, or not at all.

@@ -1,7 +1,7 @@
 //! Processes that are stopped and killed while they hold, wait for, or ask a Redis server for a
 //! name; and a server that forgets it.
 
-use holdline_services::{Fault, FaultProxy, Frames};
+use holdline_services::{Fault, FaultProxy, Frames, Loss, PrivateNetwork};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Redis;
@@ -196,6 +196,34 @@ fn a_flush_under_a_job_stops_it() {
     assert!(talk.contains("no longer knows the lease"), "{talk}");
     assert!(!is_alive(holder.job.get()));
     redis.is_clean();
+}
+
+/// The network is cut, and the job does not listen to TERM: it is dead before the next starts,
+/// which reaches the server by another way.
+#[test]
+fn a_job_that_is_cut_off_from_its_server_is_dead_before_the_next_starts() {
+    let name =
+        "redis::faults::a_job_that_is_cut_off_from_its_server_is_dead_before_the_next_starts";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let redis = Redis::start();
+    let by_socket = format!("redis+unix://{}", redis.server.socket().display());
+    for cut in [Loss::All, Loss::From(redis.server.address())] {
+        let deaf = "trap '' TERM; echo up $$; while :; do sleep 0.05; done";
+        let job = [&LEASE[..], &["demo", "--", "sh", "-c", deaf]].concat();
+        let mut first = redis.world.start_command(&mut redis.command(&job));
+        assert!(first.line().starts_with("up "));
+        let look = format!("kill -0 {} && echo beside || echo alone", first.job.get());
+        let job = [&LEASE[..], &["demo", "--", "sh", "-c", &look]].concat();
+        let mut second = redis.command(&job);
+        let mut second = redis.world.start_command(second.env("HOLDLINE_URL", &by_socket));
+        redis.queued(1);
+        network.lose(cut);
+        assert_eq!(second.line(), "alone", "{cut:?}");
+        assert_eq!(first.code(), 79, "{cut:?}: {}", first.rest());
+        assert_eq!(second.code(), 0, "{}", second.rest());
+        network.heal();
+        redis.is_clean();
+    }
 }
 
 #[test]

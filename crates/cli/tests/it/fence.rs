@@ -57,6 +57,10 @@ fn work_under_a_mark_keeps_others_out() {
     assert_eq!(worker.line(), "up");
     let told = world.run(&["fence", "seal", "mark", "--token", "6", "--wait", "50ms"]);
     assert_eq!(told.code, 75, "{told:?}");
+    assert!(told.stderr.contains("another process has its lock, waited 50ms"), "{told:?}");
+    let told = world.run(&["fence", "seal", "mark", "--token", "6", "--wait", "0s"]);
+    assert_eq!(told.code, 75, "{told:?}");
+    assert!(told.stderr.contains("waited 0ms"), "{told:?}");
     worker.let_go();
     assert_eq!(worker.code(), 0);
     assert_eq!(world.run(&["fence", "seal", "mark", "--token", "6"]).code, 0);

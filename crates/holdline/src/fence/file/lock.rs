@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use holdline_core::shared_file_system;
+use holdline_core::snapshot::coarse;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 use super::place::{Place, not_plain, shown};
@@ -50,8 +51,8 @@ impl FileLock {
             }
             let left = wait.saturating_sub(since.elapsed());
             if left.is_zero() {
-                let file = shown(&place.file);
-                let what = format!("{file}: another process has its lock, waited {wait:.1?}");
+                let (file, waited) = (shown(&place.file), coarse(wait));
+                let what = format!("{file}: another process has its lock, waited {waited}");
                 return Err(FenceError::Busy { what });
             }
             thread::sleep(pause.min(left));

@@ -24,7 +24,7 @@ do
           and sub(entry, 52, 67) ~= '0000000000000000' then
           -- First what takes no memory: a full server then lets the rest pass.
           call('HDEL', KEYS[4], id)
-          local last = call('GETSET', KEYS[1], since)
+          local last = redis.pcall('GETSET', KEYS[1], since)
           if not last or (#last == 16 and last < since and tonumber(last)) then
             if redis.pcall('PUBLISH', sub(KEYS[1], 1, -6) .. 'inbox:' .. sub(entry, 52, 67),
               'l' .. sub(id, 1, 8)) ~= 0 then
@@ -33,11 +33,12 @@ do
                 .. since .. since .. sub(entry, 100), 'PX', sub(entry, 100, 104))
               return 'released'
             end
-          else
+          elseif type(last) == 'string' then
             call('SET', KEYS[1], last)
           end
-          -- The rest is for the rules.
+          -- The rest is for the rules. What was deleted with its last field had its end.
           call('HSET', KEYS[4], id, entry)
+          if waiting == 1 then call('PEXPIRE', KEYS[4], math.max(call('PTTL', KEYS[3]), 1)) end
         end
       end
     end

@@ -138,6 +138,32 @@ async fn a_counter_that_cannot_be_counted_on_costs_nobody_a_place() {
 }
 
 #[tokio::test]
+async fn a_counter_of_another_type_costs_nobody_a_place() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let (holder, waiter) = (request("a"), request("a"));
+    take(&engine, &holder).await;
+    queue(&engine, &waiter).await;
+    raw(&server, &["DEL", COUNTER]);
+    raw(&server, &["RPUSH", COUNTER, "x"]);
+    for told in [
+        engine.release(&ending(&holder, false)).await.map(drop),
+        renew(&engine, &waiter, Purpose::Wait).await.map(drop),
+    ] {
+        let told = told.expect_err("no token");
+        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told}");
+        for key in raw(&server, &["KEYS", "holdline:{a}*"]).items().expect("a list") {
+            let key = key.text().expect("a key");
+            let left = raw(&server, &["PTTL", &key]).integer();
+            assert!(left.is_some_and(|left| left > 0), "{key} lasts for {left:?}");
+        }
+    }
+    raw(&server, &["DEL", COUNTER]);
+    let reply = renew(&engine, &waiter, Purpose::Wait).await;
+    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+}
+
+#[tokio::test]
 async fn a_permit_that_was_taken_out_of_the_set_is_lost_and_free_for_others() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
+use holdline_core::snapshot::coarse;
 use holdline_core::{
     Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HolderFields, LockError, Moment,
 };
@@ -188,13 +189,18 @@ impl Shared {
         }
     }
 
-    /// Makes the error for a request that went unanswered.
+    /// Makes the error for a request that went unanswered as long as an answer may take.
     pub(crate) fn no_answer(&self) -> LockError {
+        self.nothing_within(self.answer_within)
+    }
+
+    /// Makes the error for a request that went unanswered for this long.
+    pub(crate) fn nothing_within(&self, waited: Duration) -> LockError {
         if !self.is_own_process() {
             let message = "it was made by the parent process: make a new client after a fork";
             return LockError::invalid(self.engine.capabilities().engine, "client", message);
         }
-        let message = format!("nothing within {:?}", self.answer_within);
+        let message = format!("nothing within {}", coarse(waited));
         self.error(ErrorKind::Unavailable { message }, Certainty::Unknown)
     }
 

@@ -200,7 +200,11 @@ impl Attempt<'_> {
                 }
                 Some(Err(error)) if self.place.is_some() && is_transient(&error) => Next::Anew,
                 Some(Err(error)) => Next::Fail(error),
-                None => self.repeat(self.shared.no_answer()).await,
+                None => {
+                    // What was left to wait may be less than an answer may take.
+                    let waited = sent.until(self.shared.clock.now());
+                    self.repeat(self.shared.nothing_within(waited)).await
+                }
             };
             match next {
                 Next::Ask => {}

@@ -40,6 +40,7 @@ fn a_wait_for_an_answer_that_never_comes_ends_with_its_limit() {
     proxy.inject(Frames::requests().containing("holdline:{demo}"), Fault::Swallow);
     for told in redis.ask_each(&format!("redis://{}", proxy.address())) {
         assert_eq!(told.code, 69, "{told:?}");
-        assert!(!told.stderr.contains("60s"), "{told:?}");
+        // How long it was waited for, and not how long an answer may take.
+        assert!(!told.stderr.contains("0s"), "{told:?}");
     }
 }

@@ -72,12 +72,48 @@ pub(crate) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Reads the first frame and its length; `None` while it is not all there.
-pub(super) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Rubbish> {
+/// How far the first frame was looked over while it is not all there, so that a long one that
+/// comes in many pieces is not read again from its beginning with each.
+#[derive(Debug, Default)]
+pub(super) struct Skim {
+    at: usize,
+    /// How many parts are to come, as far as is known; none when nothing was looked over.
+    left: usize,
+}
+
+impl Skim {
+    /// Goes on over what has come; tells whether the frame is all there.
+    fn is_whole(&mut self, bytes: &[u8]) -> Result<bool, Rubbish> {
+        while self.left > 0 {
+            let mut reader = Reader { bytes, at: self.at };
+            let inside = match reader.skip() {
+                Ok(inside) => inside,
+                Err(Stop::Partial) => return Ok(false),
+                Err(Stop::Rubbish) => return Err(Rubbish),
+            };
+            self.left = (self.left - 1).checked_add(inside).ok_or(Rubbish)?;
+            self.at = reader.at;
+        }
+        Ok(true)
+    }
+}
+
+/// Reads the first frame and its length; `None` while it is not all there. `skim` is kept from
+/// one look at it to the next.
+pub(super) fn read(bytes: &[u8], skim: &mut Skim) -> Result<Option<(Frame, usize)>, Rubbish> {
+    if bytes.is_empty() || (skim.left > 0 && !skim.is_whole(bytes)?) {
+        return Ok(None);
+    }
     let mut reader = Reader { bytes, at: 0 };
     match reader.frame() {
-        Ok(frame) => Ok(Some((frame, reader.at))),
-        Err(Stop::Partial) => Ok(None),
+        Ok(frame) => {
+            *skim = Skim::default();
+            Ok(Some((frame, reader.at)))
+        }
+        Err(Stop::Partial) => {
+            *skim = Skim { at: 0, left: 1 };
+            skim.is_whole(bytes).map(|_| None)
+        }
         Err(Stop::Rubbish) => Err(Rubbish),
     }
 }
@@ -141,6 +177,20 @@ impl<'a> Reader<'a> {
             }
             _ => return Err(Stop::Rubbish),
         }))
+    }
+
+    /// Steps over one part; tells how many stand inside it.
+    fn skip(&mut self) -> Result<usize, Stop> {
+        let mark = *self.bytes.get(self.at).ok_or(Stop::Partial)?;
+        self.at += 1;
+        match mark {
+            b'$' | b'!' | b'=' => self.text().map(|_| 0),
+            b'*' | b'~' | b'>' => Ok(self.count()?.unwrap_or(0)),
+            b'%' => Ok(2 * self.count()?.unwrap_or(0)),
+            // What it speaks of stands behind it.
+            b'|' => Ok(2 * self.count()?.unwrap_or(0) + 1),
+            _ => self.line().map(|_| 0),
+        }
     }
 
     /// Reads the parts of a list to its end, also behind an error among them.
@@ -244,6 +294,10 @@ mod tests {
         }
     }
 
+    fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Rubbish> {
+        super::read(bytes, &mut Skim::default())
+    }
+
     /// Each reply is read whole, and nothing is read of any beginning of it.
     #[test]
     fn replies_of_both_versions_are_read() {
@@ -267,10 +321,28 @@ mod tests {
         ] {
             let told = Frame::Reply(Ok(value));
             assert_eq!(read(text.as_bytes()), Ok(Some((told, text.len()))), "{text:?}");
+            let mut skim = Skim::default();
             for end in 0..text.len() {
-                assert_eq!(read(&text.as_bytes()[..end]), Ok(None), "{:?}", &text[..end]);
+                let beginning = &text.as_bytes()[..end];
+                assert_eq!(read(beginning), Ok(None), "{:?}", &text[..end]);
+                assert_eq!(super::read(beginning, &mut skim), Ok(None), "{:?}", &text[..end]);
             }
+            assert_eq!(super::read(text.as_bytes(), &mut skim), read(text.as_bytes()), "{text:?}");
         }
+    }
+
+    /// What was looked over once is not looked at again, however many pieces come.
+    #[test]
+    fn a_long_list_is_looked_over_once() {
+        let mut skim = Skim::default();
+        let mut text = b"*1000\r\n".to_vec();
+        for part in 0..1_000 {
+            assert_eq!(super::read(&text, &mut skim), Ok(None));
+            assert_eq!((skim.at, skim.left), (text.len(), 1_000 - part));
+            text.extend(b"*1\r\n$1\r\nx\r\n");
+        }
+        let (_, length) = super::read(&text, &mut skim).expect("sense").expect("whole");
+        assert_eq!((length, skim.left), (text.len(), 0));
     }
 
     #[test]

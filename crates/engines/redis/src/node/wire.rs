@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::ReadBuf;
 
-use super::resp::{self, Frame, Reply, Rubbish};
+use super::resp::{self, Frame, Reply, Rubbish, Skim};
 use crate::surroundings::Stream;
 
 /// How much room there is for one read at least, and the room of a connection that is idle.
@@ -46,12 +46,14 @@ pub(super) struct Wire {
     read: Vec<u8>,
     taken: usize,
     filled: usize,
+    skim: Skim,
 }
 
 impl Wire {
     pub(super) fn new(stream: Box<dyn Stream>) -> Wire {
         let (out, read) = (Vec::new(), vec![0; USUAL_ROOM]);
-        Wire { stream, out, written: 0, unsent: false, read, taken: 0, filled: 0 }
+        let skim = Skim::default();
+        Wire { stream, out, written: 0, unsent: false, read, taken: 0, filled: 0, skim }
     }
 
     /// Returns where to put what is to be written; `None` while something is being written.
@@ -115,9 +117,8 @@ impl Wire {
 
     /// Takes the next frame out of what was read; `None` when more must come first.
     pub(super) fn next(&mut self) -> Result<Option<Frame>, Broke> {
-        let Some((frame, length)) = resp::read(&self.read[self.taken..self.filled])? else {
-            return Ok(None);
-        };
+        let read = &self.read[self.taken..self.filled];
+        let Some((frame, length)) = resp::read(read, &mut self.skim)? else { return Ok(None) };
         self.taken += length;
         Ok(Some(frame))
     }

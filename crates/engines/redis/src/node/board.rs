@@ -107,7 +107,9 @@ impl Board {
         let failed = tries.is_some_and(|tries| state.tries >= tries) && state.failure.is_some();
         let waits = patient && !failed && !state.closed;
         let behind = |affinity| {
-            let all = state.old.iter().chain(&state.current);
+            // A good one is taken anyway if no other owes: its many requests need no look.
+            let current = state.current.as_ref().filter(|lane| lane.health() != Health::Good);
+            let all = state.old.iter().chain(current);
             all.filter(|_| !waits).find(|lane| lane.owes(affinity))
         };
         // A suspect one among them the supervisor is about to see.

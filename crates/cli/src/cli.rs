@@ -39,7 +39,7 @@ pub(crate) struct Cli {
 /// What every verb takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// The engine: local:, local:///directory or redis://host:port [default: HOLDLINE_URL, a
+    /// The engine: local:, local:///directory, redis://host:port or postgres://user@host/database [default: HOLDLINE_URL, a
     /// configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) url: Option<String>,

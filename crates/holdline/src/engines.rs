@@ -24,6 +24,10 @@ const SCHEMES: &[&str] = &[
     "rediss",
     #[cfg(feature = "redis")]
     "redis+unix",
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "postgres")]
+    "postgresql",
 ];
 /// Schemes that name an engine which this build may lack.
 const ELSEWHERE: &[(&str, &str)] = &[
@@ -31,7 +35,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("redis", REDIS),
     ("rediss", REDIS),
     ("redis+unix", REDIS),
+    ("postgres", POSTGRES),
+    ("postgresql", POSTGRES),
 ];
+const POSTGRES: &str = "the engine `postgres` (cargo feature `postgres`)";
 const REDIS: &str = "the engine `redis` (cargo feature `redis`)";
 
 /// Connects to the engine that a URL names.
@@ -50,6 +57,8 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         "local" => local(url).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => redis(url).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres(url).await,
         scheme => Err(unknown_scheme(scheme)),
     }
 }
@@ -84,6 +93,11 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
         Some("redis" | "rediss" | "redis+unix") => {
             let options = holdline_redis::RedisOptions::from_url(url)?;
             holdline_redis::checkup(&options, clock(ClockKind::Boottime, "redis")?).await
+        }
+        #[cfg(feature = "postgres")]
+        Some("postgres" | "postgresql") => {
+            let options = holdline_postgres::PostgresOptions::from_url(url)?;
+            holdline_postgres::checkup(&options, clock(ClockKind::Boottime, "postgres")?).await
         }
         // All others are looked at by being opened.
         _ => {
@@ -142,6 +156,14 @@ async fn redis(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     let options = holdline_redis::RedisOptions::from_url(url)?;
     let clock = clock(ClockKind::Boottime, "redis")?;
     holdline_redis::connect(&options, clock).await
+}
+
+/// Connects to a PostgreSQL server. Its clock runs on while this machine sleeps.
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let options = holdline_postgres::PostgresOptions::from_url(url)?;
+    let clock = clock(ClockKind::Boottime, "postgres")?;
+    holdline_postgres::connect(&options, clock).await
 }
 
 /// Opens the engine of this machine, beside the runtime: another process may be stopped inside a

@@ -72,6 +72,8 @@ pub use holdline_core::{
 #[cfg(feature = "local")]
 pub use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 pub use holdline_memory::{MemoryEngine, MemoryOptions};
+#[cfg(feature = "postgres")]
+pub use holdline_postgres::{PostgresEngine, PostgresOptions};
 #[cfg(feature = "redis")]
 pub use holdline_redis::{RedisEngine, RedisOptions};
 pub use lease::{DetachError, Lease};

@@ -1,10 +1,10 @@
 //! Who may depend on whom.
 //!
-//! Arrows point one way: core ← engines, library, conformance, sim, model ← cli, server ←
-//! dashboard. A concrete engine is named only by the library's features, the cli and the server.
-//! Tests see more: their arrows are stated apart. The test ground (`services`) is for tests and
-//! benchmarks alone. The repository's tasks depend on no crate of ours, so that they run while one
-//! does not compile.
+//! Arrows point one way: core ← net ← engines, and core ← library, conformance, sim, model ← cli,
+//! server ← dashboard. A concrete engine is named only by the library's features, the cli and the
+//! server. Tests see more: their arrows are stated apart. The test ground (`services`) is for tests
+//! and benchmarks alone. The repository's tasks depend on no crate of ours, so that they run while
+//! one does not compile.
 
 use super::Finding;
 use crate::metadata::Dependency;
@@ -17,6 +17,7 @@ const PEERS: [&str; 2] = ["interop/rust", "interop/bench"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Core,
+    Net,
     Memory,
     Engine,
     Library,
@@ -35,6 +36,7 @@ enum Place {
 fn place_of(directory: &str) -> Option<Place> {
     Some(match directory {
         "crates/core" => Place::Core,
+        "crates/net" => Place::Net,
         "crates/engines/memory" => Place::Memory,
         "crates/holdline" => Place::Library,
         "crates/conformance" => Place::Conformance,
@@ -55,10 +57,11 @@ fn place_of(directory: &str) -> Option<Place> {
 
 /// What the product of a crate may be built on.
 fn normal(from: Place) -> &'static [Place] {
-    use Place::{Conformance, Core, Engine, Library, Memory, Server, Services};
+    use Place::{Conformance, Core, Engine, Library, Memory, Net, Server, Services};
     match from {
         Place::Core | Place::Services | Place::Tasks => &[],
-        Place::Memory | Place::Engine | Place::Model => &[Core],
+        Place::Net | Place::Memory | Place::Model => &[Core],
+        Place::Engine => &[Core, Net],
         Place::Library => &[Core, Memory, Engine],
         Place::Conformance => &[Core, Library],
         Place::Bench => &[Core, Library, Services],
@@ -78,7 +81,7 @@ fn in_tests(from: Place) -> &'static [Place] {
         Place::Conformance => &[Memory, Services],
         Place::Sim | Place::Model => &[Memory, Engine, Services],
         Place::Cli | Place::Server | Place::Dashboard => &[Services],
-        Place::Bench | Place::Services | Place::Tasks => &[],
+        Place::Net | Place::Bench | Place::Services | Place::Tasks => &[],
     }
 }
 

@@ -1,7 +1,7 @@
 //! The same script of commands on every engine: what a script of a user sees does not depend on the
 //! engine, but for what an engine cannot do, and that is said with exit 78.
 
-use holdline_services::{RedisConfig, RedisServer};
+use holdline_services::{PostgresConfig, PostgresServer, RedisConfig, RedisServer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -204,4 +204,10 @@ fn compare(engine: &str, url: &str, lacks: &[Needs]) {
 fn redis_tells_what_local_tells() {
     let server = RedisServer::start(RedisConfig::default());
     compare("redis", &server.url(), &[]);
+}
+
+#[test]
+fn postgres_tells_what_local_tells() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    compare("postgres", &server.url(), &[]);
 }

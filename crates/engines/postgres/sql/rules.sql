@@ -1,0 +1,224 @@
+-- The rules of the lock table, as `crates/core/src/table` states them, for one name at a time.
+-- The functions that a client calls are in `verbs.sql`; these here are called by them alone.
+
+create or replace function @schema@.now_1() returns bigint language sql volatile as $$
+    select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+$$;
+
+-- Adds or prolongs a mark; when there are too many, the one that would go first goes.
+create or replace function @schema@.remember_1(
+    marks @schema@.mark[], id bytea, ends bigint, why bytea
+) returns @schema@.mark[] language plpgsql as $$
+declare
+    kept @schema@.mark[];
+    known @schema@.mark;
+begin
+    select m.* into known from unnest(marks) m where m.lease_id = id;
+    if found then
+        ends := greatest(ends, known.until);
+        why := known.reason;
+        kept := array(select m from unnest(marks) m where m.lease_id <> id);
+    else
+        kept := marks;
+        if cardinality(kept) >= 1024 then
+            kept := array(select m from unnest(kept) m order by m.until desc limit 1023);
+        end if;
+    end if;
+    return array_append(kept, row(id, ends, why)::@schema@.mark);
+end $$;
+
+-- Whether the holders leave room for one more of this mode.
+create or replace function @schema@.admits_1(
+    holders @schema@.holder[], wanted text, count int, of int
+) returns boolean language plpgsql as $$
+begin
+    if holders is null then
+        return true;
+    elsif wanted = 's' then
+        return not exists (select from unnest(holders) x where x.mode <> 's');
+    elsif wanted = 'p' then
+        return not exists (select from unnest(holders) x where x.mode <> 'p')
+            and (select sum(x.permits::bigint) from unnest(holders) x) + count <= of;
+    end if;
+    return false;
+end $$;
+
+create or replace function @schema@.tell_1(inbox bigint, hint text, id bytea)
+returns void language plpgsql as $$
+begin
+    if inbox <> 0 then
+        perform pg_notify('holdline_' || lpad(to_hex(inbox), 16, '0'),
+            hint || left(encode(id, 'hex'), 8));
+    end if;
+end $$;
+
+-- Gives a free name to the freeze, or to the head of the queue and whoever fits beside it.
+create or replace function @schema@.hand_over_1(h @schema@.heads, now bigint)
+returns @schema@.heads language plpgsql as $$
+declare
+    w @schema@.waiters;
+begin
+    while h.freeze_until is null and h.queued > 0 and h.handed < 64 loop
+        select * into w from @schema@.waiters where name = h.name order by place limit 1;
+        exit when not found or not @schema@.admits_1(h.holders, w.mode, w.permits, w.total);
+        delete from @schema@.waiters where name = h.name and place = w.place;
+        h.queued := h.queued - 1;
+        h.handed := h.handed + 1;
+        h.holders := array_append(h.holders, row(
+            w.lease_id, w.client, w.inbox, w.mode, w.permits, w.total, w.kind, w.lease, w.kind,
+            w.lease, nextval('@schema@.fence'), now, now + w.claim_window, false, null, w.metadata
+        )::@schema@.holder);
+        perform @schema@.tell_1(w.inbox, 'l', w.lease_id);
+    end loop;
+    if h.holders is null then
+        if h.freeze_until is not null and h.freeze_token is null then
+            h.freeze_token := nextval('@schema@.fence');
+        end if;
+        if h.queued = 0 then
+            h.permits_of := null;
+        end if;
+    end if;
+    return h;
+end $$;
+
+-- Keeps the id of a revoked grant that is over, so that its holder is told why.
+create or replace function @schema@.remember_revoked_1(
+    h @schema@.heads, x @schema@.holder, now bigint
+) returns @schema@.heads language plpgsql as $$
+declare
+    ends bigint := least(x.deadline, now) + greatest(x.lease, 30000000);
+begin
+    if x.revoked is not null and ends > now then
+        h.revoked := @schema@.remember_1(h.revoked, x.lease_id, ends, x.revoked);
+    end if;
+    return h;
+end $$;
+
+-- Counts a queue anew after entries have left it.
+create or replace function @schema@.recount_1(h @schema@.heads)
+returns @schema@.heads language plpgsql as $$
+begin
+    select count(*), coalesce(min(heard), 0) into h.queued, h.heard_since
+    from @schema@.waiters where name = h.name;
+    return h;
+end $$;
+
+create or replace function @schema@.expire_1(h @schema@.heads, now bigint)
+returns @schema@.heads language plpgsql as $$
+declare
+    x @schema@.holder;
+    stand @schema@.holder[];
+begin
+    foreach x in array h.holders loop
+        if x.deadline > now then
+            stand := array_append(stand, x);
+        end if;
+    end loop;
+    if stand is not distinct from h.holders then
+        return h;
+    end if;
+    foreach x in array h.holders loop
+        continue when x.deadline > now;
+        h := @schema@.remember_revoked_1(h, x, now);
+        if not x.claimed and h.queued > 0 then
+            -- The client was told and did not come: what else it has queued and not renewed since
+            -- would only cost the others a claim window each.
+            delete from @schema@.waiters
+            where name = h.name and client = x.client and heard <= x.since;
+            h := @schema@.recount_1(h);
+        end if;
+    end loop;
+    h.holders := stand;
+    return h;
+end $$;
+
+-- Brings a name up to date: every command does this first.
+create or replace function @schema@.settle_1(h @schema@.heads, now bigint)
+returns @schema@.heads language plpgsql as $$
+begin
+    if h.tombstones is not null then
+        h.tombstones := nullif(array(select m from unnest(h.tombstones) m where m.until > now), '{}');
+    end if;
+    if h.revoked is not null then
+        h.revoked := nullif(array(select m from unnest(h.revoked) m where m.until > now), '{}');
+    end if;
+    if h.freeze_until <= now then
+        h.freeze_until := null;
+        h.freeze_reason := null;
+        h.freeze_token := null;
+    end if;
+    if h.holders is not null then
+        h := @schema@.expire_1(h, now);
+    end if;
+    if h.queued > 0 and h.heard_since + 4000000 <= now then
+        delete from @schema@.waiters where name = h.name and heard <= now - 4000000;
+        h := @schema@.recount_1(h);
+    end if;
+    if h.queued > 0 or h.freeze_until is not null or h.holders is null then
+        h := @schema@.hand_over_1(h, now);
+    end if;
+    return h;
+end $$;
+
+create or replace function @schema@.save_1(h @schema@.heads, was @schema@.heads, now bigint)
+returns void language plpgsql as $$
+begin
+    if h is not distinct from was then
+        return;
+    end if;
+    update @schema@.heads set
+        holders = h.holders, permits_of = h.permits_of, queued = h.queued,
+        next_place = h.next_place, heard_since = h.heard_since, freeze_until = h.freeze_until,
+        freeze_reason = h.freeze_reason, freeze_token = h.freeze_token,
+        tombstones = h.tombstones, revoked = h.revoked,
+        since = coalesce((h.holders[1]).since, h.since), used = now
+    where name = h.name;
+end $$;
+
+-- Takes the row of a name for this command alone, and makes it if it is not there.
+create or replace function @schema@.take_1(n bytea)
+returns @schema@.heads language plpgsql as $$
+declare
+    h @schema@.heads;
+begin
+    loop
+        select * into h from @schema@.heads where name = n for update;
+        if found then
+            return h;
+        end if;
+        insert into @schema@.heads (name) values (n) on conflict do nothing;
+    end loop;
+end $$;
+
+-- The earliest end of a grant or of the freeze.
+create or replace function @schema@.next_free_1(h @schema@.heads)
+returns bigint language sql as $$
+    select least((select min(x.deadline) from unnest(h.holders) x), h.freeze_until)
+$$;
+
+-- When a contender at this position looks again: with the heartbeat, and at the head also when
+-- the first grant ends by time.
+create or replace function @schema@.next_look_1(h @schema@.heads, place int, now bigint)
+returns bigint language plpgsql as $$
+begin
+    if place > 0 then
+        return 1000000;
+    end if;
+    return greatest(0, least(1000000, coalesce(@schema@.next_free_1(h) - now, 1000000)));
+end $$;
+
+create or replace function @schema@.holder_at_1(holders @schema@.holder[], id bytea)
+returns int language plpgsql as $$
+begin
+    for i in 1 .. coalesce(cardinality(holders), 0) loop
+        if (holders[i]).lease_id = id then
+            return i;
+        end if;
+    end loop;
+    return null;
+end $$;
+
+create or replace function @schema@.without_1(holders @schema@.holder[], at int)
+returns @schema@.holder[] language sql as $$
+    select nullif(holders[:at - 1] || holders[at + 1:], '{}')
+$$;

@@ -1,0 +1,118 @@
+-- What is stored: one row for each name, one for each contender in a queue, and the sequence of
+-- fencing tokens. Moments and durations are whole microseconds, moments since 1970. `@schema@` is
+-- replaced by the schema's name.
+
+create table @schema@.about (
+    only_row boolean primary key default true check (only_row),
+    format int not null
+);
+comment on table @schema@.about is 'Holdline: the locks of this schema. Do not change by hand.';
+insert into @schema@.about (format) values (1);
+
+-- Without a cache: a cached sequence gives an earlier session larger numbers.
+create sequence @schema@.fence maxvalue 9007199254740991 cache 1;
+
+create type @schema@.holder as (
+    lease_id bytea,
+    client bigint,
+    inbox bigint,
+    mode text,
+    permits int,
+    total int,
+    asked_kind text,
+    asked bigint,
+    kind text,
+    lease bigint,
+    token bigint,
+    since bigint,
+    deadline bigint,
+    claimed boolean,
+    revoked bytea,
+    metadata bytea
+);
+
+create type @schema@.mark as (
+    lease_id bytea,
+    until bigint,
+    reason bytea
+);
+
+-- What a contender asks for.
+create type @schema@.request as (
+    name bytea,
+    lease_id bytea,
+    client bigint,
+    inbox bigint,
+    mode text,
+    permits int,
+    total int,
+    kind text,
+    lease bigint,
+    claim_window bigint,
+    metadata bytea
+);
+
+-- What it is told; `by` is who is in the way.
+create type @schema@.answer as (
+    outcome text,
+    token bigint,
+    rest bigint,
+    place int,
+    look bigint,
+    note bytea,
+    by_id bytea,
+    by_token bigint,
+    by_mode text,
+    by_permits int,
+    by_total int,
+    by_held bigint,
+    by_rest bigint,
+    by_metadata bytea
+);
+
+-- Half of each page is left free: an update then stays on its page and touches no index.
+create table @schema@.heads (
+    name bytea primary key check (octet_length(name) between 1 and 512),
+    holders @schema@.holder[] check (cardinality(holders) > 0),
+    permits_of int,
+    queued int not null default 0 check (queued >= 0),
+    next_place bigint not null default 0,
+    heard_since bigint not null default 0,
+    freeze_until bigint,
+    freeze_reason bytea,
+    freeze_token bigint,
+    tombstones @schema@.mark[] check (cardinality(tombstones) > 0),
+    revoked @schema@.mark[] check (cardinality(revoked) > 0),
+    -- When the last single holder got the name, and when the row was last used.
+    since bigint not null default 0,
+    used bigint not null default 0,
+    -- To how many the command under way has handed the name; 0 in every row.
+    handed int not null default 0 check (handed = 0)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
+
+create table @schema@.waiters (
+    name bytea not null,
+    place bigint not null,
+    lease_id bytea not null check (octet_length(lease_id) = 16),
+    client bigint not null,
+    inbox bigint not null,
+    mode text not null,
+    permits int not null,
+    total int not null,
+    kind text not null,
+    lease bigint not null,
+    claim_window bigint not null,
+    queued_at bigint not null,
+    heard bigint not null,
+    metadata bytea not null,
+    primary key (name, place),
+    unique (name, lease_id)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
+
+-- A name while a command works on it, and what the command will answer.
+create type @schema@.step as (
+    h @schema@.heads,
+    a @schema@.answer
+);
+
+grant select on @schema@.about to public;

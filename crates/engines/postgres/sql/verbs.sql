@@ -1,0 +1,519 @@
+-- What a client calls: each is one command, and whole by itself. They run with the rights of whoever
+-- made the schema, so that a client needs no right to the tables, where lease ids stand.
+
+-- Who is in the way: the oldest holder, or else the operator's freeze.
+create or replace function @schema@.blocker_1(
+    h @schema@.heads, a @schema@.answer, now bigint
+) returns @schema@.answer language plpgsql as $$
+declare
+    x @schema@.holder := h.holders[1];
+begin
+    if h.holders is not null then
+        a.by_id := substr(x.lease_id, 1, 4);
+        a.by_token := x.token;
+        a.by_mode := x.mode;
+        a.by_permits := x.permits;
+        a.by_total := x.total;
+        a.by_held := greatest(0, now - x.since);
+        a.by_rest := greatest(0, x.deadline - now);
+        a.by_metadata := x.metadata;
+    elsif h.freeze_until is not null then
+        a.by_mode := 'f';
+        a.by_token := h.freeze_token;
+        a.by_rest := greatest(0, h.freeze_until - now);
+        a.by_metadata := h.freeze_reason;
+    end if;
+    return a;
+end $$;
+
+create or replace function @schema@.queued_1(
+    h @schema@.heads, a @schema@.answer, ahead int, now bigint
+) returns @schema@.answer language plpgsql as $$
+begin
+    a.outcome := 'queued';
+    a.place := ahead;
+    a.look := @schema@.next_look_1(h, ahead, now);
+    return @schema@.blocker_1(h, a, now);
+end $$;
+
+-- Repeats what was given under a lease id; a hand-off is claimed by this.
+create or replace function @schema@.ask_again_1(
+    h @schema@.heads, r @schema@.request, at int, now bigint
+) returns @schema@.step language plpgsql as $$
+declare
+    x @schema@.holder := h.holders[at];
+    a @schema@.answer;
+begin
+    if (x.mode, x.permits, x.total, x.asked_kind, x.asked)
+        is distinct from (r.mode, r.permits, r.total, r.kind, r.lease) then
+        a.outcome := 'terms';
+        return row(h, a);
+    end if;
+    if not x.claimed then
+        x.claimed := true;
+        x.metadata := r.metadata;
+        x.inbox := r.inbox;
+        x.deadline := now + x.lease;
+        h.holders[at] := x;
+    end if;
+    a.outcome := 'granted';
+    a.token := x.token;
+    a.rest := x.deadline - now;
+    return row(h, a);
+end $$;
+
+-- Looks whether a name has met a lease id before.
+create or replace function @schema@.known_1(
+    h @schema@.heads, r @schema@.request, now bigint
+) returns @schema@.step language plpgsql as $$
+declare
+    a @schema@.answer;
+    w @schema@.waiters;
+    at int;
+    ahead int;
+begin
+    if h.tombstones is not null
+        and exists (select from unnest(h.tombstones) m where m.lease_id = r.lease_id) then
+        a.outcome := 'cancelled';
+        return row(h, a);
+    end if;
+    if h.revoked is not null then
+        select m.reason into a.note from unnest(h.revoked) m where m.lease_id = r.lease_id;
+        if found then
+            a.outcome := 'revoked';
+            return row(h, a);
+        end if;
+    end if;
+    at := @schema@.holder_at_1(h.holders, r.lease_id);
+    if at is not null then
+        return @schema@.ask_again_1(h, r, at, now);
+    end if;
+    if h.queued = 0 then
+        return row(h, a);
+    end if;
+    select * into w from @schema@.waiters where name = h.name and lease_id = r.lease_id;
+    if not found then
+        return row(h, a);
+    end if;
+    if (w.mode, w.permits, w.total, w.kind, w.lease)
+        is distinct from (r.mode, r.permits, r.total, r.kind, r.lease) then
+        a.outcome := 'terms';
+        return row(h, a);
+    end if;
+    update @schema@.waiters set heard = now, inbox = r.inbox
+    where name = h.name and place = w.place;
+    select count(*) into ahead from @schema@.waiters where name = h.name and place < w.place;
+    return row(h, @schema@.queued_1(h, a, ahead, now));
+end $$;
+
+-- A lease id that is new to the name: a grant, a place in the queue, or neither.
+create or replace function @schema@.fresh_1(
+    h @schema@.heads, r @schema@.request, may_queue boolean, most int, now bigint
+) returns @schema@.step language plpgsql as $$
+declare
+    a @schema@.answer;
+begin
+    if (h.holders is not null or h.queued > 0) and h.permits_of is distinct from nullif(r.total, 0)
+    then
+        a.outcome := 'kind';
+        a.by_total := h.permits_of;
+    elsif h.freeze_until is null and h.queued = 0
+        and @schema@.admits_1(h.holders, r.mode, r.permits, r.total) then
+        a.outcome := 'granted';
+        a.token := nextval('@schema@.fence');
+        a.rest := r.lease;
+        h.permits_of := nullif(r.total, 0);
+        h.holders := array_append(h.holders, row(
+            r.lease_id, r.client, r.inbox, r.mode, r.permits, r.total, r.kind, r.lease, r.kind,
+            r.lease, a.token, now, now + r.lease, true, null, r.metadata
+        )::@schema@.holder);
+    elsif not may_queue then
+        a.outcome := 'busy';
+        a.rest := greatest(0, coalesce(
+            greatest(h.freeze_until, (select max(x.deadline) from unnest(h.holders) x)), now
+        ) - now);
+        a.look := @schema@.next_look_1(h, 0, now);
+        a := @schema@.blocker_1(h, a, now);
+    elsif h.queued >= most then
+        a.outcome := 'full';
+    else
+        a := @schema@.queued_1(h, a, h.queued, now);
+        insert into @schema@.waiters values (
+            h.name, h.next_place, r.lease_id, r.client, r.inbox, r.mode, r.permits, r.total,
+            r.kind, r.lease, r.claim_window, now, now, r.metadata
+        );
+        if h.queued = 0 then
+            h.heard_since := now;
+        end if;
+        h.next_place := h.next_place + 1;
+        h.queued := h.queued + 1;
+        h.permits_of := nullif(r.total, 0);
+    end if;
+    return row(h, a);
+end $$;
+
+create or replace function @schema@.acquire_1(
+    name bytea, lease_id bytea, client bigint, inbox bigint, mode text, permits int, total int,
+    kind text, lease bigint, claim_window bigint, metadata bytea, may_queue boolean,
+    is_known boolean, most int
+) returns @schema@.answer language plpgsql security definer set search_path = @schema@, pg_temp as $$
+#variable_conflict use_column
+declare
+    r @schema@.request := row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+    now bigint := @schema@.now_1();
+    a @schema@.answer;
+    was @schema@.heads;
+    done @schema@.step;
+begin
+    if r.mode = 'x' and not is_known then
+        -- The usual case, one update: nobody holds the name, and there is nothing to remember.
+        update @schema@.heads t set
+            holders = array[row(r.lease_id, r.client, r.inbox, 'x', 0, 0, r.kind, r.lease, r.kind,
+                r.lease, nextval('@schema@.fence'), now, now + r.lease, true, null, r.metadata
+            )::@schema@.holder],
+            since = now, used = now
+        where t.name = r.name and t.holders is null and t.queued = 0 and t.freeze_until is null
+            and t.tombstones is null and t.revoked is null
+        returning (t.holders[1]).token into a.token;
+        if found then
+            a.outcome := 'granted';
+            a.rest := r.lease;
+            return a;
+        end if;
+    end if;
+    select t.* into was from @schema@.heads t where t.name = r.name for update;
+    if not found then
+        if is_known then
+            a.outcome := 'unknown';
+            return a;
+        end if;
+        was := @schema@.take_1(r.name);
+    end if;
+    now := @schema@.now_1();
+    done := @schema@.known_1(@schema@.settle_1(was, now), r, now);
+    a := done.a;
+    if a.outcome is null and is_known then
+        a.outcome := 'unknown';
+    elsif a.outcome is null then
+        done := @schema@.fresh_1(done.h, r, may_queue, most, now);
+        a := done.a;
+    end if;
+    perform @schema@.save_1(done.h, was, now);
+    return a;
+end $$;
+
+-- One line of a renewal batch. `kind` is `w` for a queue heartbeat.
+create or replace function @schema@.renew_one_1(
+    h @schema@.heads, id bytea, whose bigint, ear bigint, wanted text, duration bigint, now bigint
+) returns @schema@.step language plpgsql as $$
+declare
+    a @schema@.answer;
+    x @schema@.holder;
+    w @schema@.waiters;
+    at int := @schema@.holder_at_1(h.holders, id);
+    ahead int;
+begin
+    if at is not null then
+        x := h.holders[at];
+        if wanted = 'w' or not x.claimed then
+            a.outcome := 'handed';
+        elsif x.revoked is not null then
+            a.outcome := 'revoked';
+            a.note := x.revoked;
+        else
+            if wanted = 'l' then
+                x.client := whose;
+                x.inbox := ear;
+            end if;
+            x.kind := wanted;
+            x.lease := duration;
+            x.deadline := greatest(x.deadline, now + duration);
+            h.holders[at] := x;
+            a.outcome := 'renewed';
+        end if;
+        a.rest := x.deadline - now;
+        return row(h, a);
+    end if;
+    if h.revoked is not null then
+        select m.reason into a.note from unnest(h.revoked) m where m.lease_id = id;
+        if found then
+            a.outcome := 'revoked';
+            a.rest := 0;
+            return row(h, a);
+        end if;
+    end if;
+    a.outcome := 'unknown';
+    if h.queued > 0 then
+        update @schema@.waiters set heard = now, inbox = ear
+        where name = h.name and lease_id = id returning * into w;
+        if found then
+            select count(*) into ahead from @schema@.waiters
+            where name = h.name and place < w.place;
+            a := @schema@.queued_1(h, a, ahead, now);
+        end if;
+    end if;
+    return row(h, a);
+end $$;
+
+-- Lines are taken in the order of their names, so that two batches do not wait for each other.
+create or replace function @schema@.renew_1(
+    names bytea[], ids bytea[], clients bigint[], ear bigint, kinds text[], leases bigint[]
+) returns table (
+    line int, outcome text, rest bigint, place int, look bigint, note bytea
+) language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    now bigint := @schema@.now_1();
+    was @schema@.heads;
+    done @schema@.step;
+    i int;
+begin
+    for i in select s from generate_subscripts(names, 1) s order by names[s], s loop
+        line := i;
+        select t.* into was from @schema@.heads t where t.name = names[i] for update;
+        if found then
+            done := @schema@.renew_one_1(@schema@.settle_1(was, now), ids[i], clients[i], ear,
+                kinds[i], leases[i], now);
+            perform @schema@.save_1(done.h, was, now);
+            outcome := (done.a).outcome;
+            rest := (done.a).rest;
+            place := (done.a).place;
+            look := (done.a).look;
+            note := (done.a).note;
+        else
+            outcome := 'unknown';
+            rest := null;
+            place := null;
+            look := null;
+            note := null;
+        end if;
+        return next;
+    end loop;
+end $$;
+
+-- Ends whatever the lease id has. `remembered` is how long it is refused from now on, or 0.
+create or replace function @schema@.release_1(
+    n bytea, id bytea, remembered bigint, out outcome text, out held bigint, out note bytea
+) language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    now bigint := @schema@.now_1();
+    h @schema@.heads;
+    was @schema@.heads;
+    at int;
+begin
+    outcome := 'released';
+    if remembered = 0 then
+        -- The usual case, one update: it holds the name alone, and nobody waits.
+        update @schema@.heads t set holders = null, permits_of = null, used = now
+        where t.name = n and t.queued = 0 and t.freeze_until is null and t.tombstones is null
+            and t.revoked is null and cardinality(t.holders) = 1
+            and (t.holders[1]).lease_id = id and (t.holders[1]).deadline > now
+            and (t.holders[1]).revoked is null
+        returning greatest(0, now - t.since) into held;
+        if found then
+            return;
+        end if;
+    end if;
+    select t.* into was from @schema@.heads t where t.name = n for update;
+    if not found then
+        if remembered = 0 then
+            outcome := 'nothing';
+            return;
+        end if;
+        was := @schema@.take_1(n);
+    end if;
+    now := @schema@.now_1();
+    h := @schema@.settle_1(was, now);
+    if remembered > 0 then
+        h.tombstones := @schema@.remember_1(h.tombstones, id, now + remembered, '');
+    end if;
+    at := @schema@.holder_at_1(h.holders, id);
+    if at is not null then
+        held := greatest(0, now - (h.holders[at]).since);
+        h := @schema@.remember_revoked_1(h, h.holders[at], now);
+        h.holders := @schema@.without_1(h.holders, at);
+    else
+        delete from @schema@.waiters w where h.queued > 0 and w.name = n and w.lease_id = id;
+        if found then
+            outcome := 'withdrawn';
+            h.queued := h.queued - 1;
+        else
+            outcome := 'nothing';
+            select m.reason into note from unnest(h.revoked) m where m.lease_id = id;
+        end if;
+    end if;
+    perform @schema@.save_1(@schema@.hand_over_1(h, now), was, now);
+end $$;
+
+create or replace function @schema@.revoke_1(
+    n bytea, which bigint, why bytea, at_once boolean, out outcome text, out rest bigint
+) language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    now bigint := @schema@.now_1();
+    h @schema@.heads;
+    was @schema@.heads;
+    x @schema@.holder;
+    at int;
+begin
+    outcome := 'nothing';
+    select t.* into was from @schema@.heads t where t.name = n for update;
+    if not found then
+        return;
+    end if;
+    now := @schema@.now_1();
+    h := @schema@.settle_1(was, now);
+    select s into at from generate_subscripts(h.holders, 1) s where (h.holders[s]).token = which;
+    if found then
+        x := h.holders[at];
+        x.revoked := why;
+        perform @schema@.tell_1(x.inbox, 'c', x.lease_id);
+        -- A hand-off that nobody has claimed is believed by nobody: it can go at once.
+        if at_once or not x.claimed then
+            outcome := 'done';
+            h := @schema@.remember_revoked_1(h, x, now);
+            h.holders := @schema@.without_1(h.holders, at);
+            h := @schema@.hand_over_1(h, now);
+        else
+            outcome := 'told';
+            rest := x.deadline - now;
+            h.holders[at] := x;
+        end if;
+    end if;
+    perform @schema@.save_1(h, was, now);
+end $$;
+
+-- Keeps everybody from the name for `duration` from now; replaces an earlier freeze.
+create or replace function @schema@.freeze_1(n bytea, duration bigint, why bytea)
+returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    was @schema@.heads := @schema@.take_1(n);
+    now bigint := @schema@.now_1();
+    h @schema@.heads := @schema@.settle_1(was, now);
+begin
+    h.freeze_until := now + duration;
+    h.freeze_reason := why;
+    perform @schema@.save_1(@schema@.hand_over_1(h, now), was, now);
+end $$;
+
+create or replace function @schema@.unfreeze_1(n bytea)
+returns boolean language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    now bigint;
+    h @schema@.heads;
+    was @schema@.heads;
+    was_frozen boolean;
+begin
+    select t.* into was from @schema@.heads t where t.name = n for update;
+    if not found then
+        return false;
+    end if;
+    now := @schema@.now_1();
+    h := @schema@.settle_1(was, now);
+    was_frozen := h.freeze_until is not null;
+    h.freeze_until := null;
+    h.freeze_reason := null;
+    h.freeze_token := null;
+    perform @schema@.save_1(@schema@.hand_over_1(h, now), was, now);
+    return was_frozen;
+end $$;
+
+-- Makes all later tokens larger than `floor`. Nobody draws one meanwhile: the change of the
+-- sequence, which changes nothing, locks it.
+create or replace function @schema@.raise_1(floor bigint)
+returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
+begin
+    alter sequence @schema@.fence no cycle;
+    if floor > (select last_value from @schema@.fence) then
+        perform setval('@schema@.fence', floor);
+    end if;
+end $$;
+
+-- Brings some names up to date, those that time has changed.
+create or replace function @schema@.refresh_1(wanted bytea[], now bigint)
+returns void language plpgsql as $$
+declare
+    n bytea;
+    was @schema@.heads;
+begin
+    for n in
+        select t.name from @schema@.heads t where t.name = any (wanted) and (
+            t.queued > 0 or t.freeze_until <= now
+            or exists (select from unnest(t.holders) x where x.deadline <= now)
+            or exists (select from unnest(t.tombstones || t.revoked) m where m.until <= now)
+        ) order by t.name
+    loop
+        was := @schema@.take_1(n);
+        perform @schema@.save_1(@schema@.settle_1(was, now), was, now);
+    end loop;
+end $$;
+
+-- How some names stand: a row of the part `name` for each that is not free, then its holders and
+-- its queue, at most `most` of each.
+create or replace function @schema@.inspect_1(wanted bytea[], most int)
+returns table (
+    name bytea, part text, id bytea, mode text, permits int, total int, token bigint,
+    passed bigint, rest bigint, state text, kind text, note bytea, metadata bytea,
+    holders int, queued int
+) language plpgsql security definer set search_path = @schema@, pg_temp as $$
+#variable_conflict use_column
+declare
+    now bigint := @schema@.now_1();
+begin
+    perform @schema@.refresh_1(wanted, now);
+    now := @schema@.now_1();
+    return query
+    select t.name, 'name', null::bytea, null::text, null::int, t.permits_of, t.freeze_token,
+        null::bigint, greatest(0, t.freeze_until - now), null::text,
+        case when t.freeze_until is not null then 'f' end, t.freeze_reason, null::bytea,
+        coalesce(cardinality(t.holders), 0), t.queued
+    from @schema@.heads t
+    where t.name = any (wanted)
+        and (t.holders is not null or t.queued > 0 or t.freeze_until is not null);
+    return query
+    select t.name, 'holder', substr(x.lease_id, 1, 4), x.mode, x.permits, x.total, x.token,
+        greatest(0, now - x.since), greatest(0, x.deadline - now),
+        case when x.revoked is not null then 'r' when x.claimed then 'g' else 'h' end,
+        x.kind, x.revoked, x.metadata, null::int, null::int
+    from @schema@.heads t, unnest(t.holders[1:most]) x where t.name = any (wanted);
+    return query
+    select w.name, 'waiter', substr(w.lease_id, 1, 4), w.mode, w.permits, w.total, null::bigint,
+        greatest(0, now - w.queued_at), null::bigint, null::text, w.kind, null::bytea,
+        w.metadata, null::int, null::int
+    from unnest(wanted) as n(name), lateral (
+        select q.* from @schema@.waiters q where q.name = n.name order by q.place limit most
+    ) w order by w.name, w.place;
+end $$;
+
+-- The names from `first` or after `after` on, in the order of their bytes, that may be in use.
+create or replace function @schema@.list_1(first bytea, after bytea, last bytea, most int)
+returns setof bytea language sql security definer set search_path = @schema@, pg_temp as $$
+    select t.name from @schema@.heads t
+    where t.name >= first and (after is null or t.name > after)
+        and (last is null or t.name < last)
+        and (t.holders is not null or t.queued > 0 or t.freeze_until is not null)
+    order by t.name limit most
+$$;
+
+-- Looks at some rows behind `after` and removes those that were not used for a minute and tell
+-- nothing. Returns where to
+-- go on; null at the end.
+create or replace function @schema@.sweep_1(after bytea, most int)
+returns bytea language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    now bigint := @schema@.now_1();
+    old bigint := now - 60000000;
+    page bytea[] := array(
+        select t.name from @schema@.heads t where after is null or t.name > after
+        order by t.name limit most
+    );
+begin
+    perform @schema@.refresh_1(array(
+        select t.name from @schema@.heads t where t.name = any (page) and t.used < old
+    ), now);
+    delete from @schema@.heads t where t.name = any (array(
+        select u.name from @schema@.heads u
+        where u.name = any (page) and u.used < old and u.holders is null and u.queued = 0
+            and u.freeze_until is null and u.tombstones is null and u.revoked is null
+        for update skip locked
+    ));
+    return case when cardinality(page) = most then page[most] end;
+end $$;

@@ -1,0 +1,512 @@
+//! The engine: each command is one statement, which is one step of the lock table.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::hints::Watches;
+use holdline_core::snapshot::MAX_VIEWS;
+use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine, Hint,
+    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation, OperationReply,
+    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+};
+use parking_lot::Mutex;
+use tokio_postgres::types::Type;
+
+use crate::error::ENGINE;
+use crate::keys::Statements;
+use crate::link::Link;
+use crate::options::PostgresOptions;
+use crate::replies;
+use crate::requests::{self, Lines, Wanted};
+
+/// How many lines one call renews.
+const BATCH: usize = 128;
+/// The longest page of a listing.
+const MAX_PAGE: usize = 1_000;
+/// How many names of a listing are looked at in one call, and how many of their holders and
+/// waiters are shown.
+const SHOWN_AT_ONCE: usize = 100;
+const SHOWN_OF_EACH: usize = 100;
+/// How much later than its lease a dead holder's name may become free.
+const LAG: Duration = Duration::from_millis(5);
+/// After how many acquires some rows are looked at, how many, and removed if they are long over:
+/// more than names can have come meanwhile.
+const SWEEP_EVERY: u32 = 128;
+const SWEPT_AT_ONCE: usize = 256;
+
+/// The engine of one schema of a PostgreSQL database. Clones share its connection.
+#[derive(Clone)]
+pub struct PostgresEngine(Arc<Inner>);
+
+struct Inner {
+    capabilities: Capabilities,
+    statements: Statements,
+    link: Link,
+    watches: Arc<Watches>,
+    acquires: AtomicU32,
+    /// Where the next sweep goes on.
+    swept: Mutex<Option<Vec<u8>>>,
+}
+
+impl PostgresEngine {
+    /// Makes an engine. It connects with its first command; [`PostgresEngine::connect`] does it
+    /// now. `clock` must count the time that the machine is suspended, as the server's does.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong.
+    pub fn new(
+        options: &PostgresOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<PostgresEngine, LockError> {
+        let watches = Arc::new(Watches::default());
+        let link = Link::new(options, clock, watches.clone(), true)?;
+        Ok(PostgresEngine(Arc::new(Inner {
+            capabilities: capabilities(options),
+            statements: Statements::of(options.schema()),
+            link,
+            watches,
+            acquires: AtomicU32::new(0),
+            swept: Mutex::default(),
+        })))
+    }
+
+    /// Makes an engine and waits until it has a connection. The schema is made by the first command
+    /// that needs it.
+    ///
+    /// # Errors
+    /// As [`crate::connect`].
+    pub async fn connect(
+        options: &PostgresOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<PostgresEngine, LockError> {
+        let engine = PostgresEngine::new(options, clock)?;
+        engine.0.link.ready().await?;
+        Ok(engine)
+    }
+}
+
+fn capabilities(options: &PostgresOptions) -> Capabilities {
+    let (address, database) = (options.address(), options.database());
+    let identity = format!("{address}/{database} {}", options.schema());
+    let mut capabilities = Capabilities::reference(ENGINE, identity);
+    capabilities.lag = LAG;
+    capabilities.clock = ClockKind::Boottime;
+    capabilities.max_waiters = options.max_waiters();
+    capabilities.max_batch = BATCH;
+    capabilities
+}
+
+impl Engine for PostgresEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        if let Err(error) = check_request(&self.0.capabilities, request) {
+            return Answer::ready(Err(error.with_name(&request.name)));
+        }
+        Answer::later(async move { about(self.0.acquire(request).await, &request.name) })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        if batch.is_empty() {
+            return Answer::ready(Vec::new());
+        }
+        Answer::later(async move {
+            let mut replies = Vec::with_capacity(batch.len());
+            for part in batch.chunks(BATCH) {
+                replies.extend(self.0.renew(part).await);
+            }
+            replies
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        self.0.watches.forget(request.lease_id);
+        Answer::later(async move { about(self.0.release(request).await, &request.name) })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        Answer::later(async move {
+            let shown = self.0.inspect(std::slice::from_ref(name), MAX_VIEWS).await;
+            let shown = shown.map(|shown| shown.into_iter().next());
+            about(shown.map(|one| one.unwrap_or_else(|| Snapshot::free(name.clone()))), name)
+        })
+    }
+
+    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        Answer::later(self.0.list(request))
+    }
+
+    fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
+        let expected = self.0.watches.expects(lease_id);
+        let stream = Watches::open(&self.0.watches, lease_id);
+        self.0.link.open_inbox();
+        if !expected {
+            // Nothing was kept since the last answer, so whoever watches has to ask (rule G4).
+            self.0.watches.tell(lease_id, Hint::CheckLease);
+        }
+        Box::pin(stream)
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        if let Err(error) = check_operation(operation) {
+            return Answer::ready(Err(error));
+        }
+        Answer::later(async move {
+            let reply = self.0.operate(operation).await;
+            match operation {
+                Operation::Revoke { name, .. }
+                | Operation::Freeze { name, .. }
+                | Operation::Unfreeze { name } => about(reply, name),
+                Operation::RaiseFence { .. } => reply,
+            }
+        })
+    }
+}
+
+impl Inner {
+    async fn acquire(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+    ) -> Result<AcquireReply, LockError> {
+        self.link.make_store().await?;
+        let id = request.lease_id;
+        let inbox = if request.queue {
+            // From the commit on a hint may come, before the reply is seen and watched for.
+            self.watches.expect(id);
+            self.link.inbox_opened().await
+        } else {
+            self.link.inbox()
+        };
+        let limit = self.capabilities.max_waiters;
+        let wanted = Wanted::of(request);
+        let rows = self
+            .link
+            .ask(
+                &self.statements.acquire,
+                &[
+                    (&wanted.name, Type::BYTEA),
+                    (&wanted.lease_id, Type::BYTEA),
+                    (&wanted.client, Type::INT8),
+                    (&requests::bits(inbox), Type::INT8),
+                    (&wanted.mode, Type::TEXT),
+                    (&wanted.permits, Type::INT4),
+                    (&wanted.total, Type::INT4),
+                    (&wanted.kind, Type::TEXT),
+                    (&wanted.lease, Type::INT8),
+                    (&wanted.window, Type::INT8),
+                    (&wanted.metadata, Type::BYTEA),
+                    (&request.queue, Type::BOOL),
+                    (&request.known, Type::BOOL),
+                    (&requests::count(limit), Type::INT4),
+                ],
+            )
+            .await;
+        let reply = rows.and_then(|rows| replies::acquired(&rows, request, limit));
+        let may_come_yet = match &reply {
+            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
+            Err(error) => error.certainty() == Certainty::Unknown,
+        };
+        if !may_come_yet {
+            self.watches.forget(id);
+        }
+        self.sweep_now_and_then();
+        reply
+    }
+
+    /// Renews at most [`BATCH`] lines. What is wrong with a line is answered here.
+    async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
+        let check = |line: &RenewRequest| match line.purpose {
+            Purpose::Keep(hold) => self.capabilities.check(Mode::Exclusive, hold),
+            Purpose::Wait => Ok(()),
+        };
+        let checked: Vec<Result<(), LockError>> = batch.iter().map(check).collect();
+        let good = batch.iter().zip(&checked).filter(|(_, good)| good.is_ok());
+        let lines: Vec<&RenewRequest> = good.map(|(line, _)| line).collect();
+        let mut replies = match lines.is_empty() {
+            true => Vec::new(),
+            false => self.renew_lines(&lines).await,
+        }
+        .into_iter();
+        let mut answer = |(line, good): (&RenewRequest, Result<(), LockError>)| {
+            let reply = match good {
+                Ok(()) => replies.next().unwrap_or(Ok(RenewReply::Unknown)),
+                Err(error) => Err(error),
+            };
+            if reply.as_ref().is_ok_and(is_over) {
+                self.watches.forget(line.lease_id);
+            }
+            about(reply, &line.name)
+        };
+        batch.iter().zip(checked).map(&mut answer).collect()
+    }
+
+    async fn renew_lines(&self, lines: &[&RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
+        match self.link.has_store().await {
+            Ok(true) => {}
+            Ok(false) => return vec![Ok(RenewReply::Unknown); lines.len()],
+            Err(error) => return vec![Err(error); lines.len()],
+        }
+        let columns = Lines::of(lines);
+        let rows = self
+            .link
+            .ask(
+                &self.statements.renew,
+                &[
+                    (&columns.names, Type::BYTEA_ARRAY),
+                    (&columns.ids, Type::BYTEA_ARRAY),
+                    (&columns.clients, Type::INT8_ARRAY),
+                    (&requests::bits(self.link.inbox()), Type::INT8),
+                    (&columns.kinds, Type::TEXT_ARRAY),
+                    (&columns.leases, Type::INT8_ARRAY),
+                ],
+            )
+            .await;
+        match rows {
+            Ok(rows) => replies::renewed(&rows, lines.len()),
+            Err(error) => vec![Err(error); lines.len()],
+        }
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
+        // Only a tombstone needs a place to stand.
+        if request.ending.for_good {
+            self.link.make_store().await?;
+        } else if !self.link.has_store().await? {
+            return Ok(ReleaseReply::NotHeld { revoked: None });
+        }
+        let rows = self
+            .link
+            .ask(
+                &self.statements.release,
+                &[
+                    (&request.name.as_str().as_bytes(), Type::BYTEA),
+                    (&&request.lease_id.as_bytes()[..], Type::BYTEA),
+                    (&requests::remembered(request.ending), Type::INT8),
+                ],
+            )
+            .await;
+        replies::released(&rows?)
+    }
+
+    async fn inspect(&self, names: &[LockName], most: usize) -> Result<Vec<Snapshot>, LockError> {
+        if !self.link.has_store().await? {
+            return Ok(names.iter().cloned().map(Snapshot::free).collect());
+        }
+        let wanted: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
+        let rows = self
+            .link
+            .ask(
+                &self.statements.inspect,
+                &[(&wanted, Type::BYTEA_ARRAY), (&requests::count(most), Type::INT4)],
+            )
+            .await;
+        replies::inspected(&rows?, names)
+    }
+
+    /// A page of names, each as it stands: some may have become free meanwhile.
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        if !self.link.has_store().await? {
+            return Ok(ListPage::default());
+        }
+        let limit = request.limit.clamp(1, MAX_PAGE);
+        let prefix = request.prefix.as_bytes();
+        let after = request.after.as_ref().map(|name| name.as_str().as_bytes());
+        let last = behind(prefix);
+        let rows = self
+            .link
+            .ask(
+                &self.statements.list,
+                &[
+                    (&prefix, Type::BYTEA),
+                    (&after, Type::BYTEA),
+                    (&last, Type::BYTEA),
+                    (&requests::count(limit + 1), Type::INT4),
+                ],
+            )
+            .await;
+        let mut names = replies::names(&rows?)?;
+        let more = names.len() > limit;
+        names.truncate(limit);
+        let mut page = ListPage {
+            names: Vec::with_capacity(names.len()),
+            after: names.last().filter(|_| more).cloned(),
+        };
+        for some in names.chunks(SHOWN_AT_ONCE) {
+            let shown = self.inspect(some, SHOWN_OF_EACH).await?;
+            let used =
+                |one: &Snapshot| one.is_held() || one.queue_length > 0 || one.freeze.is_some();
+            page.names.extend(shown.into_iter().filter(used));
+        }
+        Ok(page)
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        let makes = matches!(operation, Operation::Freeze { .. } | Operation::RaiseFence { .. });
+        if makes {
+            self.link.make_store().await?;
+        } else if !self.link.has_store().await? {
+            return Ok(OperationReply::NothingThere);
+        }
+        let statements = &self.statements;
+        match operation {
+            Operation::Revoke { name, token, reason, now } => {
+                let rows = self
+                    .link
+                    .ask(
+                        &statements.revoke,
+                        &[
+                            (&name.as_str().as_bytes(), Type::BYTEA),
+                            (&requests::token(*token), Type::INT8),
+                            (&reason.as_bytes(), Type::BYTEA),
+                            (now, Type::BOOL),
+                        ],
+                    )
+                    .await;
+                replies::revoked(&rows?)
+            }
+            Operation::Freeze { name, duration, reason } => {
+                let rows = self
+                    .link
+                    .ask(
+                        &statements.freeze,
+                        &[
+                            (&name.as_str().as_bytes(), Type::BYTEA),
+                            (&requests::micros(*duration), Type::INT8),
+                            (&reason.as_bytes(), Type::BYTEA),
+                        ],
+                    )
+                    .await;
+                rows.map(|_| OperationReply::Done)
+            }
+            Operation::Unfreeze { name } => {
+                let name = name.as_str().as_bytes();
+                let rows = self.link.ask(&statements.unfreeze, &[(&name, Type::BYTEA)]).await;
+                replies::unfrozen(&rows?)
+            }
+            Operation::RaiseFence { to } => {
+                let to = requests::token(*to);
+                let rows = self.link.ask(&statements.raise, &[(&to, Type::INT8)]).await;
+                rows.map(|_| OperationReply::Done)
+            }
+        }
+    }
+
+    /// Removes rows of names that nobody has used for a while: a few at a time, beside the work.
+    fn sweep_now_and_then(self: &Arc<Self>) {
+        if self.acquires.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY != SWEEP_EVERY - 1 {
+            return;
+        }
+        let inner = self.clone();
+        self.link.spawn(Box::pin(async move {
+            let after = inner.swept.lock().take();
+            let rows = inner
+                .link
+                .ask(
+                    &inner.statements.sweep,
+                    &[(&after, Type::BYTEA), (&requests::count(SWEPT_AT_ONCE), Type::INT4)],
+                )
+                .await;
+            match rows {
+                Ok(rows) => {
+                    let next = rows.first().and_then(|row| row.try_get(0).ok()).flatten();
+                    *inner.swept.lock() = next;
+                }
+                // Nothing hangs on it: the next one begins anew.
+                Err(error) => tracing::debug!(%error, "old rows were not swept"),
+            }
+        }));
+    }
+}
+
+/// The first text behind all that begin with a prefix; `None` when there is none.
+fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let at = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut text = prefix[..=at].to_vec();
+    text[at] += 1;
+    Some(text)
+}
+
+fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
+    reply.map_err(|error| error.with_name(name))
+}
+
+/// Tells whether nothing stands under the lease id any more.
+fn is_over(reply: &RenewReply) -> bool {
+    match reply {
+        RenewReply::Unknown => true,
+        RenewReply::Revoked { left, .. } => left.is_some_and(|left| left.is_zero()),
+        _ => false,
+    }
+}
+
+fn check_request(capabilities: &Capabilities, request: &AcquireRequest) -> Result<(), LockError> {
+    capabilities.check(request.mode, request.hold)?;
+    if request.hold != request.hold.first() {
+        let message = "a grant starts with at most 30s; renew it to a longer lease";
+        return Err(LockError::invalid(ENGINE, "lease_duration", message));
+    }
+    if let Mode::Permits { count, of } = request.mode {
+        Mode::permits(count, of).map_err(|error| LockError::invalid(ENGINE, "permits", error))?;
+    }
+    if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&request.claim_window) {
+        let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
+        return Err(LockError::invalid(ENGINE, "claim_window", message));
+    }
+    Ok(())
+}
+
+fn check_operation(operation: &Operation) -> Result<(), LockError> {
+    operation.check(ENGINE)?;
+    if let Operation::Revoke { reason, .. } | Operation::Freeze { reason, .. } = operation
+        && reason.len() > MAX_REASON_BYTES
+    {
+        let message = format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
+        return Err(LockError::invalid(ENGINE, "reason", message));
+    }
+    if let Operation::Freeze { duration, .. } = operation
+        && (duration.is_zero() || *duration > MAX_FREEZE)
+    {
+        let message = format!("must be above 0 and at most 365 days, not {duration:?}");
+        return Err(LockError::invalid(ENGINE, "duration", message));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for PostgresEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresEngine")
+            .field("identity", &self.0.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_text() {
+        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(behind(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(behind(b""), None);
+    }
+}

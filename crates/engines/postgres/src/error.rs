@@ -1,0 +1,108 @@
+//! What can go wrong with a PostgreSQL server, and what the library is told about it.
+//!
+//! Each command is one statement, which is one transaction: an error of the server says that it
+//! did nothing. Only an error that ends the session may come after the commit.
+
+use holdline_core::{Certainty, ErrorKind, LockError};
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+/// The engine's short name.
+pub(crate) const ENGINE: &str = "postgres";
+
+pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
+    LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
+}
+
+pub(crate) fn refused(message: impl Into<String>) -> LockError {
+    let kind = ErrorKind::Refused { message: message.into() };
+    LockError::new(ENGINE, kind, Certainty::NotApplied)
+}
+
+pub(crate) fn foreign(found: impl Into<String>) -> LockError {
+    let kind = ErrorKind::Foreign { found: found.into() };
+    LockError::new(ENGINE, kind, Certainty::NotApplied)
+}
+
+/// An answer that has another shape than it must have: the command was carried out.
+pub(crate) fn protocol(message: impl Into<String>) -> LockError {
+    LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
+}
+
+/// What an error of the client crate means for a command that was sent.
+pub(crate) fn of_command(error: &tokio_postgres::Error) -> LockError {
+    match error.as_db_error() {
+        Some(words) => of_server(words),
+        None => unavailable(format!("the connection broke: {}", plain(error)), Certainty::Unknown),
+    }
+}
+
+/// What an error of the client crate means while a connection is made.
+pub(crate) fn of_greeting(error: &tokio_postgres::Error) -> LockError {
+    match error.as_db_error() {
+        Some(words) => of_server(words).with_certainty(Certainty::NotApplied),
+        None if plain(error).contains("password missing") => {
+            refused("the server asks for a password: set it by `password_env` or `password_file`")
+        }
+        None => {
+            let message = format!("the server broke the connection off: {}", plain(error));
+            unavailable(message, Certainty::NotApplied)
+        }
+    }
+}
+
+/// The error and what caused it, in one line.
+fn plain(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+/// Tells whether the schema, or what we put into it, is gone.
+pub(crate) fn is_schema_gone(error: &tokio_postgres::Error) -> bool {
+    let gone = [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::UNDEFINED_OBJECT,
+        SqlState::INVALID_SCHEMA_NAME,
+    ];
+    error.code().is_some_and(|code| gone.contains(code))
+}
+
+fn of_server(words: &DbError) -> LockError {
+    let ends = matches!(words.parsed_severity(), Some(Severity::Fatal | Severity::Panic) | None);
+    let certainty = if ends { Certainty::Unknown } else { Certainty::NotApplied };
+    LockError::new(ENGINE, kind_of(words), certainty)
+}
+
+fn kind_of(words: &DbError) -> ErrorKind {
+    let says = format!("{}, {}", words.message(), words.code().code());
+    let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({says})") };
+    let unavailable = |what: &str| ErrorKind::Unavailable { message: format!("{what} ({says})") };
+    let code = words.code();
+    if *code == SqlState::INVALID_PASSWORD {
+        refused("user or password is wrong")
+    } else if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION {
+        refused("the server does not let this user in from here")
+    } else if *code == SqlState::INVALID_CATALOG_NAME {
+        refused("there is no such database: make it first, or name another")
+    } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        refused("the role lacks a right: grant it USAGE on the schema")
+    } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        refused("the server takes no writes: name the primary")
+    } else if *code == SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED {
+        refused("no fencing token is left: the sequence stands at the largest there is")
+    } else if *code == SqlState::DISK_FULL || *code == SqlState::OUT_OF_MEMORY {
+        refused("the server has no room")
+    } else if *code == SqlState::QUERY_CANCELED || *code == SqlState::LOCK_NOT_AVAILABLE {
+        unavailable("the command waited too long for others")
+    } else if code.code().starts_with("53") {
+        unavailable("the server has no room for one more connection")
+    } else if ["57", "40", "58", "08"].iter().any(|class| code.code().starts_with(class)) {
+        unavailable("the server could not do it now")
+    } else if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME {
+        unavailable("the schema was removed while it was in use")
+    } else {
+        ErrorKind::Protocol { message: format!("the server refused what it should know: {says}") }
+    }
+}

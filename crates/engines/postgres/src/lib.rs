@@ -1,0 +1,49 @@
+//! The PostgreSQL engine: locks in a schema of one database.
+//!
+//! Each verb is one statement: a function in the schema carries out a whole step of the lock table
+//! on one name, whose row is locked meanwhile, and whoever is next is told by a notification to
+//! its process. The rows are the truth: a lost connection costs nothing but time.
+//!
+//! # Guarantees
+//! It keeps the promises of the lock table while the server's clock does not step and what it has
+//! committed stays: on one primary with `fsync` on, and over a failover to a standby that
+//! commits wait for. Fencing tokens come from a sequence and are ordered under the same condition,
+//! without any about time.
+//!
+//! # Read next
+//! `engine` for the verbs, `keys` and `sql/tables.sql` for what is stored, `sql/rules.sql` and
+//! `sql/verbs.sql` for the rules, `schema` for how they come there. Then `messages` for wake-ups,
+//! `link` for how a statement travels, `options` for what can be set.
+
+mod checkup;
+mod engine;
+mod error;
+mod keys;
+mod link;
+mod messages;
+mod options;
+mod replies;
+mod requests;
+mod schema;
+
+use std::sync::Arc;
+
+use holdline_core::{Clock, Engine, LockError};
+
+pub use checkup::checkup;
+pub use engine::PostgresEngine;
+pub use options::PostgresOptions;
+
+/// Makes the engine, and waits until it has a connection. `clock` must count the time that the
+/// machine is suspended, as the server's does.
+///
+/// # Errors
+/// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it does
+/// not let us in, or not to the schema. `Foreign`: the schema holds what is not ours.
+/// Nothing is held after any of them.
+pub async fn connect(
+    options: &PostgresOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn Engine>, LockError> {
+    Ok(Arc::new(PostgresEngine::connect(options, clock).await?))
+}

@@ -1,0 +1,84 @@
+//! Opening a stream to the server, and TLS on it.
+//!
+//! TLS is asked for and spoken here, not by the client crate: so each way to fail has words of its
+//! own.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use holdline_core::{Certainty, LockError};
+use holdline_net::socket;
+use holdline_net::tls::{Speaker, TlsFiles};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::error::{ENGINE, of_greeting, refused, unavailable};
+use crate::options::{Address, PostgresOptions};
+
+/// How a client asks for TLS: the length of the message, and a number of its own.
+const TLS_WANTED: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+const SPEAKER: Speaker = Speaker { engine: ENGINE, without: "sslmode=disable" };
+
+/// A stream of bytes in both directions.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+
+/// Opens a stream.
+pub(super) async fn dial(options: &PostgresOptions) -> Result<Box<dyn Stream>, LockError> {
+    let address = options.address();
+    let failed = |error: io::Error| not_reached(address, &error);
+    match (address, options.tls()) {
+        (Address::Unix(directory, port), _) => {
+            let path: PathBuf = Address::socket(directory, *port);
+            Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?))
+        }
+        (Address::Tcp { host, port }, None) => {
+            Ok(Box::new(socket::connect(host, *port).await.map_err(failed)?))
+        }
+        (Address::Tcp { host, port }, Some(files)) => {
+            let stream = socket::connect(host, *port).await.map_err(failed)?;
+            with_tls(stream, host, files).await
+        }
+    }
+}
+
+async fn with_tls(
+    mut stream: TcpStream,
+    host: &str,
+    files: &TlsFiles,
+) -> Result<Box<dyn Stream>, LockError> {
+    let broke = |error: io::Error| {
+        let message = format!("the server broke off when it was asked for TLS: {error}");
+        unavailable(message, Certainty::NotApplied)
+    };
+    stream.write_all(&TLS_WANTED).await.map_err(broke)?;
+    // One byte, and no more: what follows belongs to the handshake.
+    match stream.read_u8().await.map_err(broke)? {
+        b'S' => Ok(Box::new(SPEAKER.wrap(stream, host, files).await?)),
+        _ => Err(refused("the server does not speak TLS: write `sslmode=disable`")),
+    }
+}
+
+/// What a failure to sign in means. Whether the server accepts our certificate it tells only after
+/// the handshake.
+pub(super) fn refusal(error: &tokio_postgres::Error, options: &PostgresOptions) -> LockError {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    match (cause, options.tls(), options.address()) {
+        (Some(cause), Some(files), Address::Tcp { host, .. }) => {
+            SPEAKER.failure(cause, host, files)
+        }
+        _ => of_greeting(error),
+    }
+}
+
+fn not_reached(address: &Address, error: &io::Error) -> LockError {
+    let what = match (address, error.kind()) {
+        (_, io::ErrorKind::ConnectionRefused) => "nobody listens there",
+        (Address::Unix(..), io::ErrorKind::NotFound) => "there is no such socket",
+        (_, io::ErrorKind::PermissionDenied) => "we may not open it",
+        _ => "cannot connect",
+    };
+    unavailable(format!("{address}: {what}: {error}"), Certainty::NotApplied)
+}

@@ -1,0 +1,316 @@
+//! What can be set for a PostgreSQL engine, in code or in a URL.
+//!
+//! `postgres://user[:password]@host[:port]/database`, also `postgresql://`. A host that begins with
+//! a `/`, percent-encoded or as `?host=`, is the directory of a unix socket. No password is ever
+//! shown: not by `Debug`, not in a message.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdline_core::{LockError, nearest};
+use holdline_net::secret::Secret;
+use holdline_net::tls::TlsFiles;
+
+use crate::error::ENGINE;
+
+mod url;
+
+pub(crate) use url::Address;
+
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(60);
+const MOST_WAITERS: usize = 100_000;
+/// How many bytes the server keeps of a name; it cuts the rest off without a word.
+const LONGEST_NAME: usize = 63;
+const DEFAULT_SCHEMA: &str = "holdline";
+const PARAMETERS: [&str; 14] = [
+    "application_name",
+    "ca",
+    "cert",
+    "command_timeout_ms",
+    "connect_timeout_ms",
+    "dbname",
+    "host",
+    "key",
+    "max_waiters",
+    "password_env",
+    "password_file",
+    "port",
+    "schema",
+    "sslmode",
+];
+
+/// How to reach a PostgreSQL server, and where in it the locks stand.
+///
+/// ```
+/// use holdline_postgres::PostgresOptions;
+/// let options = PostgresOptions::from_url("postgres://app@db.example/orders?schema=locks")?;
+/// # Ok::<(), holdline_core::LockError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PostgresOptions {
+    access: Access,
+    limits: Limits,
+    schema: String,
+    application_name: String,
+}
+
+#[derive(Clone, Debug)]
+struct Access {
+    address: Address,
+    user: String,
+    password: Secret,
+    database: String,
+    tls: Option<TlsFiles>,
+}
+
+#[derive(Clone, Debug)]
+struct Limits {
+    connect_timeout: Duration,
+    command_timeout: Duration,
+    max_waiters: usize,
+}
+
+impl PostgresOptions {
+    /// Reads a URL. Parameters: `schema` (`holdline` unless set), `sslmode` (`disable`, or
+    /// `verify-full`, which `require` means here too), `ca`, `cert`, `key`, `application_name`,
+    /// `password_file`, `password_env` (the name of a variable), `connect_timeout_ms`,
+    /// `command_timeout_ms`, `max_waiters`, and as elsewhere `host`, `port` and `dbname`.
+    ///
+    /// # Errors
+    /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
+    /// parameter is told with the nearest known spelling. No connection was made.
+    pub fn from_url(url: &str) -> Result<PostgresOptions, LockError> {
+        let parts = url::Parts::split(url)?;
+        let database = parts.database.unwrap_or_else(|| parts.user.clone());
+        let mut options = PostgresOptions {
+            access: Access {
+                address: parts.address,
+                user: parts.user,
+                password: Secret::new(parts.password),
+                database,
+                tls: None,
+            },
+            limits: Limits {
+                connect_timeout: Duration::from_secs(5),
+                command_timeout: Duration::from_secs(2),
+                max_waiters: 10_000,
+            },
+            schema: DEFAULT_SCHEMA.to_owned(),
+            application_name: "holdline".to_owned(),
+        };
+        let mut files = TlsFiles::default();
+        for (key, value) in parts.parameters {
+            options.set(&key, value, &mut files)?;
+        }
+        match &mut options.access.tls {
+            Some(wanted) => *wanted = files,
+            None if files != TlsFiles::default() => {
+                return Err(bad("`ca`, `cert` and `key` need TLS: add `sslmode=verify-full`"));
+            }
+            None => {}
+        }
+        options.validate()?;
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: String, files: &mut TlsFiles) -> Result<(), LockError> {
+        match key {
+            "application_name" => self.application_name = value,
+            "ca" => files.ca = Some(value.into()),
+            "cert" => files.cert = Some(value.into()),
+            "key" => files.key = Some(value.into()),
+            "command_timeout_ms" => self.limits.command_timeout = millis(key, &value)?,
+            "connect_timeout_ms" => self.limits.connect_timeout = millis(key, &value)?,
+            "dbname" => self.access.database = value,
+            "max_waiters" => self.limits.max_waiters = number(key, &value)?,
+            "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
+            "password_file" => {
+                self.access.password = Secret::from_file(ENGINE, Path::new(&value))?;
+            }
+            "schema" => self.schema = value,
+            "sslmode" => self.access.tls = ssl_mode(&value)?.then(TlsFiles::default),
+            // Taken by the parts of the URL already.
+            "host" | "port" => {}
+            "sslrootcert" | "sslcert" | "sslkey" => {
+                let here = if key == "sslrootcert" { "ca" } else { &key[3..] };
+                return Err(bad(format!("has `{key}`, which is called `{here}` here")));
+            }
+            unknown => {
+                let meant = match nearest(unknown, PARAMETERS) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => format!("known are {}", PARAMETERS.join(", ")),
+                };
+                return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// `Invalid` names the setting that is wrong and what it may be.
+    pub fn validate(&self) -> Result<(), LockError> {
+        for (field, value) in [
+            ("connect_timeout", self.limits.connect_timeout),
+            ("command_timeout", self.limits.command_timeout),
+        ] {
+            if !TIMEOUTS.contains(&value) {
+                let message = format!("must be from 100ms to 60s, not {value:?}");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        let most = self.limits.max_waiters;
+        if !(1..=MOST_WAITERS).contains(&most) {
+            let message = format!("must be from 1 to {MOST_WAITERS}, not {most}");
+            return Err(LockError::invalid(ENGINE, "max_waiters", message));
+        }
+        for (field, value) in [
+            ("schema", &self.schema),
+            ("user", &self.access.user),
+            ("dbname", &self.access.database),
+            ("application_name", &self.application_name),
+        ] {
+            let good = (1..=LONGEST_NAME).contains(&value.len());
+            if !good || value.chars().any(char::is_control) {
+                let message = format!("must have 1 to {LONGEST_NAME} bytes, none a control sign");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        let files = self.access.tls.clone().unwrap_or_default();
+        if files.cert.is_some() != files.key.is_some() {
+            return Err(bad("a client certificate needs both `cert` and `key`"));
+        }
+        if self.access.tls.is_some() && matches!(self.access.address, Address::Unix(..)) {
+            return Err(bad("a unix socket has no TLS: leave `sslmode` out"));
+        }
+        Ok(())
+    }
+
+    /// Sets the password, which then need not stand in a URL.
+    #[must_use]
+    pub fn with_password(mut self, password: impl Into<String>) -> PostgresOptions {
+        self.access.password = Secret::new(Some(password.into()));
+        self
+    }
+
+    /// Sets the schema in which the locks stand; `holdline` unless set.
+    #[must_use]
+    pub fn with_schema(mut self, schema: impl Into<String>) -> PostgresOptions {
+        self.schema = schema.into();
+        self
+    }
+
+    /// Sets the file with the authority that signed the server's certificate, and with it TLS;
+    /// unless set, the machine's own list is used.
+    #[must_use]
+    pub fn with_ca(mut self, file: impl Into<PathBuf>) -> PostgresOptions {
+        self.access.tls.get_or_insert_default().ca = Some(file.into());
+        self
+    }
+
+    /// Sets how long making a connection may take, greeting and all; 5 s unless set.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, limit: Duration) -> PostgresOptions {
+        self.limits.connect_timeout = limit;
+        self
+    }
+
+    /// Sets how long one command may take; 2 s unless set.
+    #[must_use]
+    pub fn with_command_timeout(mut self, limit: Duration) -> PostgresOptions {
+        self.limits.command_timeout = limit;
+        self
+    }
+
+    /// Sets how many contenders may queue for one name; 10,000 unless set.
+    #[must_use]
+    pub fn with_max_waiters(mut self, max_waiters: usize) -> PostgresOptions {
+        self.limits.max_waiters = max_waiters;
+        self
+    }
+}
+
+impl PostgresOptions {
+    /// Tells whether the password's proof would travel a network where others can read it.
+    pub(crate) fn exposes_password(&self) -> bool {
+        match &self.access.address {
+            Address::Tcp { host, .. } if self.access.tls.is_none() => {
+                let parsed = host.parse::<std::net::IpAddr>();
+                let here = host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback());
+                self.access.password.expose().is_some() && !here
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.access.address
+    }
+
+    pub(crate) fn user(&self) -> &str {
+        &self.access.user
+    }
+
+    pub(crate) fn password(&self) -> &Secret {
+        &self.access.password
+    }
+
+    pub(crate) fn database(&self) -> &str {
+        &self.access.database
+    }
+
+    pub(crate) fn tls(&self) -> Option<&TlsFiles> {
+        self.access.tls.as_ref()
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    pub(crate) fn application_name(&self) -> &str {
+        &self.application_name
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.limits.connect_timeout
+    }
+
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.limits.command_timeout
+    }
+
+    pub(crate) fn max_waiters(&self) -> usize {
+        self.limits.max_waiters
+    }
+}
+
+/// Whether a word of other clients asks for TLS. Half-hearted ones are refused.
+fn ssl_mode(word: &str) -> Result<bool, LockError> {
+    match word {
+        "disable" => Ok(false),
+        "require" | "verify-full" => Ok(true),
+        "allow" | "prefer" | "verify-ca" => Err(bad(format!(
+            "has `sslmode={word}`, which does not check who the server is: write \
+                 `verify-full`, or `disable`"
+        ))),
+        _ => Err(bad("has an unknown `sslmode`: write `verify-full` or `disable`")),
+    }
+}
+
+fn bad(message: impl fmt::Display) -> LockError {
+    LockError::invalid(ENGINE, "url", message)
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
+    value.parse().map_err(|_| bad(format!("has `{key}={value}`: must be a whole number")))
+}
+
+fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
+    number(key, value).map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! URLs that are read, and what bad ones are told.
+
+use super::*;
+
+fn told(url: &str) -> String {
+    PostgresOptions::from_url(url).expect_err("refused").to_string()
+}
+
+#[test]
+fn a_url_is_read() {
+    let options = PostgresOptions::from_url(
+        "postgresql://an%20n:s%40e:c@[::1]:99/my%2Fdb?schema=locks&max_waiters=7&connect_timeout_ms=900",
+    )
+    .expect("a good URL");
+    assert_eq!(options.address(), &Address::Tcp { host: "::1".to_owned(), port: 99 });
+    assert_eq!((options.user(), options.database()), ("an n", "my/db"));
+    assert_eq!(options.password().expose(), Some("s@e:c"));
+    assert_eq!((options.schema(), options.max_waiters()), ("locks", 7));
+    assert_eq!(options.connect_timeout(), Duration::from_millis(900));
+    assert!(!format!("{options:?}").contains("s@e:c"));
+}
+
+#[test]
+fn what_is_left_out_is_as_elsewhere() {
+    let options = PostgresOptions::from_url("postgres://ann@db").expect("a good URL");
+    assert_eq!(options.address(), &Address::Tcp { host: "db".to_owned(), port: 5432 });
+    assert_eq!((options.database(), options.schema()), ("ann", "holdline"));
+    assert!(options.password().expose().is_none() && options.tls().is_none());
+    for url in ["postgres://ann@/x?host=/run/pg", "postgres://ann@%2Frun%2Fpg/x"] {
+        let options = PostgresOptions::from_url(url).expect("a good URL");
+        assert_eq!(options.address().to_string(), "/run/pg/.s.PGSQL.5432", "{url}");
+    }
+}
+
+#[test]
+fn tls_is_on_or_off_and_nothing_between() {
+    let tls = |parameters: &str| {
+        let url = format!("postgres://ann@db/x?{parameters}");
+        PostgresOptions::from_url(&url).map(|options| options.tls().cloned())
+    };
+    assert_eq!(tls("sslmode=disable").expect("good"), None);
+    for mode in ["require", "verify-full"] {
+        let files = tls(&format!("sslmode={mode}&ca=/ca")).expect("good").expect("TLS");
+        assert_eq!(files.ca.as_deref(), Some(Path::new("/ca")));
+    }
+    for (parameters, says) in [
+        ("sslmode=prefer", "does not check"),
+        ("sslmode=verify-ca", "does not check"),
+        ("sslmode=on", "unknown"),
+        ("ca=/ca", "need TLS"),
+        ("sslmode=require&sslrootcert=/ca", "called `ca`"),
+        ("sslmode=require&sslkey=/key", "called `key`"),
+        ("sslmode=require&cert=/c", "both"),
+        ("sslmode=require&host=/run", "unix socket"),
+    ] {
+        let told = tls(parameters).expect_err("refused").to_string();
+        assert!(told.contains(says), "{parameters}: {told}");
+    }
+}
+
+#[test]
+fn a_bad_url_is_told_without_its_password() {
+    for (url, says) in [
+        ("mysql://ann:hers@db/x", "must begin with"),
+        ("postgres://db/x", "names no user"),
+        ("postgres://:hers@db/x", "names no user"),
+        ("postgres://ann:hers@db:port/x", "port"),
+        ("postgres://ann:hers@db:0/x", "port"),
+        ("postgres://ann:hers@db:65536/x", "port"),
+        ("postgres://ann:hers@a,b/x", "several hosts"),
+        ("postgres://ann:hers@::1/x", "brackets"),
+        ("postgres://ann:hers@[::1/x", "`]`"),
+        ("postgres://ann:hers@db/x?shema=a", "`schema`"),
+        ("postgres://ann:hers@db/x?schema=a&schema=b", "twice"),
+        ("postgres://ann:hers@db/x?schema=", "schema"),
+        ("postgres://ann:hers@db/x?max_waiters=0", "max_waiters"),
+        ("postgres://ann:hers@db/x?max_waiters=many", "whole number"),
+        ("postgres://ann:hers@db/x?command_timeout_ms=5", "command_timeout"),
+        ("postgres://ann:he?rs@db/x", "%3F"),
+        ("postgres://ann:he%rs@db/x", "hex digits"),
+        ("postgres://ann:hers@db/x?password_file=/no/where", "/no/where"),
+    ] {
+        let told = told(url);
+        assert!(told.contains(says) && !told.contains("hers"), "{url}: {told}");
+    }
+}

@@ -1,0 +1,90 @@
+//! The PostgreSQL engine on a real server: Debian's.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use holdline_conformance::clock::MachineClock;
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
+use holdline_core::{Engine, LockError, LockName};
+use holdline_postgres::{PostgresEngine, PostgresOptions};
+use holdline_services::{PostgresConfig, PostgresServer};
+
+/// How long a client may take to find a server that is there again.
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Postgres {
+    server: PostgresServer,
+    test: &'static str,
+    /// All clients that were opened: after a restart they have to find the server again.
+    engines: Mutex<Vec<PostgresEngine>>,
+}
+
+impl Postgres {
+    fn start(test: &'static str) -> Postgres {
+        let server = PostgresServer::start(PostgresConfig::default());
+        Postgres { server, test, engines: Mutex::default() }
+    }
+
+    /// Stops the server and starts it again. A request that meets the end of its connection has an
+    /// unknown outcome, which is not what a restart is to show: so every client finds the server
+    /// before anything is asked again.
+    async fn restart(&self) -> Disturbed {
+        self.server.restart();
+        let engines = self.engines.lock().expect("nobody panicked").clone();
+        let nobody = LockName::new("nobody").expect("a good name");
+        for engine in engines {
+            let deadline = Instant::now() + LIMIT;
+            while let Err(error) = engine.inspect(&nobody).await {
+                if Instant::now() > deadline {
+                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
+                }
+            }
+        }
+        Disturbed::Done
+    }
+}
+
+impl Factory for Postgres {
+    fn name(&self) -> String {
+        format!("postgres, {}", self.test)
+    }
+
+    fn command(&self) -> String {
+        format!("cargo test -p holdline-postgres --test conformance {} -- --nocapture", self.test)
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
+        Box::pin(async {
+            // A queue short enough that the suite can fill it.
+            let options = PostgresOptions::from_url(&self.server.url())?.with_max_waiters(100);
+            let engine = PostgresEngine::connect(&options, Arc::new(MachineClock)).await?;
+            self.engines.lock().expect("nobody panicked").push(engine.clone());
+            let engine: Arc<dyn Engine> = Arc::new(engine);
+            Ok(engine)
+        })
+    }
+
+    fn time(&self) -> Time {
+        Time::Real(Arc::new(MachineClock))
+    }
+
+    fn scale(&self) -> Scale {
+        Scale::quick()
+    }
+
+    fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
+        Box::pin(async move {
+            match disturbance {
+                Disturbance::PlantForeign(_) | Disturbance::CheckForeign(_) => {
+                    Disturbed::Impossible("the types of our tables let nothing else in")
+                }
+                Disturbance::Restart => self.restart().await,
+            }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_real_time() {
+    run(Postgres::start("in_real_time")).await.conclude();
+}

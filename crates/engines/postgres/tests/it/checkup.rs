@@ -1,0 +1,72 @@
+//! What `doctor` finds on real servers. It makes nothing.
+
+use std::sync::Arc;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{Checkup, Finding, Health};
+use holdline_postgres::{PostgresOptions, checkup};
+use holdline_services::{PostgresConfig, PostgresServer};
+
+use crate::support::{engine, request, take};
+
+async fn look(url: &str) -> Checkup {
+    let options = PostgresOptions::from_url(url).expect("a good URL");
+    checkup(&options, Arc::new(MachineClock)).await.expect("good options")
+}
+
+fn ill(checkup: &Checkup) -> Vec<&str> {
+    let ill = checkup.findings().iter().filter(|finding| finding.health() != Health::Ok);
+    ill.map(Finding::check).collect()
+}
+
+#[tokio::test]
+async fn a_server_that_is_fit_has_nothing_to_tell() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    take(&engine(&server).await, &request("made")).await;
+    let found = look(&server.url()).await;
+    let checks: Vec<&str> = found.findings().iter().map(Finding::check).collect();
+    let all = [
+        "reachable",
+        "server",
+        "durability",
+        "replicas",
+        "pooler",
+        "idle",
+        "clock",
+        "schema",
+        "sequence",
+        "names",
+    ];
+    assert_eq!(checks, all, "{found:?}");
+    assert_eq!(ill(&found), [""; 0], "{found:?}");
+}
+
+#[tokio::test]
+async fn weaknesses_are_told_and_nothing_is_made() {
+    let config = PostgresConfig::default().with_line("idle_session_timeout = 60000");
+    let server = PostgresServer::start(config);
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["durability", "idle", "schema"], "{found:?}");
+    assert_eq!(found.health(), Health::Error);
+    let made = server.sql("select count(*) from pg_namespace where nspname = 'holdline'");
+    assert_eq!(made, ["0"]);
+    server.sql("create schema holdline; create table holdline.mine (a int)");
+    let found = look(&server.url()).await;
+    assert!(ill(&found).contains(&"schema"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_cache_of_tokens_and_a_wrong_clock_are_told() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync().with_clock());
+    take(&engine(&server).await, &request("made")).await;
+    server.sql("alter sequence holdline.fence cache 20");
+    server.clock().step_forward(std::time::Duration::from_secs(100));
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["clock", "sequence"], "{found:?}");
+}
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_a_finding() {
+    let found = look("postgres://ann@127.0.0.1:1/x?connect_timeout_ms=200").await;
+    assert_eq!(ill(&found), ["reachable"]);
+}

@@ -1,0 +1,145 @@
+//! Connections that break, servers that stand still, crash and come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use holdline_core::{Certainty, Engine, ErrorKind, Hint, Purpose, RenewReply};
+use holdline_services::{PostgresConfig, PostgresServer};
+
+use crate::support::{HOLD, connect, engine, let_go, queue, renew, request, take};
+
+const OURS: &str = "from pg_stat_activity where application_name = 'holdline'";
+
+/// Waits for the next hint; the suite's clock is the machine's.
+async fn next(hints: &mut holdline_core::Hints) -> Hint {
+    let heard = hints.next();
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, heard).await.expect("in time").expect("a watch does not end")
+}
+
+#[tokio::test]
+async fn a_backend_that_is_terminated_costs_no_lease() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = engine(&server).await;
+    let held = request("a");
+    let token = take(&engine, &held).await;
+    server.sql(&format!("select pg_terminate_backend(pid) {OURS}"));
+    // What meets the end of its connection is unknown; what comes after finds a new one.
+    let renewed = loop {
+        match renew(&engine, &held, Purpose::Keep(HOLD)).await {
+            Err(error) => assert_eq!(error.certainty(), Certainty::Unknown, "{error}"),
+            Ok(reply) => break reply,
+        }
+    };
+    assert!(matches!(renewed, RenewReply::Renewed { .. }), "{renewed:?}");
+    assert_eq!(take(&engine, &held).await, token);
+    let_go(&engine, &held).await;
+}
+
+#[tokio::test]
+async fn a_watch_hears_over_a_new_connection() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let (one, other) = (engine(&server).await, engine(&server).await);
+    let (held, waits) = (request("a"), request("a"));
+    take(&one, &held).await;
+    queue(&other, &waits).await;
+    let mut hints = other.watch(&waits.name, waits.lease_id);
+    server.sql(&format!("select pg_terminate_backend(pid) {OURS}"));
+    // First that something may have been missed: the connection was lost.
+    next(&mut hints).await;
+    while renew(&other, &waits, Purpose::Wait).await.is_err() {}
+    while renew(&one, &held, Purpose::Keep(HOLD)).await.is_err() {}
+    // What else came meanwhile is taken first.
+    while let Some(Some(_)) = hints.next().now_or_never() {}
+    let_go(&one, &held).await;
+    assert_eq!(next(&mut hints).await, Hint::LookAgain);
+    take(&other, &waits).await;
+}
+
+#[tokio::test]
+async fn a_killed_worker_restarts_the_server_and_the_lease_stands() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    let engine = engine(&server).await;
+    let held = request("a");
+    let token = take(&engine, &held).await;
+    let pid = server.sql(&format!("select pid {OURS}"))[0].parse().expect("a number");
+    server.kill_worker(pid);
+    let renewed = loop {
+        if let Ok(reply) = renew(&engine, &held, Purpose::Keep(HOLD)).await {
+            break reply;
+        }
+    };
+    assert!(matches!(renewed, RenewReply::Renewed { .. }), "{renewed:?}");
+    let_go(&engine, &held).await;
+    assert!(take(&engine, &request("a")).await > token);
+}
+
+#[tokio::test]
+async fn a_crash_takes_no_token_back() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    let engine = engine(&server).await;
+    let mut last = None;
+    for _ in 0..3 {
+        for _ in 0..40 {
+            let asked = request("a");
+            let token = take(&engine, &asked).await;
+            assert!(Some(token) > last, "{token} after {last:?}");
+            last = Some(token);
+            let_go(&engine, &asked).await;
+        }
+        server.crash();
+        server.restart();
+        while engine.inspect(&request("a").name).await.is_err() {}
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let url = format!("{}?command_timeout_ms=300&connect_timeout_ms=300", server.url());
+    let engine = connect(&url).await.expect("connected");
+    take(&engine, &request("made")).await;
+    let asked = request("a");
+    server.stop();
+    let error = engine.try_acquire(&asked).await.expect_err("no answer");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    // The connection is given up, and another cannot be made.
+    let error = engine.try_acquire(&request("b")).await.expect_err("no connection");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    server.cont();
+    let given_up = crate::support::ending(&asked, true);
+    while engine.release(&given_up).await.is_err() {}
+    // Whenever the request is carried out, it is refused from then on, or was undone.
+    let next = request("a");
+    while engine.try_acquire(&next).await.is_err() {}
+    let snapshot = engine.inspect(&asked.name).await.expect("shown");
+    assert_eq!(snapshot.holder_count, 1, "{snapshot:?}");
+    assert_eq!(snapshot.holders[0].summary.lease_id, next.lease_id.short());
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
+    let server = Arc::new(PostgresServer::start(PostgresConfig::default()));
+    let url = format!("{}?command_timeout_ms=500", server.url());
+    let engine = connect(&url).await.expect("connected");
+    let held = request("a");
+    take(&engine, &held).await;
+    let keeper = server.clone();
+    let keeps = std::thread::spawn(move || {
+        keeper.try_sql(
+            "postgres",
+            "begin; select 1 from holdline.heads for update; select pg_sleep(600)",
+        )
+    });
+    let locked =
+        "from pg_stat_activity where query like '%pg_sleep(600)' and wait_event = 'PgSleep'";
+    while server.sql(&format!("select count(*) {locked}")) != ["1"] {}
+    let error = renew(&engine, &held, Purpose::Keep(HOLD)).await.expect_err("locked");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    assert!(error.to_string().contains("waited too long"), "{error}");
+    server.sql(&format!("select pg_terminate_backend(pid) {locked}"));
+    assert!(keeps.join().expect("no panic").is_err());
+    let_go(&engine, &held).await;
+}

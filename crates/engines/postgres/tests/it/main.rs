@@ -1,0 +1,9 @@
+//! The PostgreSQL engine against real servers: what only it can meet.
+
+mod checkup;
+mod connections;
+mod inputs;
+mod rights;
+mod schema;
+mod stores;
+mod support;

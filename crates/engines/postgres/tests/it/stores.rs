@@ -1,0 +1,83 @@
+//! What the store makes of what it is asked, seen from behind.
+
+use futures_util::StreamExt;
+use holdline_core::{Engine, FencingToken, Operation};
+use holdline_services::{PostgresConfig, PostgresServer};
+
+use crate::support::{engine, let_go, name, queue, request, take};
+
+#[tokio::test]
+async fn a_busy_name_costs_no_token_and_a_free_one_is_one_update() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = engine(&server).await;
+    let held = request("a");
+    let token = take(&engine, &held).await;
+    for _ in 0..10 {
+        let refused = holdline_core::AcquireRequest { queue: false, ..request("a") };
+        engine.try_acquire(&refused).await.expect("busy");
+    }
+    let_go(&engine, &held).await;
+    let next = request("a");
+    assert_eq!(take(&engine, &next).await.get(), token.get() + 1);
+    let_go(&engine, &next).await;
+}
+
+#[tokio::test]
+async fn notifications_are_sent_only_to_who_waits() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = engine(&server).await;
+    let (held, waits) = (request("a"), request("a"));
+    take(&engine, &held).await;
+    queue(&engine, &waits).await;
+    let inbox = server.sql("select inbox <> 0 from holdline.waiters");
+    assert_eq!(inbox, ["t"]);
+    let mut hints = engine.watch(&waits.name, waits.lease_id);
+    let_go(&engine, &held).await;
+    let heard = hints.next().await;
+    assert_eq!(heard, Some(holdline_core::Hint::LookAgain));
+}
+
+#[tokio::test]
+async fn a_raised_fence_never_falls() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = engine(&server).await;
+    let to = |number| FencingToken::new(number).expect("a token");
+    for (raise, least) in [(1_000, 1_000), (10, 1_001)] {
+        engine.operate(&Operation::RaiseFence { to: to(raise) }).await.expect("raised");
+        let asked = request("a");
+        assert!(take(&engine, &asked).await > to(least));
+        let_go(&engine, &asked).await;
+    }
+}
+
+#[tokio::test]
+async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = engine(&server).await;
+    let first = request("a");
+    take(&engine, &first).await;
+    let_go(&engine, &first).await;
+    let data = server.directory().join("data");
+    let copy = server.directory().join("copy");
+    server.shutdown();
+    let copied = std::process::Command::new("cp").arg("-a").arg(&data).arg(&copy).status();
+    assert!(copied.expect("cp runs").success());
+    server.restart();
+    let mut last = FencingToken::new(1).expect("a token");
+    for _ in 0..10 {
+        let asked = request("a");
+        while engine.inspect(&name("a")).await.is_err() {}
+        last = take(&engine, &asked).await;
+        let_go(&engine, &asked).await;
+    }
+    server.shutdown();
+    std::fs::remove_dir_all(&data).expect("removed");
+    std::fs::rename(&copy, &data).expect("put back");
+    server.restart();
+    while engine.inspect(&name("a")).await.is_err() {}
+    let fallen = request("a");
+    assert!(take(&engine, &fallen).await <= last, "the copy knows nothing of the later tokens");
+    let_go(&engine, &fallen).await;
+    engine.operate(&Operation::RaiseFence { to: last }).await.expect("raised");
+    assert!(take(&engine, &request("a")).await > last);
+}

@@ -1,0 +1,179 @@
+//! TLS by rustls with ring: the provider is passed in by us, since a process may hold several.
+//!
+//! The server's name is always checked, and its certificate against `ca`, or against the
+//! machine's list. Each way to fail has a message of its own that says what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use holdline_core::{Certainty, ErrorKind, LockError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{
+    AlertDescription, CertificateError, ClientConfig, Error, RootCertStore, crypto,
+};
+
+use crate::files::read_pem;
+
+/// Where machines keep the list of authorities that they trust; `SSL_CERT_FILE` comes first.
+const MACHINES_LISTS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The files that TLS needs: whom to trust, and what to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authority that signed the server's certificate; otherwise the machine's list.
+    pub ca: Option<PathBuf>,
+    /// The certificate that we show, if any.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
+}
+
+/// Who speaks TLS: for its messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Speaker {
+    /// The engine's short name.
+    pub engine: &'static str,
+    /// What the user writes to go without TLS, such as `redis://`.
+    pub without: &'static str,
+}
+
+impl Speaker {
+    /// Does the handshake on a stream.
+    ///
+    /// # Errors
+    /// `Refused`: a file is wrong, or one side does not accept the other's certificate.
+    /// `Unavailable`: the stream broke. Nothing was sent but the handshake.
+    pub async fn wrap<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        stream: S,
+        host: &str,
+        files: &TlsFiles,
+    ) -> Result<TlsStream<S>, LockError> {
+        // Files are read at each dial, so that a renewed certificate is taken up.
+        let config = config(files).map_err(|message| self.refused(message))?;
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| self.refused(format!("'{host}' cannot stand in a certificate")))?;
+        let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        handshake.await.map_err(|error| self.failure(&error, host, files))
+    }
+
+    /// What a failed handshake, or a stream that broke right after it, tells the user.
+    pub fn failure(self, error: &io::Error, host: &str, files: &TlsFiles) -> LockError {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(tls) => {
+                let meaning = meaning(tls, host, files, self.without);
+                self.refused(format!("{meaning} ({tls})"))
+            }
+            None => {
+                let kind = ErrorKind::Unavailable { message: broke_off(error, files) };
+                LockError::new(self.engine, kind, Certainty::NotApplied)
+            }
+        }
+    }
+
+    fn refused(self, message: String) -> LockError {
+        LockError::new(self.engine, ErrorKind::Refused { message }, Certainty::NotApplied)
+    }
+}
+
+fn config(files: &TlsFiles) -> Result<ClientConfig, String> {
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?
+        .with_root_certificates(roots(files)?);
+    let (Some(cert), Some(key)) = (&files.cert, &files.key) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates(cert)?;
+    let key_bytes = read_pem(key).map_err(|error| format!("{}: {error}", key.display()))?;
+    let key_bytes = PrivateKeyDer::from_pem_slice(&key_bytes)
+        .map_err(|error| format!("{}: no private key: {error}", key.display()))?;
+    builder.with_client_auth_cert(chain, key_bytes).map_err(|error| {
+        let (cert, key) = (cert.display(), key.display());
+        format!("{cert} and {key} do not go together: {error}")
+    })
+}
+
+fn roots(files: &TlsFiles) -> Result<RootCertStore, String> {
+    let file = match &files.ca {
+        Some(ca) => ca.clone(),
+        None => machines_list()?,
+    };
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(certificates(&file)?);
+    if added == 0 {
+        return Err(format!("{}: holds no certificate", file.display()));
+    }
+    Ok(roots)
+}
+
+fn machines_list() -> Result<PathBuf, String> {
+    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let mut places = named.into_iter().chain(MACHINES_LISTS.map(PathBuf::from));
+    places.find(|place| place.is_file()).ok_or_else(|| {
+        "this machine has no list of authorities: name the server's by `ca`".to_owned()
+    })
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = read_pem(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    match CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
+        Ok(found) if found.is_empty() => Err(format!("{}: holds no certificate", file.display())),
+        other => other.map_err(|error| format!("{}: {error}", file.display())),
+    }
+}
+
+fn meaning(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String {
+    use AlertDescription as Alert;
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => match files.ca {
+            Some(_) => "the server's certificate is not from the authority in `ca`".to_owned(),
+            None => "this machine does not know who signed the server's certificate: name the \
+                     authority by `ca`"
+                .to_owned(),
+        },
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => format!("the server's certificate is not for '{host}'"),
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "the server's certificate has expired".to_owned(),
+        Error::InvalidCertificate(_) => "the server's certificate is not good".to_owned(),
+        Error::InvalidMessage(_) => {
+            format!("the server does not speak TLS on this port: write `{without}`")
+        }
+        Error::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure)
+            if files.cert.is_none() =>
+        {
+            "the server wants a client certificate: set `cert` and `key`".to_owned()
+        }
+        Error::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::CertificateExpired
+            | Alert::DecryptError,
+        ) => "the server does not accept our certificate in `cert`".to_owned(),
+        _ => "the TLS handshake failed".to_owned(),
+    }
+}
+
+fn broke_off(error: &io::Error, files: &TlsFiles) -> String {
+    let hint = match files.cert {
+        None => ": it may want a client certificate (`cert` and `key`)",
+        Some(_) => ": it may not accept the certificate in `cert`",
+    };
+    format!("the server broke the TLS handshake off{hint} ({error})")
+}

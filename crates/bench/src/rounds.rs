@@ -31,7 +31,7 @@ pub(crate) fn report_beside(title: &str, rounds: &[Round], peers: &[Peer], budge
     ratios.sort_by(f64::total_cmp);
     let (low, high) = (ratios.first().copied(), ratios.last().copied());
     println!(
-        "{title:<44} floor {:>10}{}  ours {:>10}  ratio {:.2} [{:.2}..{:.2}]  (to reach: {budget})",
+        "{title:<50} floor {:>10}{}  ours {:>10}  ratio {:.2} [{:.2}..{:.2}]  (to reach: {budget})",
         time(floor),
         best(rounds, peers),
         time(subject),

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use holdline::Client;
 use tokio::task::LocalSet;
 
+use super::leases::cpu_time;
 use super::raw::Raw;
 use super::{Side, World};
-use crate::rounds::{Failure, Peer, Round, each, median, report_beside};
+use crate::rounds::{Failure, Peer, Round, each, median, report_beside, time};
 
 const ROUNDS: usize = 5;
 const CYCLES: usize = 2_000;
@@ -22,25 +23,28 @@ pub(crate) const TASKS: [usize; 3] = [1, 64, 1_024];
 
 /// Runs all rounds with so many tasks, and prints a line for each side.
 pub(crate) fn section(world: &World, sides: &[&Side], tasks: usize) -> Result<(), Failure> {
-    let mut ours: Vec<Vec<Round>> = vec![Vec::new(); sides.len()];
+    let mut ours: Vec<(Vec<Round>, Vec<f64>)> = vec![Default::default(); sides.len()];
     let mut peers: Vec<Peer> = PEERS.iter().map(|name| (*name, Vec::new())).collect();
     for _ in 0..ROUNDS {
         let floor = world.runtime.block_on(floor(world, tasks))?;
         for (name, figures) in &mut peers {
             figures.extend(world.peers.cycle(name, &world.server.url(), tasks, TIME)?);
         }
-        for (side, rounds) in sides.iter().zip(&mut ours) {
-            let subject = world.runtime.block_on(subject(world, side, tasks))?;
+        for (side, (rounds, processor)) in sides.iter().zip(&mut ours) {
+            let (subject, taken) = world.runtime.block_on(subject(world, side, tasks))?;
             rounds.push(Round { floor, subject });
+            processor.push(taken);
         }
     }
-    for (side, rounds) in sides.iter().zip(&ours) {
+    for (side, (rounds, processor)) in sides.iter().zip(&ours) {
         let title = match tasks {
             1 => format!("{}: lock + release, one task, p50", side.title),
             _ => format!("{}: a cycle of {tasks} tasks", side.title),
         };
         let place = TASKS.iter().position(|known| *known == tasks).unwrap_or(0);
         report_beside(&title, rounds, &peers, side.budgets[place]);
+        let processor = median(processor.iter().copied());
+        println!("    of our own processor time a cycle takes {}", time(processor));
     }
     Ok(())
 }
@@ -60,11 +64,22 @@ async fn floor(world: &World, tasks: usize) -> Result<f64, Failure> {
     Ok(median(taken.into_iter()))
 }
 
-async fn subject(world: &World, side: &Side, tasks: usize) -> Result<f64, Failure> {
+/// Returns how long a cycle takes, and how much of it our own process works.
+async fn subject(world: &World, side: &Side, tasks: usize) -> Result<(f64, f64), Failure> {
     let client = world.client(side).await?;
-    if tasks > 1 {
-        return Ok(each(TIME, many_tasks(client, tasks).await?));
-    }
+    let before = cpu_time();
+    let (cycle, ended) = match tasks {
+        1 => (one_task(&client).await?, CYCLES),
+        _ => {
+            let ended = many_tasks(client, tasks).await?;
+            (each(TIME, ended), ended)
+        }
+    };
+    Ok((cycle, each(cpu_time() - before, ended)))
+}
+
+/// The median of single cycles.
+async fn one_task(client: &Client) -> Result<f64, Failure> {
     let locks: Result<Vec<_>, _> =
         (0..NAMES).map(|name| client.mutex(format!("cycle/{name}"))).collect();
     let locks = locks?;

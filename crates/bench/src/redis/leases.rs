@@ -46,7 +46,7 @@ pub(crate) fn section(world: &World) -> Result<(), Failure> {
     })
 }
 
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }

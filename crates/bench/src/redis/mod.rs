@@ -41,13 +41,13 @@ pub(crate) struct Side {
 }
 
 pub(crate) const NATIVE: Side = Side {
-    title: "redis",
+    title: "redis, fenced",
     parameters: "",
     budgets: ["at most 1.25", "at most 2.2", "at most 2.9"],
 };
 /// The two commands of other libraries; the budgets are what the best of these costs.
 const BARE: Side = Side {
-    title: "redis, plain and fencing=off",
+    title: "redis, plain, no token",
     parameters: "?dialect=plain&fencing=off",
     budgets: ["at most 1.15", "at most 1.3", "at most 2.7"],
 };

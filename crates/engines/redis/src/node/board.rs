@@ -286,3 +286,17 @@ impl Drop for Parked<'_> {
         self.0.board.state.lock().parked -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_no_more_makes_room() {
+        let board = Board::new();
+        let parked: Vec<_> = (0..MOST_PARKED).map(|_| board.park().expect("room")).collect();
+        assert!(board.park().is_err());
+        drop(parked);
+        assert!(board.park().is_ok());
+    }
+}

@@ -103,3 +103,35 @@ async fn a_claim_does_not_wait_until_messages_are_heard() {
     peer.says("$16\r\n0000000000000042\r\n").await;
     in_time(claimed).await.expect("no panic").expect("claimed");
 }
+
+#[tokio::test]
+async fn a_subscription_that_cannot_be_made_now_is_asked_for_again() {
+    let ground = Ground::new("redis://h");
+    let mut inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    // Before the connection is used, and at once after it.
+    for _ in 0..2 {
+        peer.hears("SUBSCRIBE").await;
+        peer.says("-LOADING the data\r\n").await;
+    }
+    ground.settle().await;
+    ground.clock.advance(Duration::from_millis(100));
+    peer.hears("SUBSCRIBE").await;
+    peer.says(SUBSCRIBED).await;
+    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+}
+
+#[tokio::test]
+async fn a_channel_that_was_refused_is_not_asked_for_again_on_that_connection() {
+    let ground = Ground::new("redis://h");
+    let _inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut peer = ground.accepts().await;
+    peer.greets().await;
+    peer.hears("SUBSCRIBE").await;
+    peer.says("-NOPERM no permissions to access one of the channels\r\n").await;
+    ground.settle().await;
+    let _other = ground.node.subscribe(b"other".to_vec());
+    let said = peer.hears("SUBSCRIBE").await;
+    assert!(said.contains("other") && !said.contains("inbox"), "{said}");
+}

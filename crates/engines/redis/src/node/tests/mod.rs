@@ -6,6 +6,7 @@ mod commands;
 mod frozen;
 mod hearing;
 mod loss;
+mod pace;
 mod refusals;
 mod runtimes;
 mod subscriptions;

@@ -92,7 +92,7 @@ impl Peer {
         self.says(&format!("{info}*0\r\n+OK\r\n+OK\r\n+OK\r\n")).await;
     }
 
-    async fn is_closed(&mut self) {
+    pub(super) async fn is_closed(&mut self) {
         let mut bytes = [0; 4096];
         while in_time(self.stream.read(&mut bytes)).await.unwrap_or(0) > 0 {}
     }
@@ -161,7 +161,7 @@ impl<T> Ground<T> {
         Peer { stream: stream.expect("a dial"), unread: Vec::new() }
     }
 
-    fn dials(&self) -> usize {
+    pub(super) fn dials(&self) -> usize {
         self.world.dials.load(Ordering::SeqCst)
     }
 
@@ -192,7 +192,7 @@ pub(super) async fn outcome(
     in_time(sent).await.expect("no panic")
 }
 
-fn words_of_ping(text: &str) -> String {
+pub(super) fn words_of_ping(text: &str) -> String {
     let after = text.split("PING\r\n").nth(1).expect("a ping");
     after.split("\r\n").nth(1).expect("its number").to_owned()
 }

@@ -302,6 +302,10 @@ fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
         }
         (Some(_), Some(place)) if refused => {
             let place = place.to_string_lossy();
+            if is_full(&error) {
+                let fix = format_args!("make room on the disk of {}", Escaped(&place)).to_string();
+                return url_failure(error).fix(fix);
+            }
             url_failure(error).fix(format_args!(
                 "make {} usable for this user, or name another: --url local:///DIRECTORY",
                 Escaped(&place)
@@ -311,6 +315,17 @@ fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
             url_failure(error).fix("mount /proc: it tells who lives, and which boot this is")
         }
         _ => url_failure(error),
+    }
+}
+
+/// Tells whether an error says that there is no room.
+fn is_full(error: &LockError) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    let Some(source) = std::error::Error::source(error) else { return false };
+    match source.downcast_ref::<std::io::Error>() {
+        Some(error) => matches!(error.kind(), StorageFull | QuotaExceeded),
+        // SQLite's own words.
+        None => source.to_string().contains("disk is full"),
     }
 }
 

@@ -224,9 +224,21 @@ fn refused(error: &FenceError) -> Failure {
             let failure = failure.kind("usage").exit(Exit::Usage);
             failure.fix("name a file in a directory that is there")
         }
+        FenceError::Failed { source, .. } if is_forbidden(source.as_ref()) => {
+            let failure = failure.kind("refused").exit(Exit::Refused);
+            failure.fix("let this user read and write the file and its directory")
+        }
         FenceError::Failed { .. } => failure.kind("unavailable").exit(Exit::Unavailable),
         _ => failure.kind("refused").exit(Exit::Refused),
     }
+}
+
+/// Tells whether an error says that this user may not.
+fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem))
 }
 
 /// Tells whether an error says that the path can lead to no file.
@@ -249,4 +261,24 @@ pub(crate) async fn bump(arguments: &FenceArgs, session: &Session, console: &Con
         console.info(&format!("all later tokens are larger than {to}"));
     }
     Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_mark_that_this_user_may_not_write_is_refused_and_not_unreachable() {
+        for (kind, exit) in [
+            (io::ErrorKind::PermissionDenied, Exit::Refused),
+            (io::ErrorKind::ReadOnlyFilesystem, Exit::Refused),
+            (io::ErrorKind::NotFound, Exit::Usage),
+            (io::ErrorKind::StorageFull, Exit::Unavailable),
+        ] {
+            let error = FenceError::failed("opening mark", io::Error::from(kind));
+            assert_eq!(refused(&error).exit, exit, "{kind}");
+        }
+    }
 }

@@ -417,3 +417,19 @@ fn a_place_that_this_user_may_not_use_is_told_with_the_fix() {
     assert_eq!(told.code, 77, "{told:?}");
     assert!(told.stderr.contains("make /sys/holdline usable for this user, or name another"));
 }
+
+#[test]
+fn a_store_without_room_asks_for_room() {
+    let world = World::new();
+    let disk = world.path("disk");
+    std::fs::create_dir(&disk).expect("a directory");
+    let mut command = std::process::Command::new("unshare");
+    command.arg(if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" });
+    let script = "mount -t tmpfs -o size=16k tmpfs \"$0\"; exec \"$@\"";
+    command.args(["sh", "-ec", script]).arg(&disk).arg(env!("CARGO_BIN_EXE_holdline"));
+    let url = format!("local://{}/store", disk.display());
+    command.args(["--url", &url, "run", "a", "--", "true"]);
+    let told = crate::world::told(&mut command);
+    assert_eq!(told.code, 77, "{told:?}");
+    assert!(told.stderr.contains("make room on the disk of"), "{told:?}");
+}

@@ -17,20 +17,16 @@ if sub(ARGV[4], 1, 2) == 'x-' then
   else
     -- A name that one holder has alone is queued for, or said to be busy, where time has ended
     -- nothing and the data holds nothing but the waiters.
-    local value, ours = redis.pcall('GET', KEYS[2]), false
-    if type(value) == 'string' then
-      local _, _, flags, terms = find(value, '^[0-9a-f]+()[ghr][-w][ld][0-9a-f]+()x [ld]%d+;')
-      ours = flags == 33 and terms == 105 and find(value, '^%d+x', 68)
-        and sub(value, 1, 32) ~= sub(ARGV[1], 1, 32)
-    end
-    if ours then
+    local value, id = redis.pcall('GET', KEYS[2]), sub(ARGV[1], 1, 32)
+    if type(value) == 'string' and sub(value, 1, 32) ~= id
+      and find(value, '^[ghr][-w][ld]', 33) and find(value, '^%d%d%d%d%dx [ld]%d+;', 100) then
       local members, waiting = redis.pcall('ZCARD', KEYS[3]), redis.pcall('HLEN', KEYS[4])
       local left = call('PTTL', KEYS[2])
       if sub(value, 33, 33) == 'h' then left = left - 9000 end
       if left > 0 and type(waiting) == 'number' and members == 2 * waiting
         and kept == (waiting > 0 and 3 or 1) and (waiting == 0 or call('ZCOUNT', KEYS[3],
           '1000000000000000', (seconds - 4) .. micros) == 0) then
-        local id, look = sub(ARGV[1], 1, 32), 1000
+        local look = 1000
         if waiting == 0 and left < look then look = left end
         local shown = sub(value, 1, 8) .. sub(value, 33)
         if sub(ARGV[4], 3, 3) == '-' then

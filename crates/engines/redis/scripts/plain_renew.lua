@@ -19,7 +19,7 @@ local function renew(lock, mark, lease, kind, ms)
   end
   local was = field(lease, value, KIND, 1)
   if was and was ~= kind then call('SETRANGE', lock, #lease + KIND - 1, kind) end
-  return { 'renewed', left }
+  return left
 end
 
 for line = 1, #KEYS / width do

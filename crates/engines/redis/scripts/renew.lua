@@ -10,7 +10,7 @@ local function keep_shared(s, id, record, purpose, ms)
   local left = math.max(left_of(s, record), ms)
   call('ZADD', s.lock, now + left + 1, id)
   keep_set(s, left)
-  return { 'renewed', left }
+  return left
 end
 
 local function renew(s, id, purpose, ms)

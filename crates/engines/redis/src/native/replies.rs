@@ -141,11 +141,15 @@ pub(crate) fn acquired(
     }
 }
 
-/// Reads the reply to one line of a batch.
+/// Reads the reply to one line of a batch; what was renewed answers how many ms are left.
 fn line(value: &Value) -> Result<RenewReply, LockError> {
+    if let Value::Integer(left) = value {
+        let left =
+            u64::try_from(*left).map_err(|_| protocol("a renewal left less than nothing"))?;
+        return Ok(RenewReply::Renewed { left: Some(Duration::from_millis(left)) });
+    }
     let reply = Reply::of(value)?;
     match reply.word {
-        "renewed" => Ok(RenewReply::Renewed { left: Some(reply.millis(0)?) }),
         "queued" => {
             Ok(RenewReply::Queued { position: Some(reply.count(0)?), next_look: reply.millis(1)? })
         }
@@ -311,6 +315,12 @@ mod tests {
         assert_eq!((token.get(), left), (42, Some(Duration::from_secs(1))));
     }
 
+    #[test]
+    fn a_number_alone_is_a_renewal_and_what_is_left_in_ms() {
+        let left = Some(Duration::from_secs(30));
+        assert_eq!(line(&Value::Integer(30_000)).expect("renewed"), RenewReply::Renewed { left });
+    }
+
     fn word(text: &str) -> Value {
         Value::Bytes(text.as_bytes().to_vec())
     }
@@ -319,7 +329,7 @@ mod tests {
     fn what_has_another_shape_is_a_protocol_error_and_never_a_grant() {
         for odd in [
             Value::Nil,
-            Value::Integer(1),
+            Value::Integer(-1),
             Value::Array(Vec::new()),
             Value::Array(vec![Value::Nil]),
             word("granted"),

@@ -27,9 +27,10 @@ fn main() -> ExitCode {
         ["run"] => run::section(),
         ["redis"] => redis::section(),
         ["redis-leases"] => redis::leases(),
+        ["redis-scripts"] => redis::scripts(),
         _ => {
-            Err("usage: holdline-bench [memory | cycle | hand-off | run | redis | redis-leases]"
-                .into())
+            let sections = "memory | cycle | hand-off | run | redis | redis-leases | redis-scripts";
+            Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };
     match done {

@@ -8,6 +8,7 @@ mod handoff;
 mod leases;
 mod peers;
 mod raw;
+mod scripts;
 
 use holdline::Client;
 use holdline_services::{RedisConfig, RedisServer};
@@ -25,7 +26,13 @@ pub(crate) fn section() -> Result<(), Failure> {
         handoff::section(&world, waiters)?;
     }
     handoff::wake_up(&world)?;
+    scripts::section(&world)?;
     world.report_server_time()
+}
+
+/// What each script costs the server.
+pub(crate) fn scripts() -> Result<(), Failure> {
+    scripts::section(&World::start()?)
 }
 
 /// A hundred thousand leases that one process renews.

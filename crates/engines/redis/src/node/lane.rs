@@ -359,3 +359,51 @@ impl Drop for Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Value;
+    use holdline::ManualClock;
+
+    struct Nobody;
+
+    impl Told for Nobody {
+        fn lane_changed(&self) {}
+    }
+
+    fn lane() -> Arc<Lane> {
+        let ends = Ends { told: Arc::new(Nobody), reset: Arc::default() };
+        Arc::new(Lane::new(1, ServerFacts::default(), Arc::new(ManualClock::new()), ends))
+    }
+
+    fn begin(lane: &Arc<Lane>) -> Option<Exchange> {
+        let limit = Limit { end: Moment::NEVER, asked: Duration::from_secs(1) };
+        lane.clone().begin(Request::Ping("1"), None, limit).ok()
+    }
+
+    #[test]
+    fn the_place_of_whoever_went_away_is_used_again_once_it_is_answered() {
+        let lane = lane();
+        let first = begin(&lane).expect("room");
+        let place = first.ticket;
+        drop(first);
+        assert_ne!(begin(&lane).expect("room").ticket, place, "it is unanswered");
+        let mut frames = vec![Frame::Reply(Ok(Value::Nil)), Frame::Reply(Ok(Value::Nil))];
+        assert!(lane.settle(&mut frames, &mut Vec::new()));
+        let places = [begin(&lane), begin(&lane)].map(|begun| begun.expect("room").ticket);
+        assert!(places.contains(&place), "{places:?} {place:?}");
+    }
+
+    #[test]
+    fn a_suspect_connection_takes_a_little_more_and_all_again_when_it_is_cleared() {
+        let lane = lane();
+        let _first = begin(&lane);
+        assert!(lane.suspect());
+        let behind: Vec<_> = std::iter::from_fn(|| begin(&lane)).collect();
+        assert_eq!(behind.len(), MOST_BEHIND);
+        lane.clear();
+        assert_eq!(lane.health(), Health::Good);
+        assert!(begin(&lane).is_some());
+    }
+}

@@ -71,9 +71,11 @@ async fn a_deadline_is_told_while_nothing_can_be_written() {
     let ground = Ground::new("redis://h");
     let mut peer = ground.accepts().await;
     peer.greets().await;
-    let slow: Vec<_> =
-        [&filler(), "ECHO a", "ECHO b"].map(|line| ground.sends(line, None, 100 * SECOND)).into();
-    ground.settle().await;
+    let mut slow = Vec::new();
+    for line in [&filler(), "ECHO a", "ECHO b"] {
+        slow.push(ground.sends(line, None, 100 * SECOND));
+        ground.settle().await;
+    }
     let asked = ground.sends("ECHO c", None, SECOND);
     ground.settle().await;
     ground.clock.advance(SECOND);

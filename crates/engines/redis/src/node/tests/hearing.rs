@@ -8,7 +8,7 @@ use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::hints::Watches;
 use holdline_core::{AcquireRequest, ClientId, Engine, Hold, LeaseId, LockName, Metadata, Mode};
 
-const SUBSCRIBED: &str = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
+pub(super) const SUBSCRIBED: &str = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
 const SUBSCRIBED_OF_OLD: &str = "*3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
 
 /// Accepts the second connection of the older protocol, and confirms its subscription.
@@ -43,6 +43,26 @@ async fn when_the_server_is_back_the_second_connection_is_made_at_once() {
     again.greets_by_the_old_protocol().await;
     let _ear = accepts_an_ear(&ground).await;
     assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+}
+
+#[tokio::test]
+async fn after_a_second_connection_that_lasted_pauses_are_short_again() {
+    let ground = Ground::new("redis://h?protocol=resp2");
+    let _inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut first = ground.accepts().await;
+    first.greets_by_the_old_protocol().await;
+    for pause in [20, 40, 80, 160] {
+        drop(accepts_an_ear(&ground).await);
+        ground.settle().await;
+        ground.clock.advance(Duration::from_millis(pause));
+    }
+    let lasts = accepts_an_ear(&ground).await;
+    ground.settle().await;
+    ground.clock.advance(2 * SECOND);
+    drop(lasts);
+    ground.settle().await;
+    ground.clock.advance(Duration::from_millis(20));
+    accepts_an_ear(&ground).await;
 }
 
 /// Else whoever queued while the connection was made anew would be served by its heartbeat only.

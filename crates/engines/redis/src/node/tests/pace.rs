@@ -132,3 +132,74 @@ async fn a_connection_that_recovers_too_late_ends_only_when_all_is_answered() {
     assert_eq!(outcome(undone).await.expect("undone"), Value::Integer(1));
     old.is_closed().await;
 }
+
+/// A deadline that was next to nothing proves nothing, and a ping after it that is not answered
+/// does.
+#[tokio::test]
+async fn a_ping_that_is_not_answered_makes_a_connection_suspect() {
+    let ground = Ground::new("redis://h");
+    let mut peer = greets(&ground).await;
+    ground.clock.advance(2 * SECOND);
+    let asked = ground.sends("ECHO a", None, Duration::from_millis(1));
+    peer.hears("ECHO").await;
+    ground.clock.advance(Duration::from_millis(1));
+    unavailable(&outcome(asked).await.expect_err("no time"), Certainty::Unknown);
+    peer.hears("PING").await;
+    ground.clock.advance(Duration::from_millis(250));
+    let _good = greets(&ground).await;
+}
+
+#[tokio::test]
+async fn a_server_of_the_older_protocol_is_asked_for_the_newer_one_once() {
+    let ground = Ground::new("redis://h");
+    let mut peer = ground.accepts().await;
+    peer.hears("HELLO").await;
+    peer.says("-NOPROTO unsupported protocol version\r\n").await;
+    for _ in 0..2 {
+        let mut peer = ground.accepts().await;
+        assert!(!peer.greets_by_the_old_protocol().await.contains("HELLO"));
+        ground.settle().await;
+        ground.clock.advance(2 * SECOND);
+        drop(peer);
+        ground.settle().await;
+    }
+}
+
+/// It is closed also when it has said its first words and only its subscription is missing.
+#[tokio::test]
+async fn a_new_connection_ends_when_the_old_one_recovers_meanwhile() {
+    let ground = Ground::new("redis://h");
+    let _inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut old = ground.accepts().await;
+    old.greets().await;
+    old.hears("SUBSCRIBE").await;
+    old.says(super::hearing::SUBSCRIBED).await;
+    ground.settle().await;
+    let asked = ground.sends("ECHO a", None, SECOND);
+    old.hears("ECHO").await;
+    ground.clock.advance(SECOND);
+    unavailable(&outcome(asked).await.expect_err("silent"), Certainty::Unknown);
+    let number = words_of_ping(&old.hears("PING").await);
+    let mut new = ground.accepts().await;
+    new.greets().await;
+    new.hears("SUBSCRIBE").await;
+    old.says(&format!("$1\r\na\r\n${}\r\n{number}\r\n", number.len())).await;
+    new.is_closed().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_recovered_is_not_given_up_later() {
+    let ground = Ground::new("redis://h");
+    let mut peer = hangs(&ground, "SET k v", None).await;
+    let number = words_of_ping(&peer.hears("PING").await);
+    peer.says(&format!("+OK\r\n${}\r\n{number}\r\n", number.len())).await;
+    ground.settle().await;
+    for _ in 0..2 {
+        ground.clock.advance(40 * SECOND);
+        ground.settle().await;
+        let asked = ground.sends("ECHO a", None, SECOND);
+        peer.hears("ECHO").await;
+        peer.says("$1\r\na\r\n").await;
+        assert_eq!(outcome(asked).await.expect("an answer"), bytes("a"));
+    }
+}

@@ -81,15 +81,17 @@ impl Peer {
         self.greets_by_the_old_protocol().await;
     }
 
-    pub(super) async fn greets_by_the_old_protocol(&mut self) {
-        self.greets_as("ab").await;
+    /// Returns what was asked.
+    pub(super) async fn greets_by_the_old_protocol(&mut self) -> String {
+        self.greets_as("ab").await
     }
 
     /// Tells this `run_id` of two letters.
-    pub(super) async fn greets_as(&mut self, run_id: &str) {
-        self.hears("LIB-VER").await;
+    pub(super) async fn greets_as(&mut self, run_id: &str) -> String {
+        let asked = self.hears("LIB-VER").await;
         let info = format!("$9\r\nrun_id:{run_id}\r\n");
         self.says(&format!("{info}*0\r\n+OK\r\n+OK\r\n+OK\r\n")).await;
+        asked
     }
 
     pub(super) async fn is_closed(&mut self) {

@@ -140,7 +140,7 @@ impl Engine for RedisEngine {
     ) -> Answer<'a, Result<ReleaseReply, LockError>> {
         self.0.watches.forget(request.lease_id);
         Answer::later(async move {
-            let reply = self.0.node.call(native::release(&self.0.asker, request)).await;
+            let reply = self.0.node.call(|| native::release(&self.0.asker, request)).await;
             about(reply.and_then(|reply| native::released(&reply)), &request.name)
         })
     }
@@ -172,7 +172,7 @@ impl Engine for RedisEngine {
             return Answer::ready(Err(error));
         }
         Answer::later(async move {
-            let reply = self.0.node.call(native::operate(&self.0.asker, operation)).await;
+            let reply = self.0.node.call(|| native::operate(&self.0.asker, operation)).await;
             let reply = reply.and_then(|reply| native::operated(&reply));
             match operation {
                 Operation::Revoke { name, .. }
@@ -197,7 +197,7 @@ impl Inner {
             false => self.ears.hears(),
         };
         let limit = self.capabilities.max_waiters;
-        let reply = self.node.call(native::acquire(&self.asker, request, hears, limit)).await;
+        let reply = self.node.call(|| native::acquire(&self.asker, request, hears, limit)).await;
         let reply = reply.and_then(|reply| native::acquired(&reply, request, limit));
         let may_come_yet = match &reply {
             Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
@@ -215,8 +215,8 @@ impl Inner {
         let answer = match lines.is_empty() {
             true => Ok(Vec::new()),
             false => {
-                let reply =
-                    self.node.call(native::renew(&self.asker, &lines, self.ears.hears())).await;
+                let hears = self.ears.hears();
+                let reply = self.node.call(|| native::renew(&self.asker, &lines, hears)).await;
                 reply.and_then(|reply| native::renewed(&reply, lines.len()))
             }
         };
@@ -237,7 +237,7 @@ impl Inner {
         &self,
         names: &[LockName],
     ) -> Result<Vec<Result<Snapshot, LockError>>, LockError> {
-        let reply = self.node.call(native::inspect(&self.asker, names, MAX_SHOWN)).await;
+        let reply = self.node.call(|| native::inspect(&self.asker, names, MAX_SHOWN)).await;
         let shown = reply.and_then(|reply| native::inspected(&reply, names));
         match (shown, names) {
             (Ok(shown), _) => {

@@ -52,8 +52,8 @@ use crate::surroundings::Task;
 use board::{Board, Route};
 use home::Home;
 use hub::Hub;
-use lane::{Limit, NotTaken};
-use request::Request;
+use lane::{Exchange, Limit, NotTaken};
+use request::{Request, Way};
 
 /// How much longer than a try to connect its outcome is waited for.
 const HEARD_OUT: Duration = Duration::from_millis(500);
@@ -221,17 +221,43 @@ impl Node {
 
     /// Runs a script: by its name, and where the server does not know that, once by its text.
     ///
+    /// What was made is let go as soon as it is written down, and made again where that is needed:
+    /// of a thousand requests that wait, only their answers' places are kept.
+    ///
     /// # Cancel safety
     /// Dropping the future loses the answer only: the request may be carried out.
-    pub(crate) async fn call(&self, call: Call) -> Result<Value, LockError> {
-        let limit = self.limit(call.deadline);
-        match self.send(Request::ByName(&call), call.tie, limit).await? {
+    pub(crate) async fn call(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
+        let call = make();
+        let (script, limit) = (call.script, self.limit(call.deadline));
+        match self.run(call, &make, request::by_name, limit).await? {
             Err(words) if words.code == "NOSCRIPT" => {
-                tracing::debug!(script = call.script.name(), "the server did not know a script");
-                self.send(Request::ByText(&call), call.tie, limit).await?.map_err(refusal)
+                tracing::debug!(script = script.name(), "the server did not know a script");
+                self.run(make(), &make, request::by_text, limit).await?.map_err(refusal)
             }
             other => other.map_err(refusal),
         }
+    }
+
+    /// Runs a script in one of the two ways.
+    async fn run(
+        &self,
+        call: Call,
+        make: &impl Fn() -> Call,
+        by: Way,
+        limit: Limit,
+    ) -> lane::Answered {
+        let tie = call.tie;
+        let (lane, exchange) = self.put(by(&call), tie, limit).await?;
+        drop(call);
+        let answered = exchange.await;
+        // Only now: a copy that came first would leave nothing for the answer to tell.
+        if let Tie::Undo(affinity) = tie {
+            // Nobody waits for these copies: what they undo may never come.
+            for hangs in self.shared().board.owing(&affinity, &lane) {
+                drop(hangs.begin(by(&make()), Some(affinity), self.limit(limit.asked)));
+            }
+        }
+        answered
     }
 
     /// Sends a command.
@@ -245,7 +271,10 @@ impl Node {
         deadline: Duration,
     ) -> Result<Value, LockError> {
         let tie = affinity.map_or(Tie::Free, Tie::Behind);
-        self.send(Request::Words(&words.into()), tie, self.limit(deadline)).await?.map_err(refusal)
+        let words = words.into();
+        let (_, exchange) = self.put(Request::Words(&words), tie, self.limit(deadline)).await?;
+        drop(words);
+        exchange.await?.map_err(refusal)
     }
 
     /// Hears a channel until the inbox is dropped, over all connections that come and go.
@@ -271,7 +300,13 @@ impl Node {
         Limit { end: self.shared().clock.now().after(asked), asked }
     }
 
-    async fn send(&self, request: Request<'_>, tie: Tie, limit: Limit) -> lane::Answered {
+    /// Puts a request on a connection; waits for one.
+    async fn put(
+        &self,
+        request: Request<'_>,
+        tie: Tie,
+        limit: Limit,
+    ) -> Result<(Arc<lane::Lane>, Exchange), LockError> {
         if std::process::id() != self.shared().process {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
@@ -280,32 +315,11 @@ impl Node {
         loop {
             let lane = self.next_lane(tie, limit, &mut waiter).await?;
             match lane.clone().begin(request, tie.affinity().copied(), limit) {
-                Ok(exchange) => {
-                    let answered = exchange.await;
-                    // Only now: a copy that came first would leave nothing for the answer to tell.
-                    if let Tie::Undo(affinity) = tie {
-                        self.copy_behind(request, affinity, &lane, limit.asked);
-                    }
-                    return answered;
-                }
+                Ok(exchange) => return Ok((lane, exchange)),
                 // Nothing has left, so another connection may take it.
                 Err(NotTaken(_)) if lane.health() == lane::Health::Closed => {}
                 Err(NotTaken(error)) => return Err(error),
             }
-        }
-    }
-
-    /// Sends an undo behind each request that it undoes and that hangs on another connection than
-    /// `chosen`. Nobody waits for these copies: what they undo may never come.
-    fn copy_behind(
-        &self,
-        request: Request<'_>,
-        affinity: Affinity,
-        chosen: &lane::Lane,
-        deadline: Duration,
-    ) {
-        for lane in self.shared().board.owing(&affinity, chosen) {
-            drop(lane.begin(request, Some(affinity), self.limit(deadline)));
         }
     }
 

@@ -16,6 +16,17 @@ pub(super) enum Request<'a> {
     Unsubscribe(&'a [Vec<u8>]),
 }
 
+/// A way to run a script.
+pub(super) type Way = fn(&Call) -> Request<'_>;
+
+pub(super) fn by_name(call: &Call) -> Request<'_> {
+    Request::ByName(call)
+}
+
+pub(super) fn by_text(call: &Call) -> Request<'_> {
+    Request::ByText(call)
+}
+
 impl Request<'_> {
     /// How many messages confirm it; none where it is answered by one reply.
     pub(super) fn confirmations(&self) -> usize {

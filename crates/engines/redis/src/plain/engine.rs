@@ -158,7 +158,7 @@ impl Engine for PlainEngine {
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
         Answer::later(async move {
-            let reply = self.0.node.call(self.0.asker.inspect(name)).await;
+            let reply = self.0.node.call(|| self.0.asker.inspect(name)).await;
             about(reply.and_then(|reply| self.0.reading.inspected(&reply, name)), name)
         })
     }
@@ -184,7 +184,7 @@ impl Engine for PlainEngine {
 
 impl Inner {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let reply = self.node.call(self.asker.acquire(request)).await?;
+        let reply = self.node.call(|| self.asker.acquire(request)).await?;
         self.reading.acquired(&reply, request)
     }
 
@@ -207,7 +207,7 @@ impl Inner {
             }
         }
         // What was not taken is not held under this id, unless it was asked before.
-        let looked = self.node.call(self.asker.inspect(name)).await;
+        let looked = self.node.call(|| self.asker.inspect(name)).await;
         let looked = looked.map_err(|error| match request.known {
             true => error,
             false => error.with_certainty(Certainty::NotApplied),
@@ -233,7 +233,7 @@ impl Inner {
         let answer = match lines.is_empty() {
             true => Ok(Vec::new()),
             false => {
-                let reply = self.node.call(self.asker.renew(&lines)).await;
+                let reply = self.node.call(|| self.asker.renew(&lines)).await;
                 reply.and_then(|reply| native::renewed(&reply, lines.len()))
             }
         };
@@ -255,7 +255,7 @@ impl Inner {
             }
             // Nothing was deleted: the script tells why.
         }
-        native::released(&self.node.call(self.asker.release(request)).await?)
+        native::released(&self.node.call(|| self.asker.release(request)).await?)
     }
 
     fn check(&self, operation: &Operation) -> Result<(), LockError> {
@@ -276,7 +276,7 @@ impl Inner {
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         match operation {
             Operation::RaiseFence { to } => {
-                native::operated(&self.node.call(self.asker.raise(*to)).await?)
+                native::operated(&self.node.call(|| self.asker.raise(*to)).await?)
             }
             Operation::Revoke { name, token, reason, .. } => {
                 about(self.revoke(name, *token, reason).await, name)
@@ -294,11 +294,11 @@ impl Inner {
         token: FencingToken,
         reason: &str,
     ) -> Result<OperationReply, LockError> {
-        let looked = self.node.call(self.asker.inspect(name)).await?;
+        let looked = self.node.call(|| self.asker.inspect(name)).await?;
         let held = self.reading.looked(&looked)?;
         let found = held.and_then(|held| Some((held.record.lease_of(token)?, held.left)));
         let Some((lease_id, left)) = found else { return Ok(OperationReply::NothingThere) };
-        let call = self.asker.revoke(name, lease_id, token, left, reason);
+        let call = || self.asker.revoke(name, lease_id, token, left, reason);
         native::operated(&self.node.call(call).await?)
     }
 }

@@ -35,7 +35,7 @@ fn assert_hidden(error: &LockError) {
 async fn the_least_rights_are_enough() {
     let server = with_user(LEAST);
     let node = locker(&server);
-    assert_eq!(node.call(run(&SET, "lock:a")).await.expect("an answer"), ok());
+    assert_eq!(node.call(|| run(&SET, "lock:a")).await.expect("an answer"), ok());
     let mut inbox = node.subscribe(b"lock:c".to_vec());
     assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
     let facts = node.server().expect("a connection");
@@ -51,9 +51,9 @@ async fn a_missing_right_is_named() {
     let error = say(&node, "FLUSHALL").await.expect_err("no right");
     assert!(refused(&error).contains("lacks +flushall"), "{error}");
     assert_eq!(error.certainty(), Certainty::NotApplied);
-    let error = node.call(run(&SET, "other")).await.expect_err("no right");
+    let error = node.call(|| run(&SET, "other")).await.expect_err("no right");
     assert!(refused(&error).contains("lacks ~KEYS"), "{error}");
-    let error = node.call(run(&TIME, "lock:a")).await.expect_err("no right");
+    let error = node.call(|| run(&TIME, "lock:a")).await.expect_err("no right");
     assert!(refused(&error).contains("that a script needs"), "{error}");
     assert_eq!(error.certainty(), Certainty::Unknown, "what the script did before stays");
     let error = say(&node, "PUBLISH other x").await.expect_err("no right");

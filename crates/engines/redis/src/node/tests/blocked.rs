@@ -16,7 +16,7 @@ fn call(ground: &Ground, tie: Tie) -> tokio::task::JoinHandle<Result<Value, Lock
     let (keys, arguments) = (Words::default(), Words::default());
     let call = Call { script: &SCRIPT, keys, arguments, tie, deadline: SECOND };
     let node = ground.node.clone();
-    tokio::spawn(async move { node.call(call).await })
+    tokio::spawn(async move { node.call(|| call.clone()).await })
 }
 
 /// A request of the id has hung until its deadline on what is returned; no other connection was

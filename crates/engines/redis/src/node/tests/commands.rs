@@ -26,11 +26,11 @@ async fn a_script_is_run_by_its_name_and_once_by_its_text() {
         Value::Array(vec![key, Value::Integer(doubled), bytes(""), Value::Nil])
     };
     for number in [1, 2] {
-        let answer = node.call(double(&number.to_string())).await.expect("an answer");
+        let answer = node.call(|| double(&number.to_string())).await.expect("an answer");
         assert_eq!(answer, expected(2 * number));
     }
     behind(&server, "SCRIPT FLUSH");
-    assert_eq!(node.call(double("3")).await.expect("an answer"), expected(6));
+    assert_eq!(node.call(|| double("3")).await.expect("an answer"), expected(6));
     let sent = |verb: &str| {
         let verb = format!("\r\n{verb}\r\n");
         let events = proxy.events();

@@ -15,7 +15,7 @@ fn write(key: &str) -> Call {
 async fn refuses(server: &RedisServer, says: &str) {
     let node = node_at(server.address());
     let plain = say(&node, "SET k v").await.expect_err("refused");
-    let scripted = node.call(write("k")).await.expect_err("refused");
+    let scripted = node.call(|| write("k")).await.expect_err("refused");
     for error in [plain, scripted] {
         assert!(refused(&error).contains(says), "{error}");
         assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
@@ -86,7 +86,7 @@ async fn a_server_that_runs_somebodys_script_without_end() {
     spinner.ready().await.expect("a connection");
     let (keys, arguments) = (Words::default(), Words::default());
     let spin = Call { script: &SPIN, keys, arguments, tie: Tie::Free, deadline: LONG };
-    let spinning = tokio::spawn(async move { spinner.call(spin).await });
+    let spinning = tokio::spawn(async move { spinner.call(|| spin.clone()).await });
     // Until it spins for long enough, the server answers in turn, or not at all.
     let error = async {
         loop {

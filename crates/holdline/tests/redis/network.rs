@@ -1,15 +1,18 @@
 //! Packets that are lost, peers that vanish without a word, a cable that is pulled: what only the
 //! kernel's network can do. Each test runs in a network of its own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdline::{Certainty, Client, ErrorKind, Guard, LockError, LockOptions, LostReason};
 use holdline_services::{Loss, PrivateNetwork, RedisConfig, RedisServer};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use crate::support::{
-    Referee, behind, clean, client, client_at, connections, lease, leftovers, let_go, patient,
-    queued, reached, renewed, server, soon, take, try_take, until, url_of,
+    LONG, Referee, behind, clean, client, client_at, connections, lease, leftovers, let_go,
+    patient, queued, reached, renewed, server, soon, take, try_take, until, url_of,
 };
 
 /// A lease that outlives what the kernel needs to find a peer gone.
@@ -230,4 +233,63 @@ async fn a_cable_that_is_pulled_for_a_while_costs_no_lease() {
     renewed(&guard).await;
     let_go(guard).await;
     clean(&server, &[&client]).await;
+}
+
+/// Cuts of every kind, for as long as a lease or less. Attempts may fail and leases be lost; nobody
+/// believes beside another, tokens grow, and nothing stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cuts_at_random_let_nobody_hold_beside_another() {
+    const SEED: u64 = 20_261_122;
+    const CUTS: usize = 12;
+    let name = "network::cuts_at_random_let_nobody_hold_beside_another";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let at = server.address();
+    let urls = ["resp3", "resp2"].map(|protocol| format!("{}&protocol={protocol}", url_of(at)));
+    let clients = join_all((0..4).map(|place| client(&urls[place % 2]))).await;
+    let by_socket = client(&format!("redis+unix://{}", server.socket().display())).await;
+    let referee = Referee::default();
+    let over = AtomicBool::new(false);
+    let contend = |place: usize| {
+        let client = clients.get(place % 5).unwrap_or(&by_socket);
+        let (referee, over) = (&referee, &over);
+        async move {
+            let options = lease(1_500).with_wait(LONG);
+            let mutex = client.mutex_with("a", &options).expect("a good lock");
+            while !over.load(Ordering::Relaxed) {
+                match soon("an end", mutex.lock()).await {
+                    Ok(guard) => {
+                        referee.granted(&guard);
+                        // Long enough for a cut to come between.
+                        tokio::time::sleep(Duration::from_millis(30)).await; // event: it holds
+                        soon("a release", guard.release()).await;
+                    }
+                    Err(error) => {
+                        unavailable(&error);
+                        assert_ne!(error.certainty(), Certainty::Applied, "{error:?}");
+                    }
+                }
+            }
+        }
+    };
+    let cut = async {
+        let mut random = StdRng::seed_from_u64(SEED);
+        for _ in 0..CUTS {
+            let grants = referee.grants();
+            until("the name goes round", || referee.grants() >= grants + 5).await;
+            network.lose(match random.random_range(0..4) {
+                0 => Loss::To(at),
+                1 => Loss::From(at),
+                2 => Loss::Percent(40),
+                _ => Loss::All,
+            });
+            let time = Duration::from_millis(random.random_range(50..2_000));
+            tokio::time::sleep(time).await; // event: the time of the cut is what is tested
+            network.heal();
+        }
+        over.store(true, Ordering::Relaxed);
+    };
+    futures_util::future::join(cut, join_all((0..10).map(contend))).await;
+    join_all(clients.iter().map(reached)).await;
+    clean(&server, &clients.iter().chain([&by_socket]).collect::<Vec<_>>()).await;
 }

@@ -56,9 +56,12 @@ impl Drop for Scratch {
     }
 }
 
+/// Locked before it has its name, so that nobody ever finds it without its owner.
 fn own(path: &Path) -> std::io::Result<File> {
-    let owner = File::create(path.join(OWNER))?;
+    let young = path.join(".young");
+    let owner = File::create(&young)?;
     owner.lock()?;
+    std::fs::rename(young, path.join(OWNER))?;
     Ok(owner)
 }
 
@@ -78,6 +81,7 @@ fn sweep(home: &Path) {
 mod tests {
     use super::*;
     use crate::wait::{LIMIT, until};
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn a_scratch_directory_is_private_and_goes_with_its_owner() {
@@ -88,6 +92,33 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         drop(scratch);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_being_made_is_not_swept() {
+        let home = Scratch::new("home").unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        sweep(home.path());
+                    }
+                });
+            }
+            for number in 0..2_000 {
+                let path = home.path().join(format!("holdline-redis-{number}"));
+                std::fs::create_dir(&path).unwrap();
+                let owner = own(&path);
+                let there = path.exists();
+                let _ = std::fs::remove_dir_all(&path);
+                if owner.is_err() || !there {
+                    done.store(true, Ordering::Relaxed);
+                    panic!("{number}: it was taken for a dead one's ({owner:?})");
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

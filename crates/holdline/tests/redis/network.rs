@@ -249,10 +249,10 @@ async fn cuts_at_random_let_nobody_hold_beside_another() {
     let clients = join_all((0..4).map(|place| client(&urls[place % 2]))).await;
     let by_socket = client(&format!("redis+unix://{}", server.socket().display())).await;
     let referee = Referee::default();
-    let over = AtomicBool::new(false);
+    let (over, cut) = (AtomicBool::new(false), AtomicBool::new(false));
     let contend = |place: usize| {
         let client = clients.get(place % 5).unwrap_or(&by_socket);
-        let (referee, over) = (&referee, &over);
+        let (referee, over, cut) = (&referee, &over, &cut);
         async move {
             let options = lease(1_500).with_wait(LONG);
             let mutex = client.mutex_with("a", &options).expect("a good lock");
@@ -260,8 +260,10 @@ async fn cuts_at_random_let_nobody_hold_beside_another() {
                 match soon("an end", mutex.lock()).await {
                     Ok(guard) => {
                         referee.granted(&guard);
-                        // Long enough for a cut to come between.
-                        tokio::time::sleep(Duration::from_millis(30)).await; // event: it holds
+                        let last =
+                            |guard: &Guard| !guard.is_valid() || !cut.load(Ordering::Relaxed);
+                        // Whoever holds when a cut comes holds on, as long as it believes.
+                        until("the cut or the lease is over", || last(&guard)).await;
                         soon("a release", guard.release()).await;
                     }
                     Err(error) => {
@@ -272,24 +274,26 @@ async fn cuts_at_random_let_nobody_hold_beside_another() {
             }
         }
     };
-    let cut = async {
+    let cuts = async {
         let mut random = StdRng::seed_from_u64(SEED);
         for _ in 0..CUTS {
             let grants = referee.grants();
             until("the name goes round", || referee.grants() >= grants + 5).await;
+            cut.store(true, Ordering::Relaxed);
             network.lose(match random.random_range(0..4) {
                 0 => Loss::To(at),
                 1 => Loss::From(at),
                 2 => Loss::Percent(40),
                 _ => Loss::All,
             });
-            let time = Duration::from_millis(random.random_range(50..2_000));
+            let time = Duration::from_millis(random.random_range(50..2_500));
             tokio::time::sleep(time).await; // event: the time of the cut is what is tested
             network.heal();
+            cut.store(false, Ordering::Relaxed);
         }
         over.store(true, Ordering::Relaxed);
     };
-    futures_util::future::join(cut, join_all((0..10).map(contend))).await;
+    futures_util::future::join(cuts, join_all((0..10).map(contend))).await;
     join_all(clients.iter().map(reached)).await;
     clean(&server, &clients.iter().chain([&by_socket]).collect::<Vec<_>>()).await;
 }

@@ -56,8 +56,9 @@ pub struct Client {
 impl Client {
     /// Connects to the engine that a URL names, with default options.
     ///
-    /// `local:` is this machine, `redis://host:port` a Redis server (feature `redis`), `memory:`
-    /// this process (`memory:NAME` keeps apart what has nothing to do with each other).
+    /// `local:` is this machine, `redis://host:port` a Redis server (feature `redis`),
+    /// `etcd://host,host,host` an etcd cluster (feature `etcd`), `memory:` this process
+    /// (`memory:NAME` keeps apart what has nothing to do with each other).
     ///
     /// # Errors
     /// - `Invalid`: no such scheme or parameter; the message names the nearest.

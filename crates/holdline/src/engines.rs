@@ -15,6 +15,10 @@ use crate::url::{EngineUrl, redact_url, unknown_parameter};
 
 /// The schemes of this build.
 const SCHEMES: &[&str] = &[
+    #[cfg(feature = "etcd")]
+    "etcd",
+    #[cfg(feature = "etcd")]
+    "etcds",
     #[cfg(feature = "local")]
     "local",
     "memory",
@@ -31,6 +35,8 @@ const SCHEMES: &[&str] = &[
 ];
 /// Schemes that name an engine which this build may lack.
 const ELSEWHERE: &[(&str, &str)] = &[
+    ("etcd", ETCD),
+    ("etcds", ETCD),
     ("local", "the engine `local` (cargo feature `local`)"),
     ("redis", REDIS),
     ("rediss", REDIS),
@@ -39,6 +45,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("postgresql", POSTGRES),
 ];
 const POSTGRES: &str = "the engine `postgres` (cargo feature `postgres`)";
+const ETCD: &str = "the engine `etcd` (cargo feature `etcd`)";
 const REDIS: &str = "the engine `redis` (cargo feature `redis`)";
 
 /// Connects to the engine that a URL names.
@@ -55,6 +62,8 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         "memory" => memory(split),
         #[cfg(feature = "local")]
         "local" => local(url).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd(url).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => redis(url).await,
         #[cfg(feature = "postgres")]
@@ -89,6 +98,10 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
     match EngineUrl::split(url).map(|split| split.scheme) {
         #[cfg(feature = "local")]
         Some("local") => Ok(holdline_local::checkup(&holdline_local::LocalOptions::from_url(url)?)),
+        #[cfg(feature = "etcd")]
+        Some("etcd" | "etcds") => {
+            holdline_etcd::checkup(&holdline_etcd::EtcdOptions::from_url(url)?).await
+        }
         #[cfg(feature = "redis")]
         Some("redis" | "rediss" | "redis+unix") => {
             let options = holdline_redis::RedisOptions::from_url(url)?;
@@ -148,6 +161,14 @@ fn clock(kind: ClockKind, engine: &'static str) -> Result<Arc<dyn Clock>, LockEr
             Err(LockError::new(engine, ErrorKind::Refused { message }, Certainty::NotApplied))
         }
     }
+}
+
+/// Connects to an etcd cluster. Its timers run on while this machine sleeps.
+#[cfg(feature = "etcd")]
+async fn etcd(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let options = holdline_etcd::EtcdOptions::from_url(url)?;
+    let clock = clock(ClockKind::Boottime, "etcd")?;
+    Ok(Arc::new(holdline_etcd::EtcdEngine::connect(&options, clock).await?))
 }
 
 /// Connects to a Redis server. Its timers run on while this machine sleeps.

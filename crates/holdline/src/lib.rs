@@ -69,6 +69,8 @@ pub use holdline_core::{
     Escaped, FencingToken, Hold, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest,
     LockError, LockName, LostReason, Mode, Moment, Operation, OperationReply, Snapshot,
 };
+#[cfg(feature = "etcd")]
+pub use holdline_etcd::{EtcdEngine, EtcdOptions};
 #[cfg(feature = "local")]
 pub use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 pub use holdline_memory::{MemoryEngine, MemoryOptions};

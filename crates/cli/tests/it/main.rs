@@ -2,6 +2,8 @@
 
 mod child;
 mod clock;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod faults;
 mod fence;
 mod hostile;

@@ -1,0 +1,386 @@
+//! Asking for a name: a fresh request, asking again, and what a queue that moved on means.
+
+use std::time::Duration;
+
+use holdline_core::contract::QUEUE_HEARTBEAT;
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, Hold, LeaseId, LockError, LockName,
+    LostReason, Mode, Moment,
+};
+use tokio::join;
+
+use crate::error::{ENGINE, Trouble, not_applied, protocol, unavailable};
+use crate::held::Held;
+use crate::ops::{
+    Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, none_since, put,
+};
+use crate::proto::{Compare, RequestOp, TxnRequest};
+use crate::queue::Queue;
+use crate::record::Record;
+use crate::sessions::Key;
+use crate::store::{Marks, Store, token};
+
+/// How often a request for permits is tried while others take some in between.
+const ATTEMPTS: usize = 8;
+
+/// What the transaction of a fresh request brought.
+enum Entered {
+    /// The key is there; the queue as it stands with it.
+    There { queue: Queue, revision: i64 },
+    /// The name was free, and nobody queues.
+    Alone { revision: i64 },
+    /// Nothing of ours was left.
+    Refused(AcquireReply),
+    /// The key was there already: the request is a repetition.
+    Repeated,
+}
+
+/// How a request may be entered.
+struct Entry {
+    compare: Vec<Compare>,
+    /// Whether the transaction alone says that the name is held.
+    decides: bool,
+}
+
+impl Store {
+    pub(crate) async fn acquire(
+        &self,
+        request: &AcquireRequest,
+    ) -> Result<AcquireReply, LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        // Another process may have asked under this id: who holds a detached lease is nobody's
+        // process, and may be asked for again by any that knows the id.
+        let anywhere = request.known || matches!(request.hold, Hold::Detached(_));
+        let known = match self.held.find(name, id) {
+            None if anywhere => self.find(name, id).await?,
+            held => held,
+        };
+        if (known.is_some() || request.known)
+            && let Some(reply) = self.ask_again(request, known).await?
+        {
+            return Ok(reply);
+        }
+        self.ask_fresh(request).await
+    }
+
+    /// Answers for a lease id that was asked before. `None`: the store does not know it, and the
+    /// request does not say that it must.
+    async fn ask_again(
+        &self,
+        request: &AcquireRequest,
+        held: Option<Held>,
+    ) -> Result<Option<AcquireReply>, LockError> {
+        let since = self.clock.now();
+        let (name, id) = (&request.name, request.lease_id);
+        let mut parts = vec![
+            get(all_of(self.layout.marks(name, id))),
+            get(first_of(self.layout.queue(name), 1)),
+            get(keys_of(self.layout.queue(name))),
+        ];
+        parts.extend(held.as_ref().map(|held| get(key_value(held.key.clone()))));
+        let mut answers = self.read(parts).await?;
+        let marks = Marks::read(&answers.keys()?);
+        let first = answers.keys()?;
+        let queue = Queue::read(&self.layout, name, answers.keys()?)?;
+        let own = if held.is_some() { answers.keys()?.pop() } else { None };
+        let (Some(held), Some(own)) = (held, own) else {
+            self.held.forget(name, id);
+            dead(&marks)?;
+            return Ok(request.known.then_some(AcquireReply::Unknown));
+        };
+        let asked = Record::from_bytes(&own.value)?.asked;
+        let mode = queue.find(id).map(|(place, _)| place.mode());
+        if (mode, asked) != (Some(request.mode), request.hold) {
+            let message = "was asked before with another mode or lease; draw a new lease id";
+            return Err(LockError::invalid(ENGINE, "lease_id", message));
+        }
+        self.learn(name, id, &queue, answers.revision)?;
+        match self.left(&held.session, since).await? {
+            Some(left) => self.stands(request, &queue, first, left).await.map(Some),
+            None => Ok(Some(AcquireReply::Unknown)),
+        }
+    }
+
+    async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        let key = Key::of(request.client, id, request.hold);
+        for _ in 0..ATTEMPTS {
+            let since = self.clock.now();
+            let session = self.sessions.obtain(key).await?;
+            let own = self.layout.contender(name, id, request.mode, session.lease);
+            let mut held = Held::new(own.clone(), session.clone());
+            held.terms = Some(request.hold);
+            self.held.note(name, id, held, since);
+            let entering = self.enter(request, &own, session.lease);
+            let (entered, kept) = join!(entering, self.sessions.keep(&session));
+            match (entered, kept) {
+                (Err(Trouble::LeaseGone), _) => {
+                    // It was refused, so nothing is left of it; the next one is on a new lease.
+                    self.held.forget(name, id);
+                    session.end();
+                }
+                (Err(trouble), _) => {
+                    let error = trouble.into_error();
+                    if error.certainty() == Certainty::NotApplied {
+                        self.held.forget(name, id);
+                    }
+                    return Err(error);
+                }
+                (Ok(Entered::Refused(reply)), _) => {
+                    self.held.forget(name, id);
+                    return Ok(reply);
+                }
+                (Ok(_), Err(Trouble::LeaseGone)) => return Err(ended_on_the_way()),
+                // What is known to be left of the session still holds.
+                (Ok(entered), _) => return self.entered(request, entered, since).await,
+            }
+        }
+        Err(unavailable("the session ends again and again", Certainty::NotApplied))
+    }
+
+    /// Answers for a key that is there now.
+    async fn entered(
+        &self,
+        request: &AcquireRequest,
+        entered: Entered,
+        since: Moment,
+    ) -> Result<AcquireReply, LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        let Some(held) = self.held.find(name, id) else { return Err(ended_on_the_way()) };
+        let left = held.session.left(since);
+        if left.is_zero() {
+            return Err(ended_on_the_way());
+        }
+        match entered {
+            Entered::Alone { revision } => {
+                let number = u64::try_from(revision).unwrap_or(0);
+                let token = holdline_core::FencingToken::new(number)
+                    .map_err(|_| protocol(format!("the revision {revision} is no token")))?;
+                self.held.update(name, id, |held| {
+                    (held.token, held.written, held.read_at) = (Some(token), revision, revision);
+                });
+                Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
+            }
+            Entered::There { queue, revision } => {
+                let limit = self.capabilities.max_waiters;
+                if queue.find(id).is_some_and(|(_, waits)| waits.is_some_and(|at| at >= limit)) {
+                    self.take_back(&request.name, id, held.key).await?;
+                    return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
+                }
+                self.learn(&request.name, id, &queue, revision)?;
+                self.stands(request, &queue, Vec::new(), left).await
+            }
+            Entered::Repeated => match self.ask_again(request, Some(held)).await? {
+                Some(reply) => Ok(reply),
+                None => Err(ended_on_the_way()),
+            },
+            Entered::Refused(reply) => Ok(reply),
+        }
+    }
+
+    /// Says how a lease id that has a key stands.
+    async fn stands(
+        &self,
+        request: &AcquireRequest,
+        queue: &Queue,
+        first: Vec<crate::proto::KeyValue>,
+        left: Duration,
+    ) -> Result<AcquireReply, LockError> {
+        let Some((place, waits)) = queue.find(request.lease_id) else {
+            return Ok(AcquireReply::Unknown);
+        };
+        match waits {
+            None => {
+                let token = token(place)?;
+                Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
+            }
+            Some(at) => {
+                let first = Queue::read(&self.layout, &request.name, first)?;
+                let holder = match first.holders().first() {
+                    Some(first) => Some(self.summary(first).await?),
+                    None => self.first_holder(request).await?,
+                };
+                let next_look = QUEUE_HEARTBEAT;
+                Ok(AcquireReply::Queued { position: Some(at), holder, next_look })
+            }
+        }
+    }
+
+    async fn first_holder(
+        &self,
+        request: &AcquireRequest,
+    ) -> Result<Option<holdline_core::HolderSummary>, LockError> {
+        let reply = self.client.range(first_of(self.layout.queue(&request.name), 1)).await?;
+        let queue = Queue::read(&self.layout, &request.name, reply.kvs)?;
+        match queue.holders().first() {
+            Some(first) if !first.is(request.lease_id) => self.summary(first).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Puts the key if the name allows it.
+    async fn enter(
+        &self,
+        request: &AcquireRequest,
+        own: &[u8],
+        lease: i64,
+    ) -> Result<Entered, Trouble> {
+        let value = Record::new(request.hold, &request.metadata).to_bytes();
+        let mut entry = self.entry(request, own, None);
+        for _ in 0..ATTEMPTS {
+            let mut success = vec![put(own.to_vec(), value.clone(), lease)];
+            if !entry.decides {
+                success.push(get(keys_of(self.layout.queue(&request.name))));
+            }
+            let failure = self.look(request, own);
+            let txn = TxnRequest { compare: std::mem::take(&mut entry.compare), success, failure };
+            let mut answers = self.txn(txn).await?;
+            if answers.succeeded {
+                return self.put_done(request, own, answers, entry.decides).await;
+            }
+            match self.refused(request, &mut answers).await? {
+                Some(entered) => return Ok(entered),
+                // The name allows it, but not by what was compared.
+                None => entry = self.entry(request, own, Some(answers.revision)),
+            }
+        }
+        let busy = AcquireReply::Busy { holder: None, at_most: None, next_look: QUEUE_HEARTBEAT };
+        Ok(Entered::Refused(busy))
+    }
+
+    /// What must be so for the key to be put. `seen`: the name allowed it at this revision.
+    fn entry(&self, request: &AcquireRequest, own: &[u8], seen: Option<i64>) -> Entry {
+        let (name, mode) = (&request.name, request.mode);
+        let mut compare =
+            vec![absent(own.to_vec()), empty(self.layout.marks(name, request.lease_id))];
+        let queue = self.layout.queue(name);
+        let decides = match (request.queue, mode, seen) {
+            (true, ..) => {
+                compare.extend(self.layout.other_kinds(name, mode).into_iter().map(empty));
+                false
+            }
+            (false, Mode::Shared, _) => {
+                compare.extend(self.layout.other_kinds(name, mode).into_iter().map(empty));
+                compare.push(empty(self.layout.exclusive(name)));
+                false
+            }
+            (false, Mode::Permits { .. }, Some(revision)) => {
+                compare.push(none_since(queue, revision));
+                false
+            }
+            (false, ..) => {
+                compare.push(empty(queue));
+                true
+            }
+        };
+        Entry { compare, decides }
+    }
+
+    /// What is read when the key cannot be put.
+    fn look(&self, request: &AcquireRequest, own: &[u8]) -> Vec<RequestOp> {
+        vec![
+            get(key_value(own.to_vec())),
+            get(all_of(self.layout.marks(&request.name, request.lease_id))),
+            get(first_of(self.layout.queue(&request.name), 1)),
+            get(keys_of(self.layout.queue(&request.name))),
+        ]
+    }
+
+    async fn put_done(
+        &self,
+        request: &AcquireRequest,
+        own: &[u8],
+        mut answers: Answers,
+        decides: bool,
+    ) -> Result<Entered, Trouble> {
+        answers.done()?;
+        let revision = answers.revision;
+        if decides {
+            return Ok(Entered::Alone { revision });
+        }
+        match Queue::read(&self.layout, &request.name, answers.keys()?) {
+            Ok(queue) => Ok(Entered::There { queue, revision }),
+            Err(foreign) => {
+                self.take_back(&request.name, request.lease_id, own.to_vec()).await?;
+                Err(Trouble::Error(foreign))
+            }
+        }
+    }
+
+    /// Deletes a key that should not have been put.
+    async fn take_back(&self, name: &LockName, id: LeaseId, key: Vec<u8>) -> Result<(), LockError> {
+        let done = self.read(vec![delete(key)]).await;
+        // It may stand yet, whatever this failure says of itself.
+        done.map_err(|trouble| {
+            let message = format!("a key could not be taken back: {}", trouble.into_error());
+            unavailable(message, Certainty::Unknown)
+        })?;
+        self.held.forget(name, id);
+        Ok(())
+    }
+
+    /// Says why the key was not put; `None` when it may be tried again.
+    async fn refused(
+        &self,
+        request: &AcquireRequest,
+        answers: &mut Answers,
+    ) -> Result<Option<Entered>, LockError> {
+        if !answers.keys()?.is_empty() {
+            return Ok(Some(Entered::Repeated));
+        }
+        dead(&Marks::read(&answers.keys()?))?;
+        let first = Queue::read(&self.layout, &request.name, answers.keys()?)?;
+        let queue = Queue::read(&self.layout, &request.name, answers.keys()?)?;
+        let Some(holder) = first.holders().first() else { return Ok(None) };
+        check_kind(&queue, request.mode)?;
+        if request.queue || allows(&queue, request.mode) {
+            return Ok(None);
+        }
+        let holder = self.summary(holder).await?;
+        let at_most = if queue.holders().len() == 1 { holder.left } else { None };
+        let busy = AcquireReply::Busy { holder: Some(holder), at_most, next_look: QUEUE_HEARTBEAT };
+        Ok(Some(Entered::Refused(busy)))
+    }
+}
+
+/// Tells whether one more of this mode would hold the name at once.
+fn allows(queue: &Queue, mode: Mode) -> bool {
+    let mut used = 0_u32;
+    queue.waiting().is_empty()
+        && queue.holders().iter().all(|place| match (mode, place.mode()) {
+            (Mode::Shared, Mode::Shared) => true,
+            (Mode::Permits { count, of }, Mode::Permits { count: held, .. }) => {
+                used = used.saturating_add(held);
+                used.saturating_add(count) <= of
+            }
+            _ => false,
+        })
+}
+
+/// Exclusive and shared go together; permits only with permits of the same total.
+fn check_kind(queue: &Queue, mode: Mode) -> Result<(), LockError> {
+    let message = match queue.permits_of() {
+        in_use if in_use == mode.permits_of() => return Ok(()),
+        Some(of) => format!("the name is in use as a semaphore of {of}, not as {mode}"),
+        None => format!("the name is in use as a mutex or read/write lock, not as {mode}"),
+    };
+    Err(LockError::invalid(ENGINE, "mode", message))
+}
+
+/// A lease id that was given up, or revoked, does not come back.
+fn dead(marks: &Marks) -> Result<(), LockError> {
+    if marks.gone {
+        return Err(not_applied(ErrorKind::Cancelled));
+    }
+    match &marks.revoked {
+        Some(reason) => {
+            let reason = LostReason::Revoked(reason.clone());
+            Err(not_applied(ErrorKind::Lost { reason }))
+        }
+        None => Ok(()),
+    }
+}
+
+fn ended_on_the_way() -> LockError {
+    unavailable("the session ended while the name was asked for", Certainty::Unknown)
+}

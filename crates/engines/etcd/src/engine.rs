@@ -1,0 +1,250 @@
+//! The engine: each verb runs as a task on the engine's thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::lease::MAX_FIRST_LEASE;
+use holdline_core::table::MAX_REASON_BYTES;
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, ClockKind, Engine, ErrorKind,
+    Expiry, HandOff, Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName, Mode,
+    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+
+use crate::client::Client;
+use crate::error::{ENGINE, Trouble, not_applied};
+use crate::held::HeldIds;
+use crate::home;
+use crate::keys::Layout;
+use crate::options::EtcdOptions;
+use crate::proto::RangeRequest;
+use crate::sessions::Sessions;
+use crate::store::Store;
+use crate::watcher::{Wanted, Watcher};
+
+/// How many lines one call renews.
+const BATCH: usize = 128;
+/// How much later than its lease a dead holder's name may become free: the leader looks for
+/// leases that are over every half second, and deletes them by consensus. An election gives each
+/// lease its whole time once more.
+pub(crate) const LAG: Duration = Duration::from_secs(1);
+
+/// The engine of one etcd cluster. Clones share its connection.
+#[derive(Clone)]
+pub struct EtcdEngine(Arc<Inner>);
+
+struct Inner {
+    store: Arc<Store>,
+    handle: Handle,
+}
+
+impl EtcdEngine {
+    /// Makes an engine and waits until a member has answered. `clock` must count the time that the
+    /// machine is suspended, as the servers' do.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong. `Unavailable`: no member can be reached. `Refused`: they do
+    /// not let us in, or not to our keys. Nothing is held after any of them.
+    pub async fn connect(
+        options: &EtcdOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<EtcdEngine, LockError> {
+        options.validate()?;
+        let handle = home::thread().map_err(|error| {
+            not_applied(ErrorKind::Refused { message: format!("no thread to work on: {error}") })
+        })?;
+        let client = {
+            let _entered = handle.enter();
+            Client::new(options)?
+        };
+        let layout = Layout::new(options.prefix());
+        let (key, range_end) = layout.names("");
+        let probe =
+            RangeRequest { key, range_end, limit: 1, keys_only: true, ..Default::default() };
+        let asking = client.clone();
+        let reply = home::run(&handle, async move { asking.range(probe).await }).await?;
+        // It only asked, so nothing was applied.
+        let reply = reply.map_err(|trouble| at_first(trouble, options))?;
+        let cluster = reply.header.map_or(0, |header| header.cluster_id);
+        let store = Store {
+            capabilities: capabilities(options, cluster),
+            watcher: Watcher::start(&handle, client.clone()),
+            sessions: Sessions::new(client.clone(), clock.clone()),
+            held: HeldIds::default(),
+            grave: Mutex::default(),
+            client,
+            clock,
+            layout,
+        };
+        Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), handle })))
+    }
+
+    /// Runs a verb on the engine's thread. Dropping the answer does not end it.
+    fn run<'a, T, F>(
+        &'a self,
+        verb: impl FnOnce(Arc<Store>) -> F,
+    ) -> Answer<'a, Result<T, LockError>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, LockError>> + Send + 'static,
+    {
+        let work = verb(self.0.store.clone());
+        let handle = self.0.handle.clone();
+        Answer::later(async move { home::run(&handle, work).await? })
+    }
+}
+
+/// What is told when the first question fails.
+fn at_first(trouble: Trouble, options: &EtcdOptions) -> LockError {
+    match trouble.into_error().kind().clone() {
+        // A server that asks for a certificate just closes.
+        ErrorKind::Unavailable { message } if options.shows_no_certificate() => {
+            let advice = "if it asks clients for a certificate, set `cert` and `key`";
+            not_applied(ErrorKind::Unavailable { message: format!("{message}; {advice}") })
+        }
+        kind => not_applied(kind),
+    }
+}
+
+fn capabilities(options: &EtcdOptions, cluster: u64) -> Capabilities {
+    let identity = format!("{cluster:x} {}", options.prefix());
+    let second = Duration::from_secs(1);
+    Capabilities {
+        freeze: false,
+        expiry: Expiry::Session,
+        lease: LeaseRange { min: second, max: MAX_FIRST_LEASE, step: second },
+        hand_off: HandOff::Direct,
+        lag: LAG,
+        clock: ClockKind::Boottime,
+        max_waiters: options.max_waiters(),
+        max_batch: BATCH,
+        ..Capabilities::reference(ENGINE, identity)
+    }
+}
+
+impl Engine for EtcdEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0.store.capabilities
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        if let Err(error) = check_request(self.capabilities(), request) {
+            return Answer::ready(Err(error.with_name(&request.name)));
+        }
+        let request = request.clone();
+        self.run(async move |store| about(store.acquire(&request).await, &request.name))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        if batch.is_empty() {
+            return Answer::ready(Vec::new());
+        }
+        let lines = batch.to_vec();
+        let (store, handle) = (self.0.store.clone(), self.0.handle.clone());
+        Answer::later(async move {
+            let work = async move { store.renew(&lines).await };
+            match home::run(&handle, work).await {
+                Ok(answers) => answers
+                    .into_iter()
+                    .zip(batch)
+                    .map(|(answer, line)| about(answer, &line.name))
+                    .collect(),
+                Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
+            }
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        let request = request.clone();
+        self.run(async move |store| about(store.release(&request).await, &request.name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        let name = name.clone();
+        self.run(async move |store| about(store.inspect(&name).await, &name))
+    }
+
+    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        let request = request.clone();
+        self.run(async move |store| store.list(&request).await)
+    }
+
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        let store = &self.0.store;
+        let wanted = store.held.find(name, lease_id).map(|held| Wanted {
+            own: (held.key.clone(), held.written + 1),
+            before: store.before(name, &held.blockers, held.read_at),
+        });
+        Box::pin(store.watcher.open(lease_id, wanted))
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        if let Err(error) = check_operation(operation) {
+            return Answer::ready(Err(error));
+        }
+        let operation = operation.clone();
+        self.run(async move |store| {
+            let reply = store.operate(&operation).await;
+            match &operation {
+                Operation::Revoke { name, .. }
+                | Operation::Freeze { name, .. }
+                | Operation::Unfreeze { name } => about(reply, name),
+                Operation::RaiseFence { .. } => reply,
+            }
+        })
+    }
+}
+
+/// Adds the name.
+fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
+    reply.map_err(|error| error.with_name(name))
+}
+
+/// Checks what no server need be asked for.
+fn check_request(profile: &Capabilities, request: &AcquireRequest) -> Result<(), LockError> {
+    profile.check(request.mode, request.hold)?;
+    if let Mode::Permits { count, of } = request.mode {
+        Mode::permits(count, of).map_err(|error| LockError::invalid(ENGINE, "permits", error))?;
+    }
+    if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&request.claim_window) {
+        let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
+        return Err(LockError::invalid(ENGINE, "claim_window", message));
+    }
+    Ok(())
+}
+
+fn check_operation(operation: &Operation) -> Result<(), LockError> {
+    operation.check(ENGINE)?;
+    match operation {
+        Operation::Revoke { name, reason, .. } if reason.len() > MAX_REASON_BYTES => {
+            let message =
+                format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
+            Err(LockError::invalid(ENGINE, "reason", message).with_name(name))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl fmt::Debug for EtcdEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdEngine")
+            .field("identity", &self.0.store.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,275 @@
+//! What is stored where.
+//!
+//! | key | value | meaning |
+//! |---|---|---|
+//! | `<prefix><name>/<lease>-<lease id>` | record | an exclusive holder or contender |
+//! | `<prefix><name>/r-<lease>-<lease id>` | record | a shared one |
+//! | `<prefix><name>/p<of>-<count>-<lease>-<lease id>` | record | one of permits |
+//! | `<prefix><name>/<lease>` | empty | one of Go's `concurrency` or of `etcdctl lock` |
+//! | `<prefix>/<name>/<lease id>/gone` | empty | a lease id that was given up |
+//! | `<prefix>/<name>/<lease id>/revoked` | reason | a grant that an operator took away |
+//!
+//! `/` and `%` are percent-encoded in names: so no name's keys lie among another's, and an empty
+//! name, under which the marks lie, is nobody's. Who stands where is
+//! decided by the create revision of the key alone. That hexadecimal digits sort before `p` and
+//! `r` is used: a transaction can ask for the keys of one mode.
+
+use std::fmt::Write;
+
+use holdline_core::{LeaseId, LockName, Mode, percent_decode};
+
+/// Where this engine's keys lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    prefix: String,
+}
+
+/// A range of keys: from the first, to before the second.
+pub(crate) type Span = (Vec<u8>, Vec<u8>);
+
+/// Who stands at a key, as far as its name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stander {
+    /// One of ours.
+    Ours { lease_id: LeaseId, mode: Mode },
+    /// One of Go's mutexes, on this lease.
+    Go { lease: i64 },
+}
+
+impl Layout {
+    pub(crate) fn new(prefix: &str) -> Layout {
+        Layout { prefix: prefix.to_owned() }
+    }
+
+    /// All keys of a name's queue.
+    pub(crate) fn queue(&self, name: &LockName) -> Span {
+        children(self.stem(name))
+    }
+
+    /// The keys that stand alone: exclusive ones, and Go's.
+    pub(crate) fn exclusive(&self, name: &LockName) -> Span {
+        let stem = self.stem(name);
+        (stem.clone().into_bytes(), format!("{stem}g").into_bytes())
+    }
+
+    /// The keys of a name's queue that a contender of this mode cannot share the name with, at any
+    /// time: those of a mutex for a semaphore, and of a semaphore for a mutex.
+    pub(crate) fn other_kinds(&self, name: &LockName, mode: Mode) -> Vec<Span> {
+        let stem = self.stem(name);
+        let span = |from: String, to: String| -> Span {
+            (format!("{stem}{from}").into_bytes(), format!("{stem}{to}").into_bytes())
+        };
+        match mode {
+            Mode::Exclusive | Mode::Shared => vec![span("p".into(), "q".into())],
+            Mode::Permits { of, .. } => {
+                let (_, end) = self.queue(name);
+                let ours = (format!("p{of}-"), format!("p{of}."));
+                let behind = (format!("{stem}{}", ours.1).into_bytes(), end);
+                vec![span(String::new(), ours.0), behind]
+            }
+        }
+    }
+
+    /// The key of a contender on an etcd lease.
+    pub(crate) fn contender(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+        mode: Mode,
+        lease: i64,
+    ) -> Vec<u8> {
+        let head = match mode {
+            Mode::Exclusive => String::new(),
+            Mode::Shared => "r-".to_owned(),
+            Mode::Permits { count, of } => format!("p{of}-{count}-"),
+        };
+        format!("{}{head}{lease:x}-{}", self.stem(name), lease_id.to_hex()).into_bytes()
+    }
+
+    /// All marks about a lease id.
+    pub(crate) fn marks(&self, name: &LockName, lease_id: LeaseId) -> Span {
+        children(self.marks_stem(name, lease_id))
+    }
+
+    /// The mark that a lease id was given up.
+    pub(crate) fn gone(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
+        (self.marks_stem(name, lease_id) + "gone").into_bytes()
+    }
+
+    /// The mark that a lease id's grant was revoked.
+    pub(crate) fn revoked(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
+        (self.marks_stem(name, lease_id) + "revoked").into_bytes()
+    }
+
+    /// All keys of names that begin with this text, and perhaps the marks.
+    pub(crate) fn names(&self, beginning: &str) -> Span {
+        children(format!("{}{}", self.prefix, encode(beginning)))
+    }
+
+    /// The name of a key of some queue; `None` for a mark and for what is not ours.
+    pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        let (name, stander) = rest.split_once('/')?;
+        parse_stander(stander)?;
+        let name = String::from_utf8(percent_decode(name)?).ok()?;
+        LockName::new(name).ok()
+    }
+
+    /// Who stands at a key of this name's queue; `None` when it is not one of ours, nor of Go's.
+    pub(crate) fn stander(&self, name: &LockName, key: &[u8]) -> Option<Stander> {
+        let rest = key.strip_prefix(self.stem(name).as_bytes())?;
+        parse_stander(std::str::from_utf8(rest).ok()?)
+    }
+
+    fn stem(&self, name: &LockName) -> String {
+        format!("{}{}/", self.prefix, encode(name.as_str()))
+    }
+
+    fn marks_stem(&self, name: &LockName, lease_id: LeaseId) -> String {
+        format!("{}/{}/{}/", self.prefix, encode(name.as_str()), lease_id.to_hex())
+    }
+}
+
+fn parse_stander(text: &str) -> Option<Stander> {
+    if let Some(rest) = text.strip_prefix("r-") {
+        let lease_id = ours(rest)?;
+        return Some(Stander::Ours { lease_id, mode: Mode::Shared });
+    }
+    if let Some(rest) = text.strip_prefix('p') {
+        let (of, rest) = rest.split_once('-')?;
+        let (count, rest) = rest.split_once('-')?;
+        let mode = Mode::permits(count.parse().ok()?, of.parse().ok()?).ok()?;
+        return Some(Stander::Ours { lease_id: ours(rest)?, mode });
+    }
+    match text.split_once('-') {
+        Some(_) => Some(Stander::Ours { lease_id: ours(text)?, mode: Mode::Exclusive }),
+        None => Some(Stander::Go { lease: lease_of(text)? }),
+    }
+}
+
+/// `<lease>-<lease id>`.
+fn ours(text: &str) -> Option<LeaseId> {
+    let (lease, lease_id) = text.split_once('-')?;
+    lease_of(lease)?;
+    lease_id.parse().ok()
+}
+
+fn lease_of(digits: &str) -> Option<i64> {
+    let plain = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    i64::from_str_radix(digits, 16).ok().filter(|_| plain)
+}
+
+fn children(stem: String) -> Span {
+    let mut from = stem.into_bytes();
+    let end = end_of(&from);
+    if from.is_empty() {
+        // The smallest key that there can be.
+        from.push(0);
+    }
+    (from, end)
+}
+
+/// The end of the range of all keys that begin with this one.
+fn end_of(from: &[u8]) -> Vec<u8> {
+    let mut end = from.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // All there are.
+    vec![0]
+}
+
+fn encode(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for character in name.chars() {
+        match character {
+            '/' | '%' => {
+                let _ = write!(encoded, "%{:02X}", u32::from(character));
+            }
+            other => encoded.push(other),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> LockName {
+        LockName::new(text).expect("a good name")
+    }
+
+    const ID: LeaseId = LeaseId::from_bytes([0xab; 16]);
+
+    #[test]
+    fn a_key_tells_who_stands_at_it_and_on_which_name() {
+        let layout = Layout::new("holdline/");
+        let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, of: 12 }];
+        for text in ["a", "a/b", "%2F", "\u{202e}a", "é🔒", "..", "a b"] {
+            for mode in modes {
+                let key = layout.contender(&name(text), ID, mode, 0x694d);
+                let stander = layout.stander(&name(text), &key);
+                assert_eq!(stander, Some(Stander::Ours { lease_id: ID, mode }), "{text}");
+                assert_eq!(layout.name_of(&key), Some(name(text)));
+            }
+        }
+        let key = layout.contender(&name("a/b"), ID, Mode::Exclusive, 0x694d);
+        let text = String::from_utf8(key).expect("text");
+        assert_eq!(text, format!("holdline/a%2Fb/694d-{}", ID.to_hex()));
+        let go = layout.stander(&name("jobs"), b"holdline/jobs/694d7a");
+        assert_eq!(go, Some(Stander::Go { lease: 0x0069_4d7a }));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_nobody() {
+        let layout = Layout::new("");
+        for end in ["config", "", "694G", "694D", "r-1", "p3-4-1-x", "p2-0-1-x", "1-2", "-1", "+1"]
+        {
+            let key = format!("jobs/{end}");
+            assert_eq!(layout.stander(&name("jobs"), key.as_bytes()), None, "{end}");
+            assert_eq!(layout.name_of(key.as_bytes()), None, "{end}");
+        }
+        let mark = layout.gone(&name("jobs"), ID);
+        assert_eq!(layout.name_of(&mark), None);
+    }
+
+    #[test]
+    fn the_keys_of_one_name_lie_apart_from_those_of_others_and_from_marks() {
+        let layout = Layout::new("p/");
+        let within = |span: &Span, key: &[u8]| span.0.as_slice() <= key && key < span.1.as_slice();
+        let queue = layout.queue(&name("a"));
+        for other in ["a/b", "a0", "aa", "a%", "A", "a."] {
+            let key = layout.contender(&name(other), ID, Mode::Exclusive, 1);
+            assert!(!within(&queue, &key), "{other}");
+        }
+        assert!(!within(&queue, &layout.gone(&name("a"), ID)));
+        assert!(within(&layout.marks(&name("a"), ID), &layout.revoked(&name("a"), ID)));
+        assert!(within(&layout.names(""), &layout.contender(&name("é"), ID, Mode::Shared, 1)));
+        let all = Layout::new("").names("");
+        assert_eq!(all, (vec![0], vec![0]));
+    }
+
+    #[test]
+    fn the_ranges_of_other_kinds_hold_all_that_must_not_be_there_and_nothing_else() {
+        let layout = Layout::new("");
+        let semaphore = Mode::Permits { count: 1, of: 5 };
+        let others = [Mode::Permits { count: 5, of: 50 }, Mode::Permits { count: 1, of: 4 }];
+        let met = |asks: Mode, stands: Mode| {
+            let key = layout.contender(&name("a"), ID, stands, 0xfff);
+            let spans = layout.other_kinds(&name("a"), asks);
+            spans.iter().any(|span| span.0 <= key && key < span.1)
+        };
+        for plain in [Mode::Exclusive, Mode::Shared] {
+            assert!(met(semaphore, plain) && met(plain, semaphore), "{plain}");
+            assert!(!met(plain, Mode::Exclusive) && !met(plain, Mode::Shared), "{plain}");
+        }
+        assert!(!met(semaphore, Mode::Permits { count: 3, of: 5 }));
+        assert!(others.iter().all(|other| met(semaphore, *other)));
+        let exclusive = layout.exclusive(&name("a"));
+        assert_eq!(exclusive, (b"a/".to_vec(), b"a/g".to_vec()));
+    }
+}

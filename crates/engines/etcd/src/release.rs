@@ -1,0 +1,92 @@
+//! Ending what a lease id has: a grant or a place in the queue. The queue itself hands over.
+
+use holdline_core::{LeaseId, LockError, LockName, ReleaseReply, ReleaseRequest};
+
+use crate::error::{Trouble, protocol};
+use crate::held::Held;
+use crate::ops::{all_of, delete, get, keys_of, made_at, present, put};
+use crate::proto::{RequestOp, TxnRequest};
+use crate::queue::Queue;
+use crate::store::{Marks, Store};
+
+impl Store {
+    pub(crate) async fn release(
+        &self,
+        request: &ReleaseRequest,
+    ) -> Result<ReleaseReply, LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        let for_good = request.ending.for_good;
+        let mut held = self.held.find(name, id);
+        if held.is_none() {
+            if for_good {
+                // First the mark: then no request that is under way can put a key any more.
+                self.mark_gone(name, id).await?;
+            }
+            held = self.find(name, id).await?;
+        }
+        // The lease of marks may have ended under us: once more, on a new one.
+        for _ in 0..2 {
+            let mark = match for_good {
+                true => Some(put(self.layout.gone(name, id), Vec::new(), self.grave().await?)),
+                false => None,
+            };
+            match self.end(name, id, held.as_ref(), mark).await {
+                Err(Trouble::LeaseGone) => self.close_grave().await,
+                Err(trouble) => return Err(trouble.into_error()),
+                Ok(reply) => {
+                    self.held.forget(name, id);
+                    return Ok(reply);
+                }
+            }
+        }
+        Err(protocol("the lease of marks ends at once"))
+    }
+
+    async fn mark_gone(&self, name: &LockName, id: LeaseId) -> Result<(), LockError> {
+        for _ in 0..2 {
+            let grave = self.grave().await?;
+            match self.read(vec![put(self.layout.gone(name, id), Vec::new(), grave)]).await {
+                Err(Trouble::LeaseGone) => self.close_grave().await,
+                Err(trouble) => return Err(trouble.into_error()),
+                Ok(_) => return Ok(()),
+            }
+        }
+        Err(protocol("the lease of marks ends at once"))
+    }
+
+    async fn end(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        held: Option<&Held>,
+        mark: Option<RequestOp>,
+    ) -> Result<ReleaseReply, Trouble> {
+        let look = get(all_of(self.layout.marks(name, id)));
+        let Some(held) = held else {
+            let mut answers = self.read([Some(look), mark].into_iter().flatten().collect()).await?;
+            return Ok(ReleaseReply::NotHeld { revoked: Marks::read(&answers.keys()?).revoked });
+        };
+        let key = held.key.clone();
+        let revision = held.token.and_then(|token| i64::try_from(token.get()).ok());
+        let (compare, before) = match revision {
+            Some(revision) => (made_at(key.clone(), revision), None),
+            None => (present(key.clone()), Some(get(keys_of(self.layout.queue(name))))),
+        };
+        let reads_queue = before.is_some();
+        let success = before.into_iter().chain([delete(key)]).chain(mark.clone()).collect();
+        let failure = [Some(look), mark].into_iter().flatten().collect();
+        let mut answers = self.txn(TxnRequest { compare: vec![compare], success, failure }).await?;
+        if !answers.succeeded {
+            return Ok(ReleaseReply::NotHeld { revoked: Marks::read(&answers.keys()?).revoked });
+        }
+        let waited = reads_queue && {
+            // What else stands there was not touched, and is not judged here.
+            let queue = Queue::read(&self.layout, name, answers.keys()?).unwrap_or_default();
+            queue.find(id).is_some_and(|(_, waits)| waits.is_some())
+        };
+        Ok(match waited {
+            true => ReleaseReply::Withdrawn,
+            false => ReleaseReply::Released { held_for: None },
+        })
+    }
+}

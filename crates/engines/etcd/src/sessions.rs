@@ -1,0 +1,205 @@
+//! Leases of etcd: one for each client and duration, and one of its own for a detached lock lease.
+//!
+//! - S1: what a session is known to have left counts from before the request left that kept it.
+//! - S2: nothing here keeps a session by itself: an acquire or a renewal does, at most once in a
+//!   tenth of its time. So a client that has nothing to keep keeps nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{ClientId, Clock, Hold, LeaseId, Moment};
+use parking_lot::Mutex;
+
+use crate::client::Client;
+use crate::error::Trouble;
+
+/// How many parts of its time a session lasts between two keepalives at least.
+const FRESH: u32 = 10;
+/// How many sessions are known before those that are over are forgotten.
+const SWEEP: usize = 64;
+
+/// Which session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    Client(ClientId, u64),
+    Lease(LeaseId, u64),
+}
+
+/// A lease of etcd.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) lease: i64,
+    ttl: Duration,
+    until: Mutex<Moment>,
+    keeping: tokio::sync::Mutex<()>,
+}
+
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+
+/// The sessions of one engine.
+pub(crate) struct Sessions {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    slots: Mutex<HashMap<Key, Slot>>,
+}
+
+impl Key {
+    pub(crate) fn of(client: ClientId, lease_id: LeaseId, hold: Hold) -> Key {
+        match hold {
+            Hold::Detached(_) => Key::Lease(lease_id, seconds(hold)),
+            Hold::Leased(_) | Hold::Live => Key::Client(client, seconds(hold)),
+        }
+    }
+
+    fn seconds(self) -> u64 {
+        match self {
+            Key::Client(_, seconds) | Key::Lease(_, seconds) => seconds,
+        }
+    }
+
+    /// The number of the lease of etcd: chosen by the server, or made of the lease id, so that any
+    /// process that knows the id finds the same.
+    fn number(self) -> i64 {
+        match self {
+            Key::Client(..) => 0,
+            Key::Lease(id, seconds) => {
+                let bytes = id.as_bytes();
+                let half: [u8; 8] = std::array::from_fn(|at| bytes[at] ^ bytes[at + 8]);
+                let seconds = i64::try_from(seconds).unwrap_or(0) << 1;
+                (i64::from_le_bytes(half) ^ seconds) & i64::MAX | 1
+            }
+        }
+    }
+}
+
+/// Whole seconds, as etcd counts.
+fn seconds(hold: Hold) -> u64 {
+    let duration = hold.duration().unwrap_or_default();
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+impl Session {
+    /// Makes a session of a lease that another has made.
+    pub(crate) fn found(lease: i64, ttl: Duration) -> Session {
+        let keeping = tokio::sync::Mutex::default();
+        Session { lease, ttl, until: Mutex::new(Moment::ORIGIN), keeping }
+    }
+
+    /// Returns how much is known to be left at `now`.
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        now.until(*self.until.lock())
+    }
+
+    /// Notes that the server has ended it.
+    pub(crate) fn end(&self) {
+        self.set(Moment::ORIGIN);
+    }
+
+    fn set(&self, until: Moment) {
+        *self.until.lock() = until;
+    }
+
+    fn is_fresh(&self, now: Moment) -> bool {
+        !self.ttl.is_zero() && self.left(now) >= self.ttl - self.ttl / FRESH
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(client: Client, clock: Arc<dyn Clock>) -> Sessions {
+        Sessions { client, clock, slots: Mutex::default() }
+    }
+
+    /// Returns the session, which is known to be alive; makes it if there is none.
+    pub(crate) async fn obtain(&self, key: Key) -> Result<Arc<Session>, Trouble> {
+        let slot = self.slot(key);
+        let mut slot = slot.lock().await;
+        if let Some(session) = slot.as_ref()
+            && !session.left(self.clock.now()).is_zero()
+        {
+            return Ok(session.clone());
+        }
+        let session = Arc::new(self.make(key).await?);
+        *slot = Some(session.clone());
+        Ok(session)
+    }
+
+    async fn make(&self, key: Key) -> Result<Session, Trouble> {
+        let before = self.clock.now();
+        let ttl = i64::try_from(key.seconds()).unwrap_or(i64::MAX);
+        match self.client.grant(key.number(), ttl).await {
+            Ok(reply) => {
+                let ttl = duration(reply.ttl);
+                let session = Session::found(reply.id, ttl);
+                session.set(before.after(ttl));
+                Ok(session)
+            }
+            // Made by another process that knows the lease id, or by a request of ours whose
+            // answer was lost.
+            Err(Trouble::LeaseExists) => {
+                let session = Session::found(key.number(), Duration::from_secs(key.seconds()));
+                self.keep(&session).await?;
+                Ok(session)
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Keeps a session, unless it was kept a moment ago.
+    ///
+    /// # Errors
+    /// [`Trouble::LeaseGone`]: it is over.
+    pub(crate) async fn keep(&self, session: &Session) -> Result<(), Trouble> {
+        let _alone = session.keeping.lock().await;
+        let before = self.clock.now();
+        if session.is_fresh(before) {
+            return Ok(());
+        }
+        let ttl = self.client.keep_alive(session.lease).await?;
+        if ttl <= 0 {
+            session.end();
+            return Err(Trouble::LeaseGone);
+        }
+        session.set(before.after(duration(ttl)));
+        Ok(())
+    }
+
+    fn slot(&self, key: Key) -> Slot {
+        let mut slots = self.slots.lock();
+        if slots.len() >= SWEEP && !slots.contains_key(&key) {
+            let now = self.clock.now();
+            slots.retain(|_, slot| match slot.try_lock() {
+                Ok(slot) => slot.as_ref().is_some_and(|known| !known.left(now).is_zero()),
+                Err(_) => true,
+            });
+        }
+        slots.entry(key).or_default().clone()
+    }
+}
+
+fn duration(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_for_a_client_and_whole_seconds() {
+        let (client, id) = (ClientId::from_u64(7), LeaseId::from_bytes([3; 16]));
+        let leased = |ms| Key::of(client, id, Hold::Leased(Duration::from_millis(ms)));
+        assert_eq!(leased(1_001), leased(2_000));
+        assert_ne!(leased(2_000), leased(2_001));
+        assert_ne!(leased(2_000), Key::of(client, id, Hold::Detached(Duration::from_secs(2))));
+        assert_eq!(leased(2_000).number(), 0);
+    }
+
+    #[test]
+    fn a_detached_lease_has_a_number_of_its_own_that_etcd_takes() {
+        let number = |byte, seconds| Key::Lease(LeaseId::from_bytes([byte; 16]), seconds).number();
+        let id = LeaseId::from_bytes(*b"0123456789abcdef");
+        assert!(Key::Lease(id, 30).number() > 0 && number(0xff, 1) > 0 && number(0, 0) > 0);
+        assert_ne!(Key::Lease(id, 30).number(), Key::Lease(id, 31).number());
+    }
+}

@@ -1,0 +1,323 @@
+//! Who hears what: one stream of watches for the engine, on which each watched lease id has its
+//! own key and what stands before it.
+//!
+//! - W1: a watch begins right behind the revision at which its keys were read, so that nothing
+//!   lies between. Where that revision was compacted away, whoever watches is told to look.
+//! - W2: a stream that broke is opened again, and its watches go on where they were.
+//! - W3: what is told is never a grant: whoever is told asks.
+
+use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use holdline_core::hints::{WatchStream, Watches};
+use holdline_core::{Hint, LeaseId};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::client::Client;
+use crate::keys::Span;
+use crate::proto::{
+    DELETED, Event, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, WatchWhat,
+};
+
+/// How long to wait before a broken stream is opened again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What to hear for one lease id.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Its own key, and the revision from which on it is heard.
+    pub(crate) own: (Vec<u8>, i64),
+    /// What must go before it may hold the name.
+    pub(crate) before: Option<Before>,
+}
+
+/// What stands before a contender.
+#[derive(Clone, Debug)]
+pub(crate) struct Before {
+    pub(crate) span: Span,
+    pub(crate) keys: HashSet<Vec<u8>>,
+    pub(crate) from: i64,
+}
+
+enum Order {
+    Watch(LeaseId, Wanted),
+    Retarget(LeaseId, Before),
+    Forget(LeaseId),
+}
+
+/// The watches of one engine.
+pub(crate) struct Watcher {
+    watches: Arc<Watches>,
+    watched: Arc<Mutex<HashSet<LeaseId>>>,
+    orders: UnboundedSender<Order>,
+}
+
+impl Watcher {
+    /// Makes it; its task ends with it.
+    pub(crate) fn start(handle: &Handle, client: Client) -> Watcher {
+        let watches = Arc::new(Watches::default());
+        let (orders, ordered) = unbounded_channel();
+        let ear = Ear {
+            client,
+            watches: watches.clone(),
+            ordered,
+            targets: HashMap::new(),
+            by_id: HashMap::new(),
+            next: 0,
+            requests: None,
+        };
+        handle.spawn(ear.work());
+        Watcher { watches, watched: Arc::default(), orders }
+    }
+
+    /// Opens a watch; without keys only to say that there is nothing to watch.
+    pub(crate) fn open(&self, id: LeaseId, wanted: Option<Wanted>) -> WatchOf {
+        let stream = Watches::open(&self.watches, id);
+        match wanted {
+            Some(wanted) if self.watched.lock().insert(id) => {
+                let _ = self.orders.send(Order::Watch(id, wanted));
+            }
+            // Another watch may have taken what this one should be told.
+            Some(_) => {
+                self.watches.tell(id, Hint::LookAgain);
+                self.watches.tell(id, Hint::CheckLease);
+            }
+            None => {
+                self.watches.tell(id, Hint::CheckLease);
+            }
+        }
+        WatchOf {
+            id,
+            stream: Some(stream),
+            watches: self.watches.clone(),
+            watched: self.watched.clone(),
+            orders: self.orders.clone(),
+        }
+    }
+
+    /// Says that something else stands before a contender now.
+    pub(crate) fn retarget(&self, id: LeaseId, before: Before) {
+        if self.watched.lock().contains(&id) {
+            let _ = self.orders.send(Order::Retarget(id, before));
+        }
+    }
+}
+
+/// The hints of one watch.
+pub(crate) struct WatchOf {
+    id: LeaseId,
+    stream: Option<WatchStream>,
+    watches: Arc<Watches>,
+    watched: Arc<Mutex<HashSet<LeaseId>>>,
+    orders: UnboundedSender<Order>,
+}
+
+impl Stream for WatchOf {
+    type Item = Hint;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Hint>> {
+        match &mut self.stream {
+            Some(stream) => Pin::new(stream).poll_next(context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for WatchOf {
+    fn drop(&mut self) {
+        self.stream = None;
+        if self.watches.ids_in(self.id..=self.id).is_empty() && self.watched.lock().remove(&self.id)
+        {
+            let _ = self.orders.send(Order::Forget(self.id));
+        }
+    }
+}
+
+/// One watch of the server's.
+#[derive(Debug)]
+struct Target {
+    id: LeaseId,
+    span: Span,
+    /// From which revision on.
+    from: i64,
+    /// The keys whose end matters; all of them, where this is the own key.
+    keys: Option<HashSet<Vec<u8>>>,
+}
+
+/// The task that listens.
+struct Ear {
+    client: Client,
+    watches: Arc<Watches>,
+    ordered: UnboundedReceiver<Order>,
+    targets: HashMap<i64, Target>,
+    /// The watches of a lease id: of its own key, and of what stands before it.
+    by_id: HashMap<LeaseId, (i64, Option<i64>)>,
+    next: i64,
+    requests: Option<UnboundedSender<WatchRequest>>,
+}
+
+impl Ear {
+    async fn work(mut self) {
+        loop {
+            while self.targets.is_empty() {
+                let Some(order) = self.ordered.recv().await else { return };
+                self.obey(order);
+            }
+            if !self.listen().await {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Listens until the stream breaks; returns false when nobody wants to hear anything again.
+    async fn listen(&mut self) -> bool {
+        let (requests, mut asked) = unbounded_channel();
+        for (watch, target) in &self.targets {
+            let _ = requests.send(create(*watch, target));
+        }
+        self.requests = Some(requests);
+        let asked = futures_util::stream::poll_fn(move |context| asked.poll_recv(context));
+        let opened = self.client.watch(asked).await;
+        let mut stream = match opened {
+            Ok(stream) => stream,
+            Err(trouble) => {
+                tracing::debug!(error = %trouble.into_error(), "no stream of watches");
+                return true;
+            }
+        };
+        loop {
+            tokio::select! {
+                order = self.ordered.recv() => match order {
+                    Some(order) => self.obey(order),
+                    None => return false,
+                },
+                heard = stream.message() => match heard {
+                    Ok(Some(response)) => self.hear(&response),
+                    Ok(None) => return true,
+                    Err(status) => {
+                        tracing::debug!(%status, "the stream of watches broke");
+                        return true;
+                    }
+                },
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Watch(id, wanted) => {
+                let (key, from) = wanted.own;
+                let own = self.add(Target { id, span: (key, Vec::new()), from, keys: None });
+                let before = wanted.before.map(|before| self.add(Target::of(id, before)));
+                self.by_id.insert(id, (own, before));
+            }
+            Order::Retarget(id, before) => {
+                let Some((_, known)) = self.by_id.get(&id).copied() else { return };
+                if let Some(watch) = known {
+                    if self.targets.get(&watch).is_some_and(|target| {
+                        target.span == before.span && target.keys.as_ref() == Some(&before.keys)
+                    }) {
+                        return;
+                    }
+                    self.drop_watch(watch);
+                }
+                let watch = self.add(Target::of(id, before));
+                if let Some((_, known)) = self.by_id.get_mut(&id) {
+                    *known = Some(watch);
+                }
+            }
+            Order::Forget(id) => {
+                let Some((own, before)) = self.by_id.remove(&id) else { return };
+                self.drop_watch(own);
+                if let Some(before) = before {
+                    self.drop_watch(before);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, target: Target) -> i64 {
+        self.next += 1;
+        self.send(create(self.next, &target));
+        self.targets.insert(self.next, target);
+        self.next
+    }
+
+    fn drop_watch(&mut self, watch_id: i64) {
+        if self.targets.remove(&watch_id).is_some() {
+            let what = Some(WatchWhat::Cancel(WatchCancelRequest { watch_id }));
+            self.send(WatchRequest { what });
+        }
+    }
+
+    /// What cannot be sent is sent when the stream is opened again.
+    fn send(&self, request: WatchRequest) {
+        if let Some(requests) = &self.requests {
+            let _ = requests.send(request);
+        }
+    }
+
+    fn hear(&mut self, response: &WatchResponse) {
+        let watch = response.watch_id;
+        if response.canceled {
+            return self.start_anew(watch, response);
+        }
+        let Some(target) = self.targets.get_mut(&watch) else { return };
+        if let Some(header) = &response.header {
+            target.from = target.from.max(header.revision + 1);
+        }
+        let (id, mut hints) = (target.id, Vec::new());
+        for event in &response.events {
+            hints.extend(target.hint(event));
+        }
+        for hint in hints {
+            self.watches.tell(id, hint);
+        }
+    }
+
+    /// The server has ended a watch: what it should have told may have been compacted away.
+    fn start_anew(&mut self, watch: i64, response: &WatchResponse) {
+        let Some(mut target) = self.targets.remove(&watch) else { return };
+        tracing::debug!(reason = response.cancel_reason, "the server ended a watch");
+        let id = target.id;
+        self.watches.tell(id, Hint::LookAgain);
+        self.watches.tell(id, Hint::CheckLease);
+        if response.compact_revision <= 0 {
+            return;
+        }
+        target.from = target.from.max(response.compact_revision);
+        let next = self.add(target);
+        if let Some((own, before)) = self.by_id.get_mut(&id) {
+            if *own == watch {
+                *own = next;
+            } else if *before == Some(watch) {
+                *before = Some(next);
+            }
+        }
+    }
+}
+
+impl Target {
+    fn of(id: LeaseId, before: Before) -> Target {
+        Target { id, span: before.span, from: before.from, keys: Some(before.keys) }
+    }
+
+    fn hint(&mut self, event: &Event) -> Option<Hint> {
+        let Some(keys) = &mut self.keys else { return Some(Hint::CheckLease) };
+        let key = &event.kv.as_ref()?.key;
+        (event.kind == DELETED && keys.remove(key)).then_some(Hint::LookAgain)
+    }
+}
+
+fn create(watch_id: i64, target: &Target) -> WatchRequest {
+    let (key, range_end) = target.span.clone();
+    let create = WatchCreateRequest { key, range_end, start_revision: target.from, watch_id };
+    WatchRequest { what: Some(WatchWhat::Create(create)) }
+}

@@ -1,0 +1,154 @@
+//! The etcd engine on real servers: Debian's alone, three of them, and a newer one.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use holdline_conformance::clock::MachineClock;
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
+use holdline_core::{Engine, LockError, LockName};
+use holdline_etcd::{EtcdEngine, EtcdOptions};
+use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
+
+/// How long a client may take to find servers that are there again.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How many histories suffice where only the servers are others.
+const FEW: usize = 40;
+const FOREIGN: &str = "somebody else's value";
+
+enum Servers {
+    One(EtcdServer),
+    Three(EtcdCluster),
+}
+
+struct Etcd {
+    servers: Servers,
+    test: &'static str,
+    histories: usize,
+    /// All clients that were opened: after a restart they have to find the servers again.
+    engines: Mutex<Vec<EtcdEngine>>,
+}
+
+impl Etcd {
+    fn on(servers: Servers, test: &'static str, histories: usize) -> Etcd {
+        Etcd { servers, test, histories, engines: Mutex::default() }
+    }
+
+    fn ctl(&self, words: &[&str]) -> String {
+        match &self.servers {
+            Servers::One(server) => server.ctl(words),
+            Servers::Three(cluster) => cluster.ctl_until(0, words),
+        }
+    }
+
+    fn url(&self) -> String {
+        match &self.servers {
+            Servers::One(server) => server.url(),
+            Servers::Three(cluster) => cluster.url(),
+        }
+    }
+
+    /// Kills the servers and starts them again. A request that meets the end of its connection has
+    /// an unknown outcome, which is not what a restart is to show: so every client finds the
+    /// servers before anything is asked again.
+    async fn restart(&self) -> Disturbed {
+        match &self.servers {
+            Servers::One(server) => server.restart(),
+            Servers::Three(cluster) => {
+                (0..3).for_each(|member| cluster.kill(member));
+                (0..3).for_each(|member| cluster.relaunch(member));
+                (0..3).for_each(|member| cluster.await_ready(member));
+            }
+        }
+        let engines = self.engines.lock().expect("nobody panicked").clone();
+        let nobody = LockName::new("nobody").expect("a good name");
+        for engine in engines {
+            let deadline = Instant::now() + LIMIT;
+            while let Err(error) = engine.inspect(&nobody).await {
+                if Instant::now() > deadline {
+                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
+                }
+            }
+        }
+        Disturbed::Done
+    }
+}
+
+/// A key where Go's mutexes would queue, and that is none. The suite's names have no `%`.
+fn key(name: &LockName) -> String {
+    format!("holdline/{}/config", name.as_str().replace('/', "%2F"))
+}
+
+impl Factory for Etcd {
+    fn name(&self) -> String {
+        format!("etcd, {}", self.test)
+    }
+
+    fn command(&self) -> String {
+        format!("cargo test -p holdline-etcd --test conformance {} -- --nocapture", self.test)
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
+        Box::pin(async {
+            // A queue short enough that the suite can fill it.
+            let options = EtcdOptions::from_url(&self.url())?.with_max_waiters(50);
+            let engine = EtcdEngine::connect(&options, Arc::new(MachineClock)).await?;
+            self.engines.lock().expect("nobody panicked").push(engine.clone());
+            let engine: Arc<dyn Engine> = Arc::new(engine);
+            Ok(engine)
+        })
+    }
+
+    fn time(&self) -> Time {
+        Time::Real(Arc::new(MachineClock))
+    }
+
+    /// A lease is whole seconds, and a leader keeps one that nobody renews a second more at most.
+    fn scale(&self) -> Scale {
+        let lease = Duration::from_secs(1);
+        Scale { lease, histories: self.histories, ..Scale::quick() }
+    }
+
+    fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
+        Box::pin(async move {
+            match disturbance {
+                Disturbance::PlantForeign(name) => {
+                    self.ctl(&["put", &key(name), FOREIGN]);
+                    Disturbed::Done
+                }
+                Disturbance::CheckForeign(name) => {
+                    let found = self.ctl(&["get", &key(name), "--print-value-only"]);
+                    match found.trim_end() == FOREIGN {
+                        true => Disturbed::Done,
+                        false => Disturbed::Failed(found),
+                    }
+                }
+                Disturbance::Restart => self.restart().await,
+            }
+        })
+    }
+}
+
+/// One at a time: the suite goes by a real clock.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_one_member() {
+    let _turn = TURN.lock().await;
+    let servers = Servers::One(EtcdServer::start(EtcdConfig::default()));
+    run(Etcd::on(servers, "on_one_member", Scale::quick().histories)).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_three_members() {
+    let _turn = TURN.lock().await;
+    let servers = Servers::Three(EtcdCluster::start(EtcdConfig::default()));
+    run(Etcd::on(servers, "on_three_members", FEW)).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_newer_version() {
+    let _turn = TURN.lock().await;
+    let config = EtcdConfig::default().with_flavour(EtcdFlavour::V35);
+    let servers = Servers::One(EtcdServer::start(config));
+    run(Etcd::on(servers, "on_a_newer_version", FEW)).await.conclude();
+}

@@ -1,0 +1,7 @@
+//! The etcd engine on real servers: what the suite cannot see from outside.
+
+mod access;
+mod checkup;
+mod go;
+mod support;
+mod traps;

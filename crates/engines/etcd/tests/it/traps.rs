@@ -1,0 +1,176 @@
+//! Faults that other clients of etcd have had, each by its name.
+
+use holdline_core::{
+    AcquireReply, Certainty, ErrorKind, Hint, Hold, LockError, Purpose, ReleaseReply, RenewReply,
+};
+use holdline_services::{EtcdConfig, EtcdServer};
+use std::time::Duration;
+
+use crate::support::{Contender, contender, engine, hint, until};
+
+async fn server() -> (EtcdServer, holdline_etcd::EtcdEngine) {
+    let server = EtcdServer::start(EtcdConfig::default());
+    let engine = engine(&server.url()).await;
+    (server, engine)
+}
+
+/// All keys of the server but those of marks, which end by themselves.
+fn keys(server: &EtcdServer) -> Vec<String> {
+    let keys = server.ctl(&["get", "", "--prefix", "--keys-only"]);
+    let keys = keys.lines().filter(|key| !key.is_empty() && !key.starts_with("holdline//"));
+    keys.map(str::to_owned).collect()
+}
+
+fn is_cancelled(reply: &Result<AcquireReply, LockError>) -> bool {
+    reply.as_ref().is_err_and(|error| {
+        *error.kind() == ErrorKind::Cancelled && error.certainty() == Certainty::NotApplied
+    })
+}
+
+#[tokio::test]
+async fn two_locks_of_one_client_on_one_name_do_not_share_a_key() {
+    let (server, engine) = server().await;
+    let mut one = contender(&engine, "a");
+    let mut other = contender(&engine, "a");
+    other.request.client = one.request.client;
+    one.take().await;
+    other.queue().await;
+    assert_eq!(keys(&server).len(), 2);
+    one.let_go().await;
+    assert!(matches!(other.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. })));
+}
+
+#[tokio::test]
+async fn a_release_that_comes_again_frees_nothing_of_the_next_one() {
+    let (_server, engine) = server().await;
+    let mut one = contender(&engine, "a");
+    let mut next = contender(&engine, "a");
+    one.take().await;
+    next.queue().await;
+    one.let_go().await;
+    for _ in 0..3 {
+        assert_eq!(
+            one.release(false).await.expect("told"),
+            ReleaseReply::NotHeld { revoked: None }
+        );
+    }
+    next.take().await;
+    assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
+}
+
+/// The key that a waiter had when it began to wait may be gone when its turn comes.
+#[tokio::test]
+async fn a_waiter_whose_own_lease_ended_while_it_waited_does_not_hold() {
+    let (server, engine) = server().await;
+    let mut holder = contender(&engine, "a");
+    let mut waiter = contender(&engine, "a").for_seconds(1);
+    holder.take().await;
+    waiter.queue().await;
+    let mut hints = waiter.watch();
+    // Nobody sends its heartbeat: its own key goes, and its own watch says so.
+    hint(&mut hints, Hint::CheckLease).await;
+    until("its key is gone", async || keys(&server).len() == 1).await;
+    holder.let_go().await;
+    assert!(matches!(waiter.ask().await, Ok(AcquireReply::Unknown)));
+    assert!(matches!(waiter.renew(Purpose::Wait).await, Ok(RenewReply::Unknown)));
+}
+
+#[tokio::test]
+async fn a_waiter_that_gives_up_leaves_no_key_and_none_comes_late() {
+    let (server, engine) = server().await;
+    let mut holder = contender(&engine, "a");
+    let mut waiter = contender(&engine, "a");
+    holder.take().await;
+    waiter.queue().await;
+    assert_eq!(waiter.release(true).await.expect("told"), ReleaseReply::Withdrawn);
+    holder.let_go().await;
+    assert_eq!(keys(&server), Vec::<String>::new());
+    waiter.request.known = false;
+    assert!(is_cancelled(&waiter.ask().await));
+    assert_eq!(keys(&server), Vec::<String>::new());
+}
+
+/// An undo that another process writes, which does not know the key, closes the way as well.
+#[tokio::test]
+async fn an_id_that_another_engine_gave_up_does_not_come_back() {
+    let (server, engine) = server().await;
+    let other = crate::support::engine(&server.url()).await;
+    let mut one = contender(&engine, "a");
+    let there = Contender { engine: other, request: one.request.clone() };
+    one.take().await;
+    assert!(matches!(there.release(true).await, Ok(ReleaseReply::Released { .. })));
+    one.request.known = false;
+    assert!(is_cancelled(&one.ask().await));
+    assert_eq!(keys(&server), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_compaction_under_a_watch_costs_no_wake_up() {
+    let (server, engine) = server().await;
+    let mut holder = contender(&engine, "a");
+    let mut waiter = contender(&engine, "a");
+    holder.take().await;
+    waiter.queue().await;
+    // The watch begins at a revision that is no longer there.
+    for number in 0..5 {
+        server.ctl(&["put", "other", &number.to_string()]);
+    }
+    let status = server.ctl(&["endpoint", "status", "-w", "fields"]);
+    let revision = status.lines().find_map(|line| line.strip_prefix("\"Revision\" : "));
+    server.ctl(&["compaction", revision.expect("a revision")]);
+    let mut hints = waiter.watch();
+    hint(&mut hints, Hint::LookAgain).await;
+    waiter.queue().await;
+    holder.let_go().await;
+    hint(&mut hints, Hint::LookAgain).await;
+    waiter.take().await;
+}
+
+#[tokio::test]
+async fn a_stream_of_watches_that_broke_is_opened_again() {
+    let (server, engine) = server().await;
+    let mut holder = contender(&engine, "a").for_seconds(30);
+    let mut waiter = contender(&engine, "a").for_seconds(30);
+    holder.take().await;
+    waiter.queue().await;
+    let mut hints = waiter.watch();
+    hint_of_nothing(&mut hints).await;
+    server.restart();
+    until("it is released", async || {
+        matches!(
+            holder.release(false).await,
+            Ok(ReleaseReply::Released { .. } | ReleaseReply::NotHeld { .. })
+        )
+    })
+    .await;
+    hint(&mut hints, Hint::LookAgain).await;
+    until("it holds", async || matches!(waiter.ask().await, Ok(AcquireReply::Granted { .. })))
+        .await;
+}
+
+/// Looks at a watch once, so that it is open.
+async fn hint_of_nothing(hints: &mut holdline_core::Hints) {
+    let look = std::future::poll_fn(|context| hints.as_mut().poll_next(context));
+    let _ = tokio::time::timeout(Duration::from_millis(50), look).await;
+}
+
+#[tokio::test]
+async fn all_leases_of_a_session_end_together_and_a_detached_one_by_itself() {
+    let (_server, engine) = server().await;
+    let mut kept = contender(&engine, "kept").for_seconds(2);
+    let mut beside = contender(&engine, "beside").for_seconds(2);
+    beside.request.client = kept.request.client;
+    let mut detached = contender(&engine, "detached");
+    detached.request.client = kept.request.client;
+    detached.request.hold = Hold::Detached(Duration::from_secs(2));
+    for one in [&mut kept, &mut beside, &mut detached] {
+        one.take().await;
+    }
+    // Only one is renewed: it keeps its session, and so the other one's lease.
+    until("the detached one is over", async || {
+        assert!(matches!(kept.keep().await, Ok(RenewReply::Renewed { .. })));
+        detached.counts().await == (0, 0)
+    })
+    .await;
+    assert!(matches!(beside.keep().await, Ok(RenewReply::Renewed { .. })));
+}

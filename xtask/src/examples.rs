@@ -25,7 +25,7 @@ const EXPECTED: &str = "# => ";
 pub(crate) fn run() -> Outcome {
     let mut counts = crate::check::Counts::default();
     let outcome = documents().and_then(|documents| {
-        let binaries = if documents.is_empty() { PathBuf::new() } else { build()? };
+        let binaries = build()?;
         let mut wrong = Vec::new();
         for (file, blocks) in &documents {
             let (passed, told) = run_document(file, blocks, &binaries)?;
@@ -38,16 +38,27 @@ pub(crate) fn run() -> Outcome {
     (counts, outcome)
 }
 
-/// The documents that have examples to run.
+/// The documents that have examples to run. None is no success: the step would look as if all of
+/// them had run.
 fn documents() -> Result<Vec<(SourceFile, Vec<Fence>)>, String> {
-    let tree = Tree::read()?;
+    some(with_examples(Tree::read()?))
+}
+
+fn some<T>(documents: Vec<T>) -> Result<Vec<T>, String> {
+    match documents.is_empty() {
+        true => Err("no document has an example to run".to_owned()),
+        false => Ok(documents),
+    }
+}
+
+fn with_examples(tree: Tree) -> Vec<(SourceFile, Vec<Fence>)> {
     let with_blocks = tree.files.into_iter().filter(is_for_users).map(|file| {
         let blocks = fences(&file.text);
         let run = blocks.into_iter().filter(|b| b.language() == "sh" && b.has("run"));
         let run: Vec<Fence> = run.collect();
         (file, run)
     });
-    Ok(with_blocks.filter(|(_, blocks)| !blocks.is_empty()).collect())
+    with_blocks.filter(|(_, blocks)| !blocks.is_empty()).collect()
 }
 
 /// Builds the binary and says in which directory it lies.
@@ -190,6 +201,14 @@ mod tests {
         let script =
             "echo \"$HOME\" | grep -c hl-\n# => 1\necho \"${CARGO_HOME:-none}\"\n# => none";
         assert_eq!(told(script), Ok(()));
+    }
+
+    /// A step that found nothing to run was a success.
+    #[test]
+    fn documents_without_an_example_are_told() {
+        let of = |text: &str| with_examples(Tree::of([("README.md", text)]).expect("text")).len();
+        assert_eq!((of("```sh run\ntrue\n```\n"), of("```sh\ntrue\n```\n")), (1, 0));
+        assert!(some(Vec::<u8>::new()).is_err());
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The other libraries that the interop tests run against, from their registries.
 //!
 //! Versions are pinned, and every file is checked by the sums in `interop/*/` (`requirements.txt`,
-//! `package-lock.json`, `Cargo.lock`). What is there already is not fetched again: a stamp keeps
-//! what it was made of.
+//! `package-lock.json`, `Cargo.lock`). What is there already is not fetched again: a stamp inside
+//! keeps what it was made of, so that it goes with what it stands for.
+//! Invariant I1: while a family is being made it has no stamp.
 
 use crate::cargo::{cargo, root};
 use crate::metadata::Metadata;
@@ -55,7 +56,7 @@ pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
 fn python(ground: &Path) -> Result<(), String> {
     let place = ground.join("python");
     let wanted = family("python").join("requirements.txt");
-    let stamp = Stamp::of(ground, "python", &[&wanted], "python3")?;
+    let stamp = Stamp::of(&place, &[&wanted], "python3")?;
     if stamp.is_there() {
         return Ok(());
     }
@@ -75,10 +76,11 @@ fn python(ground: &Path) -> Result<(), String> {
 fn node(ground: &Path) -> Result<(), String> {
     let place = ground.join("node");
     let wanted = ["package.json", "package-lock.json"].map(|name| family("node").join(name));
-    let stamp = Stamp::of(ground, "node", &[&wanted[0], &wanted[1]], "node")?;
+    let stamp = Stamp::of(&place.join("node_modules"), &[&wanted[0], &wanted[1]], "node")?;
     if stamp.is_there() {
         return Ok(());
     }
+    stamp.lift()?;
     std::fs::create_dir_all(&place).map_err(|why| told(&place, &why))?;
     for file in &wanted {
         let copy = place.join(file.file_name().unwrap_or_default());
@@ -105,21 +107,24 @@ fn crates(ground: &Path, name: &str, how: &[&str]) -> Result<(), String> {
         command.args(["--quiet", "--locked", "--manifest-path"]).arg(&manifest);
         command
     };
+    let place = ground.join(name);
     let build = || {
         let mut build = with(&["build", "--offline"]);
-        build.args(how).arg("--target-dir").arg(ground.join(name));
+        build.args(how).arg("--target-dir").arg(&place);
         process::watch(&mut build, LIMIT, |_| ())
     };
     let wanted = family(name).join("Cargo.lock");
-    let stamp = Stamp::of(ground, name, &[&manifest, &wanted], "rustc")?;
-    if !stamp.is_there() {
-        // Only what this platform needs.
-        let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        download(|| with(&["fetch", "--target", &platform]))?;
-        build()?;
-        return stamp.leave();
+    let stamp = Stamp::of(&place, &[&manifest, &wanted], "rustc")?;
+    // What was fetched lies elsewhere, and may be gone from there.
+    if stamp.is_there() && build().is_ok() {
+        return Ok(());
     }
-    build()
+    stamp.lift()?;
+    // Only what this platform needs.
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    download(|| with(&["fetch", "--target", &platform]))?;
+    build()?;
+    stamp.leave()
 }
 
 /// Runs a command that downloads, again if it fails.
@@ -138,30 +143,36 @@ fn download(mut command: impl FnMut() -> Command) -> Result<(), String> {
     Err(format!("the download failed {TRIES} times: {last}"))
 }
 
-/// What a family was made of: kept beside it once it is whole.
+/// What a family was made of: kept in its place once it is whole.
 struct Stamp {
     path: PathBuf,
     text: String,
 }
 
 impl Stamp {
-    fn of(
-        ground: &Path,
-        family: &str,
-        inputs: &[&PathBuf],
-        program: &str,
-    ) -> Result<Stamp, String> {
+    fn of(place: &Path, inputs: &[&PathBuf], program: &str) -> Result<Stamp, String> {
         let version = Command::new(program).arg("--version").output();
         let version = version.map_err(|why| format!("`{program}` could not be started: {why}"))?;
+        if !version.status.success() {
+            return Err(format!("`{program} --version` failed ({})", version.status));
+        }
         let mut text = String::from_utf8_lossy(&version.stdout).into_owned();
         for input in inputs {
             text += &std::fs::read_to_string(input).map_err(|why| told(input, &why))?;
         }
-        Ok(Stamp { path: ground.join(format!("{family}.stamp")), text })
+        Ok(Stamp { path: place.join("made-of.stamp"), text })
     }
 
     fn is_there(&self) -> bool {
         std::fs::read_to_string(&self.path).is_ok_and(|text| text == self.text)
+    }
+
+    /// What it stands for is about to be made anew.
+    fn lift(&self) -> Result<(), String> {
+        match std::fs::remove_file(&self.path) {
+            Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(told(&self.path, &why)),
+            _ => Ok(()),
+        }
     }
 
     fn leave(&self) -> Result<(), String> {
@@ -212,13 +223,32 @@ mod tests {
         let ground = std::env::temp_dir().join(format!("xtask-stamp-{}", std::process::id()));
         std::fs::create_dir_all(&ground).expect("a directory");
         let input = ground.join("input");
-        let look = || Stamp::of(&ground, "f", &[&input], "cargo").expect("readable");
+        let look = || Stamp::of(&ground, &[&input], "cargo").expect("readable");
         std::fs::write(&input, "one").expect("written");
         assert!(!look().is_there());
         look().leave().expect("left");
         assert!(look().is_there());
         std::fs::write(&input, "two").expect("written");
         assert!(!look().is_there(), "made of something else");
+        // The making of the second one failed half-way, and the first one is wanted again.
+        look().lift().expect("lifted");
+        std::fs::write(&input, "one").expect("written");
+        assert!(!look().is_there(), "what was made of the first is gone");
+        look().leave().expect("left");
+        std::fs::remove_dir_all(&ground).expect("removed");
+    }
+
+    /// A stamp beside the place outlived what it stood for.
+    #[test]
+    fn a_family_that_was_removed_is_made_again() {
+        let ground = std::env::temp_dir().join(format!("xtask-gone-{}", std::process::id()));
+        let (place, input) = (ground.join("python"), ground.join("input"));
+        std::fs::create_dir_all(&place).expect("a directory");
+        std::fs::write(&input, "one").expect("written");
+        let look = || Stamp::of(&place, &[&input], "cargo").expect("readable");
+        look().leave().expect("left");
+        std::fs::remove_dir_all(&place).expect("removed");
+        assert!(!look().is_there());
         std::fs::remove_dir_all(&ground).expect("removed");
     }
 }

@@ -3,7 +3,7 @@
 use crate::cargo::cargo;
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The answer of `cargo metadata`, as far as we use it.
 #[derive(Debug, Default, Deserialize)]
@@ -23,6 +23,14 @@ pub(crate) struct Package {
     pub(crate) rust_version: Option<String>,
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
+    #[serde(default)]
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A library, a binary, a test binary: what cargo compiles from one root.
+#[derive(Debug, Default, Clone, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) src_path: PathBuf,
 }
 
 /// One line of a manifest's dependency section.
@@ -99,10 +107,20 @@ impl Metadata {
         seen.into_iter().filter_map(|id| self.packages.iter().find(|p| p.id == id)).collect()
     }
 
+    /// The root files of all targets of the members, relative to the root.
+    pub(crate) fn roots(&self) -> Vec<String> {
+        let targets = self.members().flat_map(|member| &member.targets);
+        targets.map(|target| self.inside(&target.src_path)).collect()
+    }
+
+    fn inside(&self, path: &Path) -> String {
+        let inside = path.strip_prefix(&self.workspace_root).unwrap_or(path);
+        inside.to_string_lossy().replace('\\', "/")
+    }
+
     /// The directory of a member, relative to the root, with forward slashes.
     pub(crate) fn directory_of(&self, member: &Package) -> String {
         let directory = member.manifest_path.parent().unwrap_or(&member.manifest_path);
-        let inside = directory.strip_prefix(&self.workspace_root).unwrap_or(directory);
-        inside.to_string_lossy().replace('\\', "/")
+        self.inside(directory)
     }
 }

@@ -139,7 +139,7 @@ mod tests {
             if stat.map_or(true, |s| s.contains(") Z ")) {
                 return true;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LOOK); // event: looks until the process is gone
         }
         false
     }

@@ -30,6 +30,8 @@ pub(crate) struct RustSource {
     pub(crate) functions: Vec<Function>,
     /// Modules `name` of `#[cfg(test)] mod name;`: their files hold only tests.
     pub(crate) test_modules: Vec<String>,
+    /// The words that macros are called with in the place of items.
+    pub(crate) macro_words: Vec<String>,
     code_lines: BTreeSet<usize>,
     tests: Vec<RangeInclusive<usize>>,
 }
@@ -50,6 +52,7 @@ impl RustSource {
             tokens: flat.tokens,
             functions: parts.functions,
             test_modules: parts.test_modules,
+            macro_words: parts.macro_words,
             code_lines: flat.lines,
             tests: parts.tests,
         })
@@ -67,11 +70,6 @@ impl RustSource {
     /// Whether `line` belongs to an item under `#[cfg(test)]` or to a test function.
     pub(crate) fn is_test(&self, line: usize) -> bool {
         self.tests.iter().any(|range| range.contains(&line))
-    }
-
-    /// Names of all functions, those inside of macro calls too.
-    pub(crate) fn function_names(&self) -> impl Iterator<Item = &str> {
-        self.tokens.windows(2).filter(|w| w[0].text == "fn").map(|w| w[1].text.as_str())
     }
 }
 
@@ -143,6 +141,7 @@ struct Parts {
     functions: Vec<Function>,
     tests: Vec<RangeInclusive<usize>>,
     test_modules: Vec<String>,
+    macro_words: Vec<String>,
 }
 
 impl Parts {
@@ -183,6 +182,16 @@ impl<'ast> Visit<'ast> for Parts {
             self.test_modules.push(module.ident.to_string());
         }
         syn::visit::visit_item(self, item);
+    }
+
+    fn visit_item_macro(&mut self, item: &'ast syn::ItemMacro) {
+        if item.ident.is_none() {
+            let words = item.mac.tokens.clone().into_iter().filter_map(|tree| match tree {
+                TokenTree::Ident(word) => Some(word.to_string()),
+                _ => None,
+            });
+            self.macro_words.extend(words);
+        }
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
@@ -280,10 +289,9 @@ mod tests {
     }
 
     #[test]
-    fn functions_inside_of_macros_have_names() {
-        let source = sample();
-        let names: Vec<&str> = source.function_names().collect();
-        assert_eq!(names, ["says", "product", "inner", "hidden"]);
+    fn macros_are_called_with_words() {
+        let source = RustSource::parse("each! { one two }\nmacro_rules! m { () => {} }");
+        assert_eq!(source.expect("Rust").macro_words, ["one", "two"]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Tree {
     /// Git or cargo could not be asked, or a Rust file is no Rust.
     pub(crate) fn read() -> Result<Self, String> {
         let mut files = Vec::new();
-        for path in paths()? {
+        for path in ours(paths()?)? {
             // Deleted but still in the index, a directory, or not text: nothing for a rule.
             if let Ok(text) = std::fs::read_to_string(root().join(&path)) {
                 files.push((path, text));
@@ -89,11 +89,20 @@ impl Tree {
 }
 
 /// Where the files of a file's child modules lie.
-fn module_directory(path: &str) -> String {
+pub(crate) fn module_directory(path: &str) -> String {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
     match name {
         "lib.rs" | "main.rs" | "mod.rs" => directory.to_owned(),
         _ => format!("{directory}/{}", name.trim_end_matches(".rs")),
+    }
+}
+
+/// In a copy that lies where another repository ignores it, git lists nothing: that is not a tree
+/// in which all is well.
+fn ours(paths: Vec<String>) -> Result<Vec<String>, String> {
+    match paths.iter().any(|path| path == "Cargo.toml") {
+        true => Ok(paths),
+        false => Err("git lists none of our files; style is checked in a clone".to_owned()),
     }
 }
 
@@ -117,6 +126,13 @@ fn paths() -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Without a single file every rule was content.
+    #[test]
+    fn a_tree_without_our_files_is_refused() {
+        assert!(ours(Vec::new()).is_err() && ours(vec!["README.md".to_owned()]).is_err());
+        assert!(ours(vec!["Cargo.toml".to_owned()]).is_ok());
+    }
 
     #[test]
     fn a_module_under_cfg_test_marks_its_files() {

@@ -1,4 +1,6 @@
 //! How many tests ran, read from what the test harness prints.
+//!
+//! Invariant N1: a test that was announced and never told of has failed: its binary ended before.
 
 use std::ops::AddAssign;
 
@@ -30,9 +32,118 @@ pub(crate) fn closing_line(line: &str) -> Option<Counts> {
     Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped })
 }
 
+/// Counts the tests of one run, line by line.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    total: Counts,
+    /// The tests that a binary has announced, and those of them that it has told of.
+    open: Option<(usize, Counts)>,
+    /// The tests that failed or were skipped, by name.
+    pub(crate) not_passed: Vec<String>,
+}
+
+impl Tally {
+    /// Takes one line of the run.
+    pub(crate) fn line(&mut self, line: &str) {
+        if let Some(announced) = opening_line(line) {
+            self.close();
+            self.open = Some((announced, Counts::default()));
+        } else if let Some(binary) = closing_line(line) {
+            self.open = None;
+            self.total += binary;
+        } else if let Some((name, result)) = told(line) {
+            let mut one = Counts::default();
+            match result {
+                Told::Passed => one.passed = 1,
+                Told::Failed => one.failed = 1,
+                Told::Skipped => one.skipped = 1,
+            }
+            if let Some((_, so_far)) = &mut self.open {
+                *so_far += one;
+            }
+            if result != Told::Passed {
+                self.not_passed.push(name.to_owned());
+            }
+        }
+    }
+
+    /// Returns the counts at the end of the run.
+    pub(crate) fn end(&mut self) -> Counts {
+        self.close();
+        self.total
+    }
+
+    /// A binary that did not come to its closing line has crashed.
+    fn close(&mut self) {
+        let Some((announced, so_far)) = self.open.take() else { return };
+        let Counts { passed, failed, skipped } = so_far;
+        let lost = announced.saturating_sub(passed + failed + skipped);
+        self.total += Counts { failed: failed + lost, ..so_far };
+        self.not_passed.push(format!("{lost} of the {announced} tests of a binary that crashed"));
+    }
+}
+
+/// Reads `running 5 tests`.
+fn opening_line(line: &str) -> Option<usize> {
+    let (number, word) = line.strip_prefix("running ")?.split_once(' ')?;
+    matches!(word, "test" | "tests").then(|| number.parse().ok())?
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Reads `test NAME ... ok`, `test NAME ... FAILED` and `test NAME ... ignored, REASON`.
+fn told(line: &str) -> Option<(&str, Told)> {
+    let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    let known = [("ok", Told::Passed), ("FAILED", Told::Failed), ("ignored", Told::Skipped)];
+    let (_, result) = known.into_iter().find(|(word, _)| result.starts_with(word))?;
+    Some((name, result))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tally(lines: &[&str]) -> (Counts, Vec<String>) {
+        let mut tally = Tally::default();
+        lines.iter().for_each(|line| tally.line(line));
+        (tally.end(), tally.not_passed)
+    }
+
+    #[test]
+    fn failed_and_ignored_tests_are_named() {
+        let (counts, named) = tally(&[
+            "running 4 tests",
+            "test a::b ... FAILED",
+            "test a::c ... ignored, slow",
+            "test src/lib.rs - f (line 3) ... ok",
+            "testing ... FAILED",
+            "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; \
+             finished in 0.01s",
+        ]);
+        assert_eq!(counts, Counts { passed: 2, failed: 1, skipped: 1 });
+        assert_eq!(named, ["a::b", "a::c"]);
+    }
+
+    /// Its tests were not counted at all, neither those that passed nor those that it took along.
+    #[test]
+    fn the_tests_of_a_binary_that_crashed_are_counted() {
+        let closing = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; \
+            0 filtered out; finished in 0.01s";
+        let crashed = ["running 3 tests", "test a ... ok", "test b ... ok"];
+        let next = ["running 1 test", "test d ... ok", closing];
+        for lines in [[crashed, next].concat(), [next, crashed].concat()] {
+            let (counts, named) = tally(&lines);
+            assert_eq!(counts, Counts { passed: 3, failed: 1, skipped: 0 });
+            assert_eq!(named, ["1 of the 3 tests of a binary that crashed"]);
+        }
+        let (counts, _) = tally(&crashed[..2]);
+        assert_eq!(counts, Counts { passed: 1, failed: 2, skipped: 0 });
+    }
 
     #[test]
     fn the_closing_line_is_read() {

@@ -90,7 +90,8 @@ fn format() -> Outcome {
 }
 
 fn clippy() -> Outcome {
-    let everything = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let everything =
+        ["clippy", "--workspace", "--all-features", "--all-targets", "--", "-D", "warnings"];
     // A feature only adds: the library must stand without any.
     let bare = ["clippy", "-p", "holdline", "--no-default-features", "--", "-D", "warnings"];
     all([cargo(&everything), cargo(&bare)])
@@ -99,8 +100,8 @@ fn clippy() -> Outcome {
 /// The private run finds broken links in modules that only we read. The public run comes last:
 /// its pages stay, and it alone sees a public page that links to a private item.
 fn docs() -> Outcome {
-    let private = ["doc", "--workspace", "--no-deps", "--document-private-items"];
-    let public = ["doc", "--workspace", "--no-deps"];
+    let private = ["doc", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
+    let public = ["doc", "--workspace", "--all-features", "--no-deps"];
     all([&private[..], &public[..]].map(|arguments| {
         let mut command = cargo(arguments);
         command.env("RUSTDOCFLAGS", "-D warnings");

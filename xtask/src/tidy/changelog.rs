@@ -16,13 +16,22 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     if first.map(|title| title.trim_matches(['[', ']'])) != Some("Unreleased") {
         found.push(Finding::whole(PATH, "the first section is not `## Unreleased`"));
     }
+    let mut last = None;
     for (index, line) in file.text.lines().enumerate() {
-        if let Some(group) = line.strip_prefix("### ")
-            && !GROUPS.contains(&group.trim())
-        {
-            let says = format!("`{group}` is none of: {}", GROUPS.join(", "));
-            found.push(Finding::at(PATH, index + 1, says));
+        if line.starts_with("## ") {
+            last = None;
         }
+        let Some(group) = line.strip_prefix("### ").map(str::trim) else { continue };
+        let rank = GROUPS.iter().position(|known| *known == group);
+        let says = match rank {
+            None => format!("`{group}` is none of: {}", GROUPS.join(", ")),
+            Some(_) if rank <= last => format!("`{group}` stands out of order, or twice"),
+            Some(_) => {
+                last = rank;
+                continue;
+            }
+        };
+        found.push(Finding::at(PATH, index + 1, says));
     }
     found
 }
@@ -42,6 +51,14 @@ mod tests {
     fn its_absence_is_found() {
         assert_eq!(found(findings, &[]), [(PATH.to_owned(), None)]);
         assert_eq!(found(findings, &[(PATH, "## 1.0.0\n")]), [(PATH.to_owned(), None)]);
+    }
+
+    #[test]
+    fn groups_out_of_order_or_twice_are_found() {
+        for bad in ["### Fixed\n### Added\n", "### Added\n### Added\n"] {
+            let bad = format!("## Unreleased\n{bad}## 1.0.0\n### Breaking\n");
+            assert_eq!(found(findings, &[(PATH, &bad)]), [(PATH.to_owned(), Some(3))]);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! each document that has one. Blocks marked `sh run` are run by `cargo xtask check examples`.
 
 use super::Finding;
-use crate::markdown::fences;
+use crate::markdown::{fences, prose};
 use crate::tree::{SourceFile, Tree};
 
 const INCLUDES: &str = "crates/holdline/src/readme.rs";
@@ -18,6 +18,11 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         for block in blocks.iter().filter(|b| b.language().is_empty()) {
             let says = "a block without a language: say `text` if it is none";
             found.push(Finding::at(&file.path, block.line, says));
+        }
+        let tildes = prose(&file.text).into_iter();
+        for (line, _) in tildes.filter(|(_, text)| text.trim_start().starts_with("~~~")) {
+            let says = "a block fenced by `~~~`, which nobody compiles or runs: use backticks";
+            found.push(Finding::at(&file.path, line, says));
         }
         if is_for_users(file) {
             found.extend(rust_blocks(file, included));
@@ -98,7 +103,7 @@ mod tests {
     #[test]
     fn a_block_that_is_not_run_or_has_no_language_is_found() {
         let includes = "#[doc = include_str!(\"../../../README.md\")]\npub struct Readme;";
-        for bad in ["```rust,no_run\n```", "```rust ignore\n```", "```\nwhat\n```"] {
+        for bad in ["```rust,no_run\n```", "```rust ignore\n```", "```\nwhat\n```", "~~~rust"] {
             let told = found(findings, &[LIB, (INCLUDES, includes), ("README.md", bad)]);
             assert_eq!(told, [("README.md".to_owned(), Some(1))], "{bad}");
         }

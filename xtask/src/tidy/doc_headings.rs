@@ -53,11 +53,17 @@ fn headings(docs: &[(usize, String)]) -> Vec<(usize, String)> {
         let text = text.trim();
         if text.starts_with("```") {
             in_code = !in_code;
-        } else if let Some(heading) = text.strip_prefix("# ").filter(|_| !in_code) {
+        } else if let Some(heading) = heading_of(text).filter(|_| !in_code) {
             found.push((*line, heading.trim().to_owned()));
         }
     }
     found
+}
+
+/// The heading with its further signs, which no heading of ours has.
+fn heading_of(text: &str) -> Option<&str> {
+    let bare = text.trim_start_matches('#');
+    (bare.len() < text.len() && bare.starts_with(' ')).then(|| text[1..].trim_start())
 }
 
 /// The doc lines of every item; the docs of modules speak freely.
@@ -118,6 +124,8 @@ mod tests {
     fn other_headings_are_found() {
         let bad = "impl A {\n    /// Waits.\n    /// # Error\n    fn f() {}\n}\n";
         assert_eq!(found(findings, &[(PATH, bad)]), [(PATH.to_owned(), Some(3))]);
+        let deeper = "/// Waits.\n///\n/// ## Errors\nfn f() {}\n";
+        assert_eq!(found(findings, &[(PATH, deeper)]), [(PATH.to_owned(), Some(3))]);
     }
 
     #[test]

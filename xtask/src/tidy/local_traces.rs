@@ -29,7 +29,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let known: Vec<String> = HOSTS.iter().map(|labels| labels.join(".")).collect();
     for file in tree.files.iter().filter(|f| f.path != SELF) {
         for (index, line) in file.text.lines().enumerate() {
-            let line = if file.path == LOCK { line.replace(INDEX, "") } else { line.to_owned() };
+            let line = if is_lock(&file.path) { line.replace(INDEX, "") } else { line.to_owned() };
             let hosts = known.iter().map(String::as_str).filter(|host| line.contains(host));
             let directories = DIRECTORIES.into_iter().filter(|one| has_root(&line, one));
             for trace in hosts.chain(directories) {
@@ -37,17 +37,26 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             }
         }
         let foreign = |line: &str| line.starts_with("source = ") && !line.contains(INDEX);
-        if file.path == LOCK && file.text.lines().any(foreign) {
-            found.push(Finding::whole(LOCK, "a package comes from elsewhere than the registry"));
+        if is_lock(&file.path) && file.text.lines().any(foreign) {
+            let says = "a package comes from elsewhere than the registry";
+            found.push(Finding::whole(&file.path, says));
         }
     }
     found
 }
 
+/// The workspace's, and that of the peers.
+fn is_lock(path: &str) -> bool {
+    path.rsplit('/').next() == Some(LOCK)
+}
+
 /// Whether `directory` begins a path in `line`, rather than standing inside of one.
 fn has_root(line: &str, directory: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || "._-~*$}/".contains(c);
-    line.match_indices(directory).any(|(at, _)| !line[..at].ends_with(inside))
+    line.match_indices(directory).any(|(at, _)| {
+        let before = &line[..at];
+        before.ends_with("file://") || !before.ends_with(inside)
+    })
 }
 
 #[cfg(test)]
@@ -66,7 +75,8 @@ mod tests {
     #[test]
     fn machines_and_hosts_are_found() {
         let host = format!("see {}", HOSTS[0].join("."));
-        for bad in ["cd /work/tree", "\"/home/ann/x\"", &host, "(/root/.cargo/)"] {
+        for bad in ["cd /work/tree", "file:///root/x", "\"/home/ann/x\"", &host, "(/root/.cargo/)"]
+        {
             let told = found(findings, &[("docs/a.md", bad)]);
             assert_eq!(told, [("docs/a.md".to_owned(), Some(1))], "{bad}");
         }
@@ -75,6 +85,8 @@ mod tests {
     #[test]
     fn a_package_from_elsewhere_is_found() {
         let bad = "source = \"git+https://example.org/a\"\n";
-        assert_eq!(found(findings, &[(LOCK, bad)]), [(LOCK.to_owned(), None)]);
+        for path in [LOCK, "interop/rust/Cargo.lock"] {
+            assert_eq!(found(findings, &[(path, bad)]), [(path.to_owned(), None)]);
+        }
     }
 }

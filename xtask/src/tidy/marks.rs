@@ -1,13 +1,15 @@
 //! Nothing unfinished, nothing switched off.
 
 use super::Finding;
+use crate::rust_source::RustSource;
 use crate::tree::{SourceFile, Tree};
 
 /// This file holds the words that it looks for.
 const SELF: &str = "xtask/src/tidy/marks.rs";
 /// Marks in comments of any language. A mark in a document may be about marks.
 const WORDS: [&str; 4] = ["TODO", "FIXME", "XXX", "HACK"];
-const CODE: [&str; 8] = [".rs", ".sh", ".toml", ".yml", ".lua", ".py", ".sql", ".ts"];
+const CODE: [&str; 12] =
+    [".rs", ".sh", ".toml", ".yml", ".lua", ".py", ".sql", ".ts", ".c", ".js", ".cjs", ".mjs"];
 const SCRIPTS: [&str; 2] = ["check", ".ci/run"];
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
@@ -29,7 +31,30 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             };
             found.push(Finding::at(&file.path, first.line, says));
         }
+        found.extend(switched_off(file, source));
         found.extend(ignored_examples(file));
+    }
+    found
+}
+
+/// Tests that do not run in some builds, `#[cfg_attr(…, ignore)]`, and what is in no build at all.
+fn switched_off(file: &SourceFile, source: &RustSource) -> Vec<Finding> {
+    let tokens: Vec<&str> = source.tokens.iter().map(|token| token.text.as_str()).collect();
+    let mut found = Vec::new();
+    for (at, token) in source.tokens.iter().enumerate() {
+        let rest = &tokens[at..];
+        let says = if rest.starts_with(&["[", "cfg_attr", "("])
+            && rest.iter().take_while(|word| **word != "]").any(|word| *word == "ignore")
+        {
+            "a test that does not always run proves nothing"
+        } else if rest.starts_with(&["cfg", "(", "any", "(", ")"])
+            || rest.starts_with(&["cfg", "(", "false", ")"])
+        {
+            "what is in no build is not there"
+        } else {
+            continue;
+        };
+        found.push(Finding::at(&file.path, token.line, says));
     }
     found
 }
@@ -77,8 +102,14 @@ mod tests {
             ("a.rs", "fn f() { unimplemented!(\"no\") }"),
             ("a.rs", "#[ignore] fn f() {}"),
             ("a.rs", "#[ignore = \"slow\"] fn f() {}"),
+            ("a.rs", "#[cfg_attr(not(feature = \"slow\"), ignore)] fn f() {}"),
+            ("a.rs", "#[cfg_attr(\n    unix,\n    ignore\n)]\nfn f() {}"),
+            ("a.rs", "#[cfg(any())] fn f() {}"),
+            ("a.rs", "#[cfg(false)] fn f() {}"),
             ("a.rs", "//! ```rust,ignore"),
             ("check", "# FIXME"),
+            ("interop/node/peer.cjs", "// TODO: later"),
+            ("a.c", "/* XXX */"),
             ("deny.toml", "# XXX"),
         ] {
             assert_eq!(found(findings, &[(path, bad)]), [(path.to_owned(), Some(1))], "{bad}");

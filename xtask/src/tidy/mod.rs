@@ -15,6 +15,7 @@ mod local_traces;
 mod marks;
 mod module_heads;
 mod pure_core;
+mod reached;
 mod rust_version;
 mod shapes;
 mod sizes;
@@ -60,7 +61,7 @@ struct Rule {
     findings: fn(&Tree) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     Rule {
         name: "arrows",
         asks: "crates depend on each other only along the map",
@@ -100,6 +101,11 @@ const RULES: [Rule; 17] = [
         name: "engine-shape",
         asks: "every engine crate has the same files",
         findings: engine_shape::findings,
+    },
+    Rule {
+        name: "reached",
+        asks: "every file of a crate is declared by a module",
+        findings: reached::findings,
     },
     Rule {
         name: "marks",

@@ -7,8 +7,14 @@ use crate::tree::Tree;
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let metadata = &tree.metadata;
     let declared = metadata.members().filter_map(|m| parts(m.rust_version.as_deref()?)).min();
-    let Some(declared) = declared else { return Vec::new() };
-    let mut found = Vec::new();
+    let silent = metadata.members().filter(|member| member.rust_version.is_none());
+    let says = "declares no rust-version";
+    let mut found: Vec<Finding> = silent
+        .map(|member| {
+            Finding::whole(&format!("{}/Cargo.toml", metadata.directory_of(member)), says)
+        })
+        .collect();
+    let Some(declared) = declared else { return found };
     for package in metadata.reach(metadata.members(), ships) {
         let needed = package.rust_version.as_deref();
         if let Some(needed) = needed.filter(|n| parts(n).is_some_and(|n| n > declared)) {
@@ -22,7 +28,8 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
 
 /// Whether our users build it, rather than our tests or nobody on our platforms.
 fn ships(dependency: &DependencyKind) -> bool {
-    let elsewhere = dependency.target.as_deref().is_some_and(|t| t.contains("windows"));
+    let elsewhere = dependency.target.as_deref();
+    let elsewhere = elsewhere.is_some_and(|t| t.contains("windows") && !t.contains("not("));
     dependency.kind.as_deref() != Some("dev") && !elsewhere
 }
 
@@ -38,12 +45,19 @@ mod tests {
     use crate::metadata::{Metadata, Node, NodeDependency, Package, Resolve};
 
     fn told(kind: Option<&str>, needs: &str) -> usize {
+        told_on(None, kind, needs)
+    }
+
+    fn told_on(target: Option<&str>, kind: Option<&str>, needs: &str) -> usize {
         let package = |id: &str, rust: &str| Package {
             id: id.to_owned(),
             rust_version: Some(rust.to_owned()),
             ..Package::default()
         };
-        let dep_kinds = vec![DependencyKind { kind: kind.map(str::to_owned), target: None }];
+        let dep_kinds = vec![DependencyKind {
+            kind: kind.map(str::to_owned),
+            target: target.map(str::to_owned),
+        }];
         let deps = vec![NodeDependency { pkg: "theirs".to_owned(), dep_kinds }];
         let resolve = Resolve { nodes: vec![Node { id: "ours".to_owned(), deps }] };
         let packages = vec![package("ours", "1.89"), package("theirs", needs)];
@@ -57,6 +71,22 @@ mod tests {
         assert_eq!(told(None, "1.89.0"), 0);
         assert_eq!(told(None, "1.9"), 0);
         assert_eq!(told(Some("dev"), "1.95"), 0);
+    }
+
+    /// Every condition with the word was taken for Windows.
+    #[test]
+    fn what_all_but_windows_build_is_looked_at() {
+        assert_eq!(told_on(Some("cfg(windows)"), None, "1.95"), 0);
+        assert_eq!(told_on(Some("cfg(not(windows))"), None, "1.95"), 1);
+        assert_eq!(told_on(Some("cfg(unix)"), None, "1.95"), 1);
+    }
+
+    #[test]
+    fn a_crate_that_declares_none_is_found() {
+        let packages = vec![Package { id: "ours".to_owned(), ..Package::default() }];
+        let workspace_members = vec!["ours".to_owned()];
+        let metadata = Metadata { packages, workspace_members, ..Metadata::default() };
+        assert_eq!(findings(&Tree { metadata, ..Tree::default() }).len(), 1);
     }
 
     #[test]

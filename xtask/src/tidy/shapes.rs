@@ -8,15 +8,22 @@ use crate::tree::{SourceFile, Tree};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
+const CORE: &str = "crates/core/src/";
 const METHODS: usize = 8;
 const FIELDS: usize = 8;
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
+    let mut contracts = 0;
     for (file, source) in tree.rust().filter(|(file, _)| file.path.starts_with("crates/")) {
-        let mut shapes = Shapes { file, found: Vec::new() };
+        let mut shapes = Shapes { file, found: Vec::new(), has_contract: false };
         shapes.visit_file(&source.file);
+        contracts += usize::from(shapes.has_contract);
         found.extend(shapes.found);
+    }
+    if contracts != 1 {
+        let says = format!("{contracts} traits `Engine`, so that the contract was not looked at");
+        found.push(Finding::whole(CORE, says));
     }
     found
 }
@@ -24,6 +31,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
 struct Shapes<'a> {
     file: &'a SourceFile,
     found: Vec<Finding>,
+    has_contract: bool,
 }
 
 impl Shapes<'_> {
@@ -34,9 +42,10 @@ impl Shapes<'_> {
 
 impl<'ast> Visit<'ast> for Shapes<'_> {
     fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
-        if item.ident != "Engine" || !self.file.path.starts_with("crates/core/src/") {
+        if item.ident != "Engine" || !self.file.path.starts_with(CORE) {
             return;
         }
+        self.has_contract = true;
         let methods = item.items.iter().filter_map(|i| match i {
             syn::TraitItem::Fn(method) => Some(method),
             _ => None,
@@ -65,14 +74,14 @@ mod tests {
     use super::*;
     use crate::tidy::found;
 
-    const CORE: &str = "crates/core/src/engine.rs";
+    const ENGINE: &str = "crates/core/src/engine.rs";
 
     #[test]
     fn eight_are_accepted() {
         let methods: String = (0..8).map(|n| format!("fn m{n}(&self);")).collect();
         let fields: String = (0..8).map(|n| format!("f{n}: u8,")).collect();
         let good = format!("trait Engine {{ {methods} }} struct LockOptions {{ {fields} }}");
-        assert_eq!(found(findings, &[(CORE, &good)]), []);
+        assert_eq!(found(findings, &[(ENGINE, &good)]), []);
     }
 
     #[test]
@@ -80,13 +89,20 @@ mod tests {
         let methods: String = (0..9).map(|n| format!("fn m{n}(&self);")).collect();
         let fields: String = (0..9).map(|n| format!("f{n}: u8,")).collect();
         let bad = format!("trait Engine {{ {methods} }}\nstruct LockOptions {{ {fields} }}");
-        let lines: Vec<_> = found(findings, &[(CORE, &bad)]).into_iter().map(|f| f.1).collect();
+        let lines: Vec<_> = found(findings, &[(ENGINE, &bad)]).into_iter().map(|f| f.1).collect();
         assert_eq!(lines, [Some(1), Some(2)]);
+    }
+
+    /// A contract by another name was not looked at, and all was well.
+    #[test]
+    fn a_contract_that_is_gone_is_found() {
+        let bad = "trait Store { fn a(&self) {} }";
+        assert_eq!(found(findings, &[(ENGINE, bad)]), [(CORE.to_owned(), None)]);
     }
 
     #[test]
     fn a_default_body_is_found() {
         let bad = "trait Engine {\n    fn a(&self);\n    fn b(&self) {}\n}";
-        assert_eq!(found(findings, &[(CORE, bad)]), [(CORE.to_owned(), Some(3))]);
+        assert_eq!(found(findings, &[(ENGINE, bad)]), [(ENGINE.to_owned(), Some(3))]);
     }
 }

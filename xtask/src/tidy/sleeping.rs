@@ -8,14 +8,15 @@ const EXCUSE: &str = "// event:";
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (file, source) in tree.rust().filter(|(file, _)| in_tests(&file.path)) {
+    for (file, source) in tree.rust() {
+        let all = file.test_only || in_tests(&file.path);
         let lines: Vec<&str> = file.text.lines().collect();
         for pair in source.tokens.windows(2) {
             let line = pair[0].line;
             let sleeps = pair[0].text == "sleep" && pair[1].text == "(";
             let declared = sleeps && is_declared(source, line);
             let excused = lines.get(line - 1).is_some_and(|l| has_reason(l));
-            if sleeps && !declared && !excused {
+            if sleeps && (all || source.is_test(line)) && !declared && !excused {
                 let says = format!("sleeps: wait for an event, or say why with `{EXCUSE} REASON`");
                 found.push(Finding::at(&file.path, line, says));
             }
@@ -64,5 +65,16 @@ mod tests {
         ] {
             assert_eq!(found(findings, &[(PATH, bad)]), [(PATH.to_owned(), Some(1))], "{bad}");
         }
+    }
+
+    /// Only directories of tests were looked at.
+    #[test]
+    fn sleeping_beside_the_code_is_found() {
+        let path = "crates/cli/src/run.rs";
+        let bad = "fn f() { sleep(1); }\n#[cfg(test)]\nmod tests {\n    fn g() { sleep(1); }\n}\n";
+        assert_eq!(found(findings, &[(path, bad)]), [(path.to_owned(), Some(4))]);
+        let apart =
+            [("src/lib.rs", "#[cfg(test)]\nmod tests;"), ("src/tests.rs", "fn f() { sleep(1); }")];
+        assert_eq!(found(findings, &apart), [("src/tests.rs".to_owned(), Some(1))]);
     }
 }

@@ -1,5 +1,6 @@
 //! The Redis engine on real servers.
 
+mod ahead;
 mod checkup;
 mod crowd;
 mod hostile;

@@ -40,7 +40,7 @@ pub use etcd::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 pub use failure::Failure;
 pub use flavour::Flavour;
 pub use network::{Loss, PrivateNetwork};
-pub use postgres::{PostgresConfig, PostgresServer};
+pub use postgres::{PgBouncer, PostgresConfig, PostgresServer};
 pub use proxy::{Event, Fault, FaultProxy, Frames, Traffic, What};
 pub use raw::Raw;
 pub use redis::RedisServer;

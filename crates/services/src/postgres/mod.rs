@@ -2,8 +2,10 @@
 
 mod cluster;
 mod config;
+mod pooler;
 
 pub use config::PostgresConfig;
+pub use pooler::PgBouncer;
 
 use crate::ports::Port;
 use crate::scratch::Scratch;

@@ -15,6 +15,7 @@ mod dial;
 mod greet;
 mod supervisor;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -22,9 +23,10 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 use holdline_net::home::{Home, Task};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Statement};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{ENGINE, is_schema_gone, of_command, unavailable};
@@ -50,6 +52,8 @@ pub(crate) struct Live {
     has_store: AtomicBool,
     /// One task at a time makes it.
     making: tokio::sync::Mutex<()>,
+    /// What was sent before, by its text: the server has read and planned it.
+    prepared: Mutex<HashMap<String, Statement>>,
     end: CancellationToken,
 }
 
@@ -206,7 +210,7 @@ impl Link {
         // The server ends what takes long before we do; then it is certain that nothing was done.
         let answered = tokio::select! {
             biased;
-            answered = live.client.query_typed(statement, parameters) => answered,
+            answered = live.query(statement, parameters) => answered,
             () = shared.clock.sleep_until(end) => {
                 live.end.cancel();
                 let message = format!("no answer within {limit:?}");
@@ -311,6 +315,30 @@ impl Link {
 }
 
 impl Live {
+    /// Sends a statement; the first time on this connection the server reads it before.
+    async fn query(
+        &self,
+        text: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if self.facts.pooled {
+            // Another process of the server would not know it the next time.
+            return self.client.query_typed(text, parameters).await;
+        }
+        let known = self.prepared.lock().get(text).cloned();
+        let statement = match known {
+            Some(statement) => statement,
+            None => {
+                let types: Vec<Type> = parameters.iter().map(|(_, of)| of.clone()).collect();
+                let statement = self.client.prepare_typed(text, &types).await?;
+                self.prepared.lock().insert(text.to_owned(), statement.clone());
+                statement
+            }
+        };
+        let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+        self.client.query(&statement, &values).await
+    }
+
     /// Asks in the greeting, where nobody else asks.
     async fn listen_on(&self, inbox: u64) -> Result<(), tokio_postgres::Error> {
         self.client.batch_execute(&format!("listen {}", keys::channel(inbox))).await?;

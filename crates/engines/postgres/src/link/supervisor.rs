@@ -16,6 +16,7 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
 use holdline_net::home::Task;
+use parking_lot::Mutex;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls};
@@ -159,6 +160,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError>
             listens: AtomicBool::new(false),
             has_store: AtomicBool::new(found == (Found::Ours { complete: true })),
             making: tokio::sync::Mutex::default(),
+            prepared: Mutex::default(),
             end: CancellationToken::new(),
         };
         if shared.listen.load(Ordering::SeqCst) {

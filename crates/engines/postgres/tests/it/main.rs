@@ -3,6 +3,7 @@
 mod checkup;
 mod connections;
 mod inputs;
+mod pooler;
 mod rights;
 mod schema;
 mod stores;

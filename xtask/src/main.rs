@@ -32,7 +32,7 @@ usage: cargo xtask VERB
   services redis [--count N] [--flavour debian|valkey|redis8]
   services postgres [--count N]
                     real servers, until the end of the input or ^C
-  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, redis, and
+  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, postgres, redis, and
                     redis-leases, which takes a minute
   interop prepare   the other libraries that the interop tests run, from their registries";
 

@@ -9,6 +9,7 @@ mod cycle;
 mod floor;
 mod handoff;
 mod memory;
+mod postgres;
 mod redis;
 mod rounds;
 mod run;
@@ -25,11 +26,13 @@ fn main() -> ExitCode {
         ["cycle"] => cycle::section(),
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
+        ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         _ => {
-            let sections = "memory | cycle | hand-off | run | redis | redis-leases | redis-scripts";
+            let sections = "memory | cycle | hand-off | run | postgres | redis | redis-leases | \
+                redis-scripts";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };
@@ -47,5 +50,6 @@ fn all() -> Result<(), rounds::Failure> {
     cycle::section()?;
     handoff::section()?;
     run::section()?;
+    postgres::section()?;
     redis::section()
 }

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,6 +27,9 @@ pub(super) struct Link {
     client: TcpStream,
     server: TcpStream,
     talk: Mutex<Talk>,
+    /// Something came that is no protocol of Redis. What follows, in either direction, may begin
+    /// anywhere inside of it, and look like a frame by chance.
+    foreign: AtomicBool,
 }
 
 /// What must be remembered to tell which request a reply answers.
@@ -59,7 +63,7 @@ impl Link {
     pub(super) fn new(number: u64, client: TcpStream, server: TcpStream) -> io::Result<Self> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
-        Ok(Self { number, client, server, talk: Mutex::default() })
+        Ok(Self { number, client, server, talk: Mutex::default(), foreign: AtomicBool::new(false) })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -102,7 +106,7 @@ fn read(shared: &Shared, link: &Link, towards_server: bool, pieces: &SyncSender<
             Err(_) => break Piece::Broken,
         }
         let arrived = Instant::now();
-        while let Some(bytes) = unread.next_frame() {
+        while let Some(bytes) = unread.next_frame(&link.foreign) {
             let (fault, thaws) = judge(shared, link, towards_server, &bytes);
             if pieces.send(Piece::Frame { bytes, fault, arrived, thaws }).is_err() {
                 return;
@@ -130,24 +134,23 @@ fn read_some(mut from: &TcpStream, unread: &mut Vec<u8>) -> io::Result<usize> {
 #[derive(Default)]
 struct Unread {
     bytes: Vec<u8>,
-    /// Something came that is no protocol of Redis. What follows may begin anywhere inside of it,
-    /// and look like a frame by chance.
-    foreign: bool,
 }
 
 impl Unread {
     /// Takes the first whole frame; what is no protocol of Redis is taken as it came.
-    fn next_frame(&mut self) -> Option<Vec<u8>> {
+    fn next_frame(&mut self, foreign: &AtomicBool) -> Option<Vec<u8>> {
         let first = *self.bytes.first()?;
         let known = first.is_ascii_alphabetic() || b"+-:$*_#,(=!~>%|".contains(&first);
-        self.foreign |= !known;
-        if !self.foreign {
+        if !known {
+            foreign.store(true, Ordering::SeqCst);
+        }
+        if !foreign.load(Ordering::SeqCst) {
             match resp::frame(&self.bytes) {
                 Ok(length) => {
                     let rest = self.bytes.split_off(length?);
                     return Some(std::mem::replace(&mut self.bytes, rest));
                 }
-                Err(_) => self.foreign = true,
+                Err(_) => foreign.store(true, Ordering::SeqCst),
             }
         }
         Some(std::mem::take(&mut self.bytes))
@@ -284,16 +287,21 @@ mod tests {
     #[test]
     fn foreign_bytes_pass_as_they_come_and_nothing_after_them_is_a_frame() {
         for bytes in [&b"\x16\x03\x01\x02"[..], b"$x\r\n", b"*99999999999999\r\n"] {
-            let mut unread = Unread { bytes: bytes.to_vec(), foreign: false };
-            assert_eq!(unread.next_frame().as_deref(), Some(bytes));
-            assert_eq!(unread.next_frame(), None);
+            let mut unread = Unread { bytes: bytes.to_vec() };
+            let foreign = AtomicBool::new(false);
+            assert_eq!(unread.next_frame(&foreign).as_deref(), Some(bytes));
+            assert_eq!(unread.next_frame(&foreign), None);
             unread.bytes = b"PIN".to_vec();
-            assert_eq!(unread.next_frame().as_deref(), Some(&b"PIN"[..]));
+            assert_eq!(unread.next_frame(&foreign).as_deref(), Some(&b"PIN"[..]));
+            // The other side's words are none either, though they look like a person's.
+            let mut answer = Unread { bytes: b"R\0\0\0".to_vec() };
+            assert_eq!(answer.next_frame(&foreign).as_deref(), Some(&b"R\0\0\0"[..]));
         }
-        let mut unread = Unread { bytes: b"PIN".to_vec(), foreign: false };
-        assert_eq!(unread.next_frame(), None);
+        let mut unread = Unread { bytes: b"PIN".to_vec() };
+        let foreign = AtomicBool::new(false);
+        assert_eq!(unread.next_frame(&foreign), None);
         unread.bytes.extend_from_slice(b"G\r\n+");
-        assert_eq!(unread.next_frame().as_deref(), Some(&b"PING\r\n"[..]));
+        assert_eq!(unread.next_frame(&foreign).as_deref(), Some(&b"PING\r\n"[..]));
         assert_eq!(unread.bytes, b"+");
     }
 }

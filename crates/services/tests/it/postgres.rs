@@ -1,6 +1,6 @@
 //! PostgreSQL servers start, stand still, die and come back as told, and never outlive us.
 
-use holdline_services::{PostgresConfig, PostgresServer};
+use holdline_services::{PgBouncer, PostgresConfig, PostgresServer};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -118,6 +118,24 @@ fn tls_is_spoken_and_certificates_are_asked_for() {
     );
     let told = by_tcp(&server, &format!("sslmode=verify-full {ca} sslcert=none"), "select 1");
     assert!(told.contains("certificate"), "{told}");
+}
+
+#[test]
+fn a_pooler_gives_a_few_connections_to_many_and_goes_with_its_owner() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let pooler = PgBouncer::start(&server, 1);
+    let ask = |url: &str| {
+        let mut psql = Command::new("psql");
+        let done = psql.args(["-X", "-A", "-t", "-c", "select pg_backend_pid()", "-d", url]);
+        let done = done.output().expect("psql comes with postgresql");
+        String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    };
+    let (one, other) = (ask(&pooler.url()), ask(&pooler.url()));
+    assert!(!one.is_empty());
+    assert_eq!(one, other, "both were served by one process");
+    let address = pooler.address();
+    drop(pooler);
+    assert!(std::net::TcpStream::connect(address).is_err());
 }
 
 #[test]

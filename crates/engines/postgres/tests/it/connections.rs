@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use holdline_core::{Certainty, Engine, ErrorKind, Hint, Purpose, RenewReply};
-use holdline_services::{PostgresConfig, PostgresServer};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, Engine, ErrorKind, Hint, Hold, Purpose, RenewReply,
+};
+use holdline_services::{FaultProxy, PostgresConfig, PostgresServer};
 
 use crate::support::{HOLD, connect, engine, let_go, queue, renew, request, take};
 
@@ -142,4 +144,69 @@ async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
     server.sql(&format!("select pg_terminate_backend(pid) {locked}"));
     assert!(keeps.join().expect("no panic").is_err());
     let_go(&engine, &held).await;
+}
+
+#[tokio::test]
+async fn who_is_cut_off_loses_the_name_at_its_leases_end_and_is_told() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let proxy = FaultProxy::start(server.address());
+    let url = format!("postgres://postgres@{}/postgres?command_timeout_ms=300", proxy.address());
+    let (cut_off, other) = (connect(&url).await.expect("connected"), engine(&server).await);
+    let hold = Hold::Leased(Duration::from_secs(1));
+    let held = AcquireRequest { hold, ..request("a") };
+    let token = take(&cut_off, &held).await;
+    proxy.refuse();
+    proxy.reset();
+    let error = renew(&cut_off, &held, Purpose::Keep(hold)).await.expect_err("cut off");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    // The rows are the truth: no end of a connection frees the name, only the lease's.
+    let mut waits = request("a");
+    queue(&other, &waits).await;
+    waits.known = true;
+    let larger = loop {
+        match other.try_acquire(&waits).await.expect("asked") {
+            AcquireReply::Granted { token, .. } => break token,
+            AcquireReply::Queued { next_look, .. } => {
+                tokio::time::sleep(next_look).await; // event: as long as the store has said
+            }
+            reply => panic!("{reply:?}"),
+        }
+    };
+    assert!(larger > token);
+    proxy.accept();
+    let told = loop {
+        if let Ok(told) = renew(&cut_off, &held, Purpose::Keep(hold)).await {
+            break told;
+        }
+    };
+    assert_eq!(told, RenewReply::Unknown);
+}
+
+/// Each request and each reply is cut off once: wherever it happens, giving up leaves nothing.
+#[tokio::test]
+async fn a_connection_can_be_cut_anywhere_and_giving_up_leaves_nothing() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let proxy = FaultProxy::start(server.address());
+    let url = format!("postgres://postgres@{}/postgres", proxy.address());
+    let behind = connect(&url).await.expect("connected");
+    let watcher = engine(&server).await;
+    take(&watcher, &request("made")).await;
+    for yields in 0..15 {
+        let asked = AcquireRequest { queue: false, ..request("a") };
+        let cut = async {
+            for _ in 0..yields {
+                tokio::task::yield_now().await;
+            }
+            proxy.reset();
+        };
+        let (reply, ()) = tokio::join!(behind.try_acquire(&asked), cut);
+        if let Err(error) = &reply {
+            assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+        }
+        let given_up = crate::support::ending(&asked, true);
+        while behind.release(&given_up).await.is_err() {}
+        let next = request("a");
+        take(&watcher, &next).await;
+        let_go(&watcher, &next).await;
+    }
 }

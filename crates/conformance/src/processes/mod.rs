@@ -45,6 +45,22 @@ pub struct Reachable {
     pub command: String,
 }
 
+impl Reachable {
+    /// Returns a lease that no case outlives, where one so long can be had.
+    fn long(&self) -> Duration {
+        LONG.min(self.capabilities.lease.max)
+    }
+
+    /// Returns the lease of a waiter that is to fall silent: where leases end by session, it keeps
+    /// its place as long as that lasts.
+    fn of_waiter(&self) -> Duration {
+        match self.capabilities.expiry {
+            Expiry::Session => SHORT * 4,
+            Expiry::Lease | Expiry::Live => self.long(),
+        }
+    }
+}
+
 /// One case with processes.
 struct Case {
     promise: Promise,
@@ -155,7 +171,7 @@ fn run_case(store: &Reachable, number: usize, case: &Case) -> Status {
 
 fn fifty_contend(stage: &Stage) -> Result<(), Failure> {
     let mut workers = stage.workers(CONTENDERS)?;
-    let lease_ms = u64::try_from(LONG.as_millis()).unwrap_or(u64::MAX);
+    let lease_ms = u64::try_from(stage.store.long().as_millis()).unwrap_or(u64::MAX);
     for (worker, number) in workers.iter_mut().zip(0..) {
         let (name, path) = (stage.name.clone(), stage.file.clone());
         let first = number * CYCLES;
@@ -173,10 +189,10 @@ fn holder_killed(stage: &Stage) -> Result<(), Failure> {
         return Err(Failure::new("two workers were wanted"));
     };
     // With a long lease only the death itself can free the name in time.
-    let lease = if stage.store.sees_death { LONG } else { SHORT };
+    let lease = if stage.store.sees_death { stage.store.long() } else { SHORT };
     stage.lock(&mut holder, 1, lease)?;
     stage.told.granted(1)?;
-    stage.lock(&mut next, 2, LONG)?;
+    stage.lock(&mut next, 2, stage.store.long())?;
     stage.told.queued(2)?;
     stage.kill(holder, 1)?;
     stage.told.granted(2)
@@ -188,7 +204,7 @@ fn live_holder_killed(stage: &Stage) -> Result<(), Failure> {
     };
     stage.lock_live(&mut holder, 1)?;
     stage.told.granted(1)?;
-    stage.lock(&mut next, 2, LONG)?;
+    stage.lock(&mut next, 2, stage.store.long())?;
     stage.told.queued(2)?;
     stage.kill(holder, 1)?;
     stage.told.granted(2)
@@ -198,11 +214,11 @@ fn waiter_killed(stage: &Stage) -> Result<(), Failure> {
     let Ok([mut holder, mut dead, mut next]) = <[Worker; 3]>::try_from(stage.workers(3)?) else {
         return Err(Failure::new("three workers were wanted"));
     };
-    stage.lock(&mut holder, 1, LONG)?;
+    stage.lock(&mut holder, 1, stage.store.long())?;
     stage.told.granted(1)?;
-    stage.lock(&mut dead, 2, LONG)?;
+    stage.lock(&mut dead, 2, stage.store.of_waiter())?;
     stage.told.queued(2)?;
-    stage.lock(&mut next, 3, LONG)?;
+    stage.lock(&mut next, 3, stage.store.long())?;
     stage.told.queued(3)?;
     stage.kill(dead, 2)?;
     release(&mut holder, 1)?;
@@ -218,7 +234,7 @@ fn holder_stopped(stage: &Stage) -> Result<(), Failure> {
     stage.write(&mut stopped, 1)?;
     stage.told.wrote(1, true)?;
     stopped.signal(Signal::STOP)?;
-    stage.lock(&mut next, 2, LONG)?;
+    stage.lock(&mut next, 2, stage.store.long())?;
     stage.told.granted(2)?;
     stage.write(&mut next, 2)?;
     stage.told.wrote(2, true)?;
@@ -235,11 +251,11 @@ fn waiter_stopped(stage: &Stage) -> Result<(), Failure> {
     let Ok([mut holder, mut stopped, mut next]) = <[Worker; 3]>::try_from(stage.workers(3)?) else {
         return Err(Failure::new("three workers were wanted"));
     };
-    stage.lock(&mut holder, 1, LONG)?;
+    stage.lock(&mut holder, 1, stage.store.long())?;
     stage.told.granted(1)?;
-    stage.lock(&mut stopped, 2, LONG)?;
+    stage.lock(&mut stopped, 2, stage.store.of_waiter())?;
     stage.told.queued(2)?;
-    stage.lock(&mut next, 3, LONG)?;
+    stage.lock(&mut next, 3, stage.store.long())?;
     stage.told.queued(3)?;
     stopped.signal(Signal::STOP)?;
     release(&mut holder, 1)?;
@@ -256,7 +272,7 @@ fn waiter_stopped(stage: &Stage) -> Result<(), Failure> {
 fn served_in_order(stage: &Stage) -> Result<(), Failure> {
     let mut workers = stage.workers(10)?;
     for (worker, attempt) in workers.iter_mut().zip(1..) {
-        stage.lock(worker, attempt, LONG)?;
+        stage.lock(worker, attempt, stage.store.long())?;
         if attempt == 1 {
             stage.told.granted(attempt)?;
         } else {

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use holdline::Client;
 use holdline_conformance::Status;
 use holdline_conformance::processes::{self, Reachable};
-use holdline_services::{PostgresConfig, PostgresServer, RedisConfig, RedisServer};
+use holdline_services::{
+    EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisConfig, RedisServer,
+};
 
 /// A directory of this test, removed at its end.
 struct Scratch(PathBuf);
@@ -57,6 +59,14 @@ fn redis() {
     let scratch = Scratch::new("redis");
     let server = RedisServer::start(RedisConfig::default());
     processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::redis"))
+        .conclude();
+}
+
+#[test]
+fn etcd() {
+    let scratch = Scratch::new("etcd");
+    let server = EtcdServer::start(EtcdConfig::default());
+    processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::etcd"))
         .conclude();
 }
 

@@ -155,3 +155,22 @@ async fn a_channel_that_was_refused_is_not_asked_for_again_on_that_connection() 
     let said = peer.hears("SUBSCRIBE").await;
     assert!(said.contains("other") && !said.contains("inbox"), "{said}");
 }
+
+#[tokio::test]
+async fn the_second_connection_says_who_we_are_and_asks_once_for_what_is_refused() {
+    let ground = Ground::new("redis://who:canary-2c41@h?protocol=resp2");
+    let _inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut first = ground.accepts().await;
+    first.hears("LIB-VER").await;
+    first.says("+OK\r\n$9\r\nrun_id:ab\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
+    let mut ear = ground.accepts().await;
+    let said = ear.hears("AUTH").await;
+    assert!(said.contains("who") && said.contains("canary-2c41"), "{said}");
+    ear.says("+OK\r\n").await;
+    ear.hears("SUBSCRIBE").await;
+    ear.says("-NOPERM no permissions to access one of the channels\r\n").await;
+    ground.settle().await;
+    let _other = ground.node.subscribe(b"other".to_vec());
+    let said = ear.hears("SUBSCRIBE").await;
+    assert!(said.contains("other") && !said.contains("inbox"), "{said}");
+}

@@ -203,3 +203,31 @@ async fn a_connection_that_recovered_is_not_given_up_later() {
         assert_eq!(outcome(asked).await.expect("an answer"), bytes("a"));
     }
 }
+
+#[tokio::test]
+async fn a_server_that_still_loads_its_data_is_tried_again() {
+    let ground = Ground::new("redis://h?protocol=resp2");
+    let asked = ground.sends("PING", None, 10 * SECOND);
+    let mut peer = ground.accepts().await;
+    peer.hears("LIB-VER").await;
+    peer.says("-LOADING Redis is loading\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
+    let error = outcome(asked).await.expect_err("it cannot answer yet");
+    assert!(unavailable(&error, Certainty::NotApplied).contains("loading"), "{error}");
+    pauses(&ground, Duration::from_millis(20)).await;
+    let mut peer = ground.accepts().await;
+    peer.greets_by_the_old_protocol().await;
+    in_time(ground.node.ready()).await.expect("a connection");
+}
+
+#[tokio::test]
+async fn an_answer_larger_than_any_room_is_read_whole() {
+    let ground = Ground::new("redis://h");
+    let mut peer = greets(&ground).await;
+    for size in [300_000, 3] {
+        let asked = ground.sends("ECHO a", None, SECOND);
+        peer.hears("ECHO").await;
+        let text = "x".repeat(size);
+        peer.says(&format!("${size}\r\n{text}\r\n")).await;
+        assert_eq!(outcome(asked).await.expect("an answer"), bytes(&text));
+    }
+}

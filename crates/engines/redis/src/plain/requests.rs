@@ -179,3 +179,18 @@ fn lease_millis(hold: Hold) -> u64 {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ending_is_remembered_as_long_as_the_lease_and_half_a_minute_at_least() {
+        let of = |for_good, secs| {
+            remembered(Ending { for_good, hold: Hold::Leased(Duration::from_secs(secs)) })
+        };
+        assert_eq!(of(false, 60), None);
+        assert_eq!(of(true, 60), Some(Duration::from_secs(60)));
+        assert_eq!(of(true, 1), Some(MIN_TOMBSTONE));
+    }
+}

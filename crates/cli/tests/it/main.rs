@@ -11,6 +11,8 @@ mod json;
 mod leases;
 mod nested;
 mod operators;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod run;

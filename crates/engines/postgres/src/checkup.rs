@@ -118,9 +118,7 @@ fn durability(settings: &Settings) -> Finding {
     let found = format!("fsync {fsync}, full_page_writes {pages}, synchronous_commit {commit}");
     let finding = Finding::ok("durability", DURABILITY, found);
     match (fsync, pages, commit) {
-        ("off", _, _) | (_, "off", _) => finding.fail(
-            "set fsync and full_page_writes to on, and restart after a crash only from a backup",
-        ),
+        ("off", _, _) | (_, "off", _) => finding.fail("set fsync and full_page_writes to on"),
         ("unknown", ..) => finding.warn("let this role read pg_settings"),
         _ => finding,
     }

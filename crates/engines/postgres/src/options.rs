@@ -179,6 +179,10 @@ impl PostgresOptions {
                 return Err(LockError::invalid(ENGINE, field, message));
             }
         }
+        if self.schema.starts_with("pg_") {
+            let message = "may not begin with `pg_`, which the server keeps for itself";
+            return Err(LockError::invalid(ENGINE, "schema", message));
+        }
         let files = self.access.tls.clone().unwrap_or_default();
         if files.cert.is_some() != files.key.is_some() {
             return Err(bad("a client certificate needs both `cert` and `key`"));

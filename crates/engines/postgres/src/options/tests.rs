@@ -73,6 +73,7 @@ fn a_bad_url_is_told_without_its_password() {
         ("postgres://ann:hers@db/x?shema=a", "`schema`"),
         ("postgres://ann:hers@db/x?schema=a&schema=b", "twice"),
         ("postgres://ann:hers@db/x?schema=", "schema"),
+        ("postgres://ann:hers@db/x?schema=pg_locks", "may not begin with `pg_`"),
         ("postgres://ann:hers@db/x?max_waiters=0", "max_waiters"),
         ("postgres://ann:hers@db/x?max_waiters=many", "whole number"),
         ("postgres://ann:hers@db/x?command_timeout_ms=5", "command_timeout"),

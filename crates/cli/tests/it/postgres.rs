@@ -1,0 +1,58 @@
+//! The verbs on a PostgreSQL server: that they are wired to the engine.
+
+use holdline_services::{PostgresConfig, PostgresServer};
+
+use crate::world::{Told, World, told};
+
+fn run(world: &World, url: &str, arguments: &[&str]) -> Told {
+    let mut command = world.command(arguments);
+    told(command.env("HOLDLINE_URL", url))
+}
+
+#[test]
+fn a_job_holds_the_name_and_tokens_grow() {
+    let (server, world) = (PostgresServer::start(PostgresConfig::default()), World::new());
+    let job = ["run", "demo", "--", "sh", "-c", "echo $HOLDLINE_ENGINE $HOLDLINE_FENCING_TOKEN"];
+    for expected in ["postgres 1\n", "postgres 2\n"] {
+        let ran = run(&world, &server.url(), &job);
+        assert_eq!((ran.code, ran.stdout.as_str()), (0, expected), "{ran:?}");
+    }
+    let explained = run(&world, &server.url(), &["explain"]);
+    assert!(explained.stdout.contains("engine postgres"), "{explained:?}");
+}
+
+#[test]
+fn whoever_only_looks_makes_no_schema() {
+    let (server, world) = (PostgresServer::start(PostgresConfig::default()), World::new());
+    for arguments in [&["who", "demo"][..], &["ls"], &["explain"], &["doctor"], &["wait", "demo"]] {
+        let looked = run(&world, &server.url(), arguments);
+        assert!(matches!(looked.code, 0..=2), "{looked:?}");
+    }
+    let made = server.sql("select count(*) from pg_namespace where nspname = 'holdline'");
+    assert_eq!(made, ["0"]);
+}
+
+#[test]
+fn what_is_wrong_has_its_exit_code() {
+    let server = PostgresServer::start(PostgresConfig::default().with_passwords());
+    let world = World::new();
+    server.sql("create role ann login password 'hers'; create table public.theirs (a int)");
+    let at = server.address();
+    for (url, code, says) in [
+        (format!("postgres://ann:CANARY@{at}/postgres"), 77, "user or password is wrong"),
+        (format!("postgres://ann:hers@{at}/postgres"), 77, "this role may not"),
+        (format!("postgres://ann:hers@{at}/elsewhere"), 77, "no such database"),
+        (format!("postgres://ann:hers@{at}/postgres?schema=public"), 65, "is not ours"),
+        (format!("postgres://ann:hers@{at}/postgres?shema=x"), 78, "did you mean `schema`"),
+        (format!("postgres://{at}/postgres"), 78, "names no user"),
+    ] {
+        let refused = run(&world, &url, &["run", "demo", "--", "true"]);
+        assert_eq!(refused.code, code, "{url}: {refused:?}");
+        assert!(refused.stderr.contains(says) && !refused.stderr.contains("CANARY"), "{refused:?}");
+    }
+    drop(server);
+    let url = format!("postgres://ann:hers@{at}/postgres?connect_timeout_ms=200");
+    let away = run(&world, &url, &["run", "demo", "--", "true"]);
+    assert_eq!(away.code, 69, "{away:?}");
+    assert_eq!(run(&world, &url, &["doctor"]).code, 2);
+}

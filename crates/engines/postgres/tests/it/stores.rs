@@ -81,3 +81,46 @@ async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
     engine.operate(&Operation::RaiseFence { to: last }).await.expect("raised");
     assert!(take(&engine, &request("a")).await > last);
 }
+
+/// How often each verb's function was called.
+fn calls(server: &PostgresServer, verb: &str) -> u64 {
+    let ask = format!(
+        "select pg_stat_force_next_flush(); \
+         select coalesce(sum(calls), 0) from pg_stat_user_functions where funcname = '{verb}_1'"
+    );
+    server.sql(&ask).last().and_then(|calls| calls.parse().ok()).expect("a number")
+}
+
+/// A hand-off is three statements (queue, release, claim) whoever else waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_off_costs_as_many_statements_among_sixty_four_as_among_two() {
+    const ROUNDS: u64 = 4;
+    let server =
+        PostgresServer::start(PostgresConfig::default().with_line("track_functions = all"));
+    for waiters in [2_u64, 64] {
+        let (acquires, releases) = (calls(&server, "acquire"), calls(&server, "release"));
+        let client = holdline::Client::new(std::sync::Arc::new(engine(&server).await));
+        let client = client.expect("a client");
+        let contenders = (0..waiters).map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let lock = client.mutex(format!("among {waiters}")).expect("a lock");
+                for _ in 0..ROUNDS {
+                    lock.lock().await.expect("granted").release().await;
+                }
+            })
+        });
+        for one in contenders.collect::<Vec<_>>() {
+            one.await.expect("no panic");
+        }
+        drop(client);
+        let grants = waiters * ROUNDS;
+        // What a session has counted is told at its end at the latest.
+        while calls(&server, "release") < releases + grants {}
+        assert_eq!(calls(&server, "release") - releases, grants);
+        let asked = calls(&server, "acquire") - acquires;
+        // One that is kept from its claim by a busy machine asks once more.
+        let fair = grants..=2 * grants + grants / 8;
+        assert!(fair.contains(&asked), "{asked} for {grants} grants");
+    }
+}

@@ -6,6 +6,7 @@
 //! each round. `cargo xtask bench` builds this in release mode and runs it.
 
 mod cycle;
+mod etcd;
 mod floor;
 mod handoff;
 mod memory;
@@ -26,13 +27,14 @@ fn main() -> ExitCode {
         ["cycle"] => cycle::section(),
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
+        ["etcd"] => etcd::section(),
         ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         _ => {
-            let sections = "memory | cycle | hand-off | run | postgres | redis | redis-leases | \
-                redis-scripts";
+            let sections = "memory | cycle | hand-off | run | etcd | postgres | redis | \
+                redis-leases | redis-scripts";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };
@@ -50,6 +52,7 @@ fn all() -> Result<(), rounds::Failure> {
     cycle::section()?;
     handoff::section()?;
     run::section()?;
+    etcd::section()?;
     postgres::section()?;
     redis::section()
 }

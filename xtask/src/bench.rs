@@ -2,6 +2,7 @@
 
 use crate::cargo::cargo;
 use crate::interop;
+use crate::metadata::Metadata;
 use std::process::Command;
 
 /// Runs the sections, or all of them when none is named.
@@ -15,8 +16,10 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
         true => Some(interop::prepare_bench()?),
         false => None,
     };
+    // Not by `cargo run`: for this crate alone it would build others anew, with fewer features.
+    let program = Metadata::read()?.target_directory.join("release/holdline-bench");
     let run = |section: Option<&&str>| {
-        let mut run = cargo(&["run", "--release", "-q", "-p", "holdline-bench", "--"]);
+        let mut run = Command::new(&program);
         run.args(section).envs(peers.iter().map(|place| ("HOLDLINE_PEERS", place)));
         ended(&mut run)
     };
@@ -37,5 +40,7 @@ fn succeeds(arguments: &[&str]) -> Result<bool, String> {
 
 fn ended(command: &mut Command) -> Result<bool, String> {
     let status = command.status();
-    status.map(|status| status.success()).map_err(|error| format!("cargo does not start: {error}"))
+    status
+        .map(|status| status.success())
+        .map_err(|error| format!("{command:?} does not start: {error}"))
 }

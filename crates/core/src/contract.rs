@@ -82,14 +82,14 @@ pub enum AcquireReply {
         /// How many stand before it, where the engine can tell at a fair price.
         position: Option<usize>,
         /// Who holds the name now.
-        holder: Option<HolderSummary>,
+        holder: Option<Box<HolderSummary>>,
         /// When to look again at the latest.
         next_look: Duration,
     },
     /// The name is not free, and nothing of ours was left.
     Busy {
         /// Who holds the name, or stands first in the queue.
-        holder: Option<HolderSummary>,
+        holder: Option<Box<HolderSummary>>,
         /// After how long the name is free at the latest if nobody renews.
         at_most: Option<Duration>,
         /// When asking again, under a new id, is worth it.

@@ -90,11 +90,11 @@ impl Judge<'_> {
                 nothing_left(*left)
             }
             (Queued { position: expected, .. }, Queued { position, holder, .. }) => {
-                self.holder(holder.as_ref())?;
+                self.holder(holder.as_deref())?;
                 self.position(*expected, *position)
             }
             (Busy { at_most: most, .. }, Busy { at_most, holder, .. }) => {
-                self.holder(holder.as_ref())?;
+                self.holder(holder.as_deref())?;
                 match at_most {
                     Some(_) => self.left("busy for at most", *most, *at_most),
                     None => Ok(()),

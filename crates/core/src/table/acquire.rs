@@ -239,9 +239,10 @@ impl<S: Store> Table<'_, S> {
     }
 
     /// Returns who is in the way: the oldest holder, or else the operator's freeze.
-    fn blocker(&self) -> Option<HolderSummary> {
+    fn blocker(&self) -> Option<Box<HolderSummary>> {
         let holder = self.head.holders.first().map(|holder| self.summary(holder));
-        holder.or_else(|| self.head.freeze.as_ref().map(|freeze| self.freeze_summary(freeze)))
+        let freeze = || self.head.freeze.as_ref().map(|freeze| self.freeze_summary(freeze));
+        holder.or_else(freeze).map(Box::new)
     }
 
     fn freeze_summary(&self, freeze: &Freeze) -> HolderSummary {

@@ -197,7 +197,7 @@ impl Store {
             Some(at) => {
                 let first = Queue::read(&self.layout, &request.name, first)?;
                 let holder = match first.holders().first() {
-                    Some(first) => Some(self.summary(first).await?),
+                    Some(first) => Some(Box::new(self.summary(first).await?)),
                     None => self.first_holder(request).await?,
                 };
                 let next_look = QUEUE_HEARTBEAT;
@@ -209,11 +209,13 @@ impl Store {
     async fn first_holder(
         &self,
         request: &AcquireRequest,
-    ) -> Result<Option<holdline_core::HolderSummary>, LockError> {
+    ) -> Result<Option<Box<holdline_core::HolderSummary>>, LockError> {
         let reply = self.client.range(first_of(self.layout.queue(&request.name), 1)).await?;
         let queue = Queue::read(&self.layout, &request.name, reply.kvs)?;
         match queue.holders().first() {
-            Some(first) if !first.is(request.lease_id) => self.summary(first).await.map(Some),
+            Some(first) if !first.is(request.lease_id) => {
+                self.summary(first).await.map(|summary| Some(Box::new(summary)))
+            }
             _ => Ok(None),
         }
     }
@@ -338,7 +340,11 @@ impl Store {
         }
         let holder = self.summary(holder).await?;
         let at_most = if queue.holders().len() == 1 { holder.left } else { None };
-        let busy = AcquireReply::Busy { holder: Some(holder), at_most, next_look: QUEUE_HEARTBEAT };
+        let busy = AcquireReply::Busy {
+            holder: Some(Box::new(holder)),
+            at_most,
+            next_look: QUEUE_HEARTBEAT,
+        };
         Ok(Some(Entered::Refused(busy)))
     }
 }

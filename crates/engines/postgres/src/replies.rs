@@ -87,23 +87,24 @@ impl<'a> Columns<'a> {
     }
 
     /// Who is in the way.
-    fn blocker(&self) -> Result<Option<HolderSummary>, LockError> {
-        match self.maybe::<&str>("by_mode")? {
-            None => Ok(None),
-            Some("f") => Ok(Some(freeze_summary(
+    fn blocker(&self) -> Result<Option<Box<HolderSummary>>, LockError> {
+        let blocker = match self.maybe::<&str>("by_mode")? {
+            None => return Ok(None),
+            Some("f") => freeze_summary(
                 self.token("by_token")?,
                 self.text("by_metadata")?.unwrap_or_default(),
                 self.duration("by_rest")?,
-            ))),
-            Some(_) => Ok(Some(HolderSummary {
+            ),
+            Some(_) => HolderSummary {
                 lease_id: self.short("by_id")?,
                 token: self.token("by_token")?,
                 mode: self.mode("by_mode", "by_permits", "by_total")?,
                 held_for: self.duration("by_held")?,
                 left: self.duration("by_rest")?,
                 metadata: self.metadata("by_metadata")?,
-            })),
-        }
+            },
+        };
+        Ok(Some(Box::new(blocker)))
     }
 }
 

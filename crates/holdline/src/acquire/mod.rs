@@ -232,13 +232,13 @@ impl Attempt<'_> {
         (sent, reply)
     }
 
-    fn note_holder(&mut self, holder: Option<HolderSummary>) {
+    fn note_holder(&mut self, holder: Option<Box<HolderSummary>>) {
         if let Some(holder) = holder {
             if !self.span.is_disabled() {
                 self.span.record("holder", tracing::field::display(&holder));
                 self.span.record("holder_traceparent", holder.metadata.fields().traceparent);
             }
-            self.holder = Some(Box::new(holder));
+            self.holder = Some(holder);
             self.looked = self.shared.clock.now();
         }
     }

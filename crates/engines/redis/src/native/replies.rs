@@ -65,12 +65,12 @@ impl<'a> Reply<'a> {
     }
 
     /// Reads who is in the way: the server's time, the record, and how much it has left.
-    fn blocker(&self, at: usize) -> Result<Option<HolderSummary>, LockError> {
+    fn blocker(&self, at: usize) -> Result<Option<Box<HolderSummary>>, LockError> {
         if *self.part(at + 1)? == Value::Nil {
             return Ok(None);
         }
         let record = self.record(self.part(at + 1)?)?;
-        Ok(Some(record.summary(self.number(at)?, self.millis(at + 2)?)))
+        Ok(Some(Box::new(record.summary(self.number(at)?, self.millis(at + 2)?))))
     }
 
     fn odd(&self, at: usize) -> LockError {

@@ -98,7 +98,7 @@ impl Held {
     /// Nobody tells when it is free, so it is looked at again at its end, and now and then before.
     pub(super) fn busy(&self) -> AcquireReply {
         AcquireReply::Busy {
-            holder: Some(self.record.summary(self.now_us, self.left)),
+            holder: Some(Box::new(self.record.summary(self.now_us, self.left))),
             at_most: self.left,
             next_look: self.left.unwrap_or(QUEUE_HEARTBEAT).min(QUEUE_HEARTBEAT),
         }

@@ -12,10 +12,10 @@ use holdline_core::{
     Anchor, FencingToken, LeaseId, LockError, LostReason, Moment, RenewRequest, validity,
 };
 use holdline_core::{ClientId, Purpose};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::Span;
+use tracing::{Id, Span};
 
 use crate::observer::Subject;
 use crate::plan::Plan;
@@ -55,12 +55,24 @@ pub(crate) struct Grant {
     /// A request under the id went unanswered: its end leaves a tombstone.
     pub(crate) unsettled: bool,
     pub(crate) anchor: Option<Anchor>,
-    pub(crate) span: Span,
     valid_until: AtomicU64,
     state: AtomicU8,
+    rare: OnceLock<Box<Rare>>,
+}
+
+/// What a grant needs only when something happens to it, or when somebody listens or traces.
+struct Rare {
+    span: Span,
     bell: Notify,
     cancel: OnceLock<CancellationToken>,
     words: Mutex<Words>,
+}
+
+impl Rare {
+    fn new(span: Span) -> Box<Rare> {
+        let (bell, cancel, words) = (Notify::new(), OnceLock::new(), Mutex::default());
+        Box::new(Rare { span, bell, cancel, words })
+    }
 }
 
 #[derive(Default)]
@@ -84,6 +96,11 @@ pub(crate) struct Granted {
 /// never longer than was asked for: a store whose clock was set back has more to give, until
 /// somebody sets it right.
 fn believed_until(plan: &Plan, sent: Moment, left: Option<Duration>) -> Moment {
+    if let (Some(left), Some((first, believed))) = (left, plan.first_lease)
+        && left == first
+    {
+        return sent.after(believed);
+    }
     let asked = plan.hold.duration().unwrap_or(Duration::MAX);
     validity::valid_until(sent, left.map(|left| left.min(asked)), plan.terms.drift_ppm())
 }
@@ -105,13 +122,26 @@ impl Grant {
             max_hold_at,
             unsettled,
             anchor,
-            span,
             valid_until: AtomicU64::new(until.as_nanos()),
             state: AtomicU8::new(0),
-            bell: Notify::new(),
-            cancel: OnceLock::new(),
-            words: Mutex::default(),
+            rare: match span.is_disabled() {
+                true => OnceLock::new(),
+                false => OnceLock::from(Rare::new(span)),
+            },
         }
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(|| Rare::new(Span::none()))
+    }
+
+    fn words(&self) -> MutexGuard<'_, Words> {
+        self.rare().words.lock()
+    }
+
+    /// Returns the span of the hold, if somebody traces it.
+    pub(crate) fn span_id(&self) -> Option<Id> {
+        self.rare.get().and_then(|rare| rare.span.id())
     }
 
     pub(crate) fn subject(&self) -> Subject<'_> {
@@ -182,14 +212,16 @@ impl Grant {
             self.state.fetch_and(!AT_RISK, Ordering::AcqRel);
         }
         let old = Moment::from_nanos(old);
-        self.words.lock().failure = None;
+        if self.rare.get().is_some() {
+            self.words().failure = None;
+        }
         Some(now.until(old))
     }
 
     /// Takes note that an operator revoked the grant. It stays valid for what is left at most.
     pub(crate) fn revoke(&self, sent: Moment, reason: String, left: Option<Duration>) {
         let until = validity::valid_until(sent, left, self.plan.terms.drift_ppm());
-        self.words.lock().revoked = Some(reason);
+        self.words().revoked = Some(reason);
         self.valid_until.fetch_min(until.as_nanos(), Ordering::AcqRel);
         self.state.fetch_or(REVOKED | AT_RISK, Ordering::AcqRel);
         self.ring(true);
@@ -202,14 +234,14 @@ impl Grant {
     }
 
     pub(crate) fn note_failure(&self, error: &LockError) {
-        self.words.lock().failure = Some(error.clone());
+        self.words().failure = Some(error.clone());
     }
 
     /// Tells that the lease may no longer be believed. Returns the reason when this call was the
     /// first to tell.
     pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
         let reason = {
-            let mut words = self.words.lock();
+            let mut words = self.words();
             if self.is_over() {
                 return None;
             }
@@ -237,7 +269,7 @@ impl Grant {
         if before & ENDED == 0 {
             self.ring(true);
         }
-        if before & LOST == 0 { None } else { self.words.lock().lost.clone() }
+        if before & LOST == 0 { None } else { self.words().lost.clone() }
     }
 
     /// An answer about the grant has come.
@@ -250,16 +282,17 @@ impl Grant {
         if !self.has(LISTENED) {
             return;
         }
-        if cancel && let Some(token) = self.cancel.get() {
+        let rare = self.rare();
+        if cancel && let Some(token) = rare.cancel.get() {
             token.cancel();
         }
-        self.bell.notify_waiters();
+        rare.bell.notify_waiters();
     }
 
     /// Says why it may no longer be believed, whether or not somebody has told so.
     pub(crate) fn why_lost(&self) -> LostReason {
         // Nobody is halfway through telling while the lock is ours.
-        let words = self.words.lock();
+        let words = self.words();
         match &words.lost {
             Some(reason) => reason.clone(),
             None if self.has(ENDED) => LostReason::Released,
@@ -274,7 +307,7 @@ impl Grant {
 
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         if self.has(LOST) {
-            return self.words.lock().lost.clone();
+            return self.words().lost.clone();
         }
         self.has(ENDED).then_some(LostReason::Released)
     }
@@ -285,13 +318,13 @@ impl Grant {
             return None;
         }
         if self.has(LOST) {
-            let lost = self.words.lock().lost.clone();
+            let lost = self.words().lost.clone();
             return Some(RiskReason::Lost(lost.unwrap_or(LostReason::Expired)));
         }
         if self.has(ENDED) {
             return Some(RiskReason::Ended);
         }
-        let words = self.words.lock();
+        let words = self.words();
         Some(match &words.revoked {
             Some(told) => RiskReason::Revoked(told.clone()),
             None if self.plan.renews() && self.valid_until() < self.max_hold_at => {
@@ -319,7 +352,7 @@ impl Grant {
     /// Resolves once `told` says something; it is asked anew whenever the grant rings.
     pub(crate) async fn until<T>(&self, told: impl Fn(&Grant) -> Option<T>) -> T {
         loop {
-            let mut rung = std::pin::pin!(self.bell.notified());
+            let mut rung = std::pin::pin!(self.rare().bell.notified());
             rung.as_mut().enable();
             // A read-modify-write: either it sees what is about to ring, or the ring sees us.
             self.state.fetch_or(LISTENED, Ordering::AcqRel);
@@ -332,7 +365,7 @@ impl Grant {
 
     /// Returns a token that is cancelled when the grant is revoked, lost or ended.
     pub(crate) fn cancellation_token(&self) -> CancellationToken {
-        let token = self.cancel.get_or_init(CancellationToken::new);
+        let token = self.rare().cancel.get_or_init(CancellationToken::new);
         // A read-modify-write: either it sees the end, or whoever ends the grant sees the token.
         let state = self.state.fetch_or(LISTENED, Ordering::AcqRel);
         if state & (REVOKED | LOST | ENDED) != 0 {

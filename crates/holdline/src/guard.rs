@@ -39,14 +39,21 @@ use crate::{janitor, lease};
 pub struct Guard {
     pub(crate) core: Arc<Core>,
     pub(crate) grant: Arc<Grant>,
+    /// What the registry knows the grant by; [`Key::NONE`] once nothing is left to release.
     key: Key,
+    /// The name that the request had, for the release to have: a copy of a name is not free.
+    spare_name: Option<LockName>,
     nested: Option<Box<Nested>>,
-    armed: bool,
 }
 
 impl Guard {
     pub(crate) fn new(core: Arc<Core>, grant: Arc<Grant>, key: Key) -> Guard {
-        Guard { core, grant, key, nested: None, armed: true }
+        Guard { core, grant, key, spare_name: None, nested: None }
+    }
+
+    pub(crate) fn with_name(mut self, name: LockName) -> Guard {
+        self.spare_name = Some(name);
+        self
     }
 
     pub(crate) fn subject(&self) -> Subject<'_> {
@@ -192,7 +199,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future loses the answer only: the janitor goes on releasing.
     pub async fn release(mut self) -> ReleaseOutcome {
-        self.armed = false;
+        let key = std::mem::replace(&mut self.key, Key::NONE);
         let shared = &*self.core.shared;
         if let Some(nested) = self.nested.take() {
             let depth = nested.leave();
@@ -202,8 +209,7 @@ impl Guard {
         }
         let grant = &*self.grant;
         // Nobody renews any more before the release is sent.
-        let entry = shared.registry.lock().remove(self.key);
-        drop(entry);
+        shared.registry.lock().discard(key);
         let outcome = match grant.end() {
             Some(reason) => {
                 if janitor::may_linger(&reason) {
@@ -214,8 +220,9 @@ impl Guard {
                 ReleaseOutcome::Lost { reason }
             }
             None => {
-                let (id, since) = (grant.lease_id, grant.since);
-                release::release(shared, &grant.plan, id, since, grant.unsettled).await
+                let name = self.spare_name.take();
+                let request = grant.plan.ending(name, grant.lease_id, grant.unsettled);
+                release::release(shared, &grant.plan, &request, grant.since).await
             }
         };
         shared.observe(|observer| observer.released(grant.subject(), &outcome));
@@ -251,9 +258,9 @@ impl Guard {
     /// Lets go of the lease without releasing it: somebody else stands for it, and handles of this
     /// process must not believe in it any longer.
     pub(crate) fn disarm(mut self) {
-        self.armed = false;
+        let key = std::mem::replace(&mut self.key, Key::NONE);
         self.grant.end();
-        self.core.shared.registry.lock().remove(self.key);
+        self.core.shared.registry.lock().discard(key);
     }
 
     pub(crate) fn is_nested(&self) -> bool {
@@ -290,7 +297,7 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.armed || !self.core.shared.is_own_process() {
+        if self.key == Key::NONE || !self.core.shared.is_own_process() {
             return;
         }
         if let Some(nested) = self.nested.take()
@@ -302,11 +309,11 @@ impl Drop for Guard {
         let lost = grant.end();
         shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(
-            parent: &grant.span, name = %grant.plan.name, lease_id = %grant.lease_id,
+            parent: grant.span_id(), name = %grant.plan.name, lease_id = %grant.lease_id,
             "a guard was dropped: its release goes to the janitor"
         );
         if lost.is_some_and(|reason| !janitor::may_linger(&reason)) {
-            shared.registry.lock().remove(self.key);
+            shared.registry.lock().discard(self.key);
             return;
         }
         let for_good = grant.unsettled;

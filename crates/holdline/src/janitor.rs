@@ -73,9 +73,8 @@ impl<'a> Ticket<'a> {
 
     /// The id was granted: from now on the guard stands for it.
     pub(crate) fn granted(mut self, core: &Arc<Core>, plan: &Arc<Plan>, granted: Granted) -> Guard {
-        let keeping = keeper::begin(Arc::new(Grant::new(plan, granted)));
-        let grant = keeping.grant.clone();
-        let due = keeper::next(&keeping, false);
+        let grant = Arc::new(Grant::new(plan, granted));
+        let (keeping, due) = keeper::begin(grant.clone());
         let mut registry = self.shared.registry.lock();
         let (key, ring) = match self.key {
             Some(key) => (key, registry.turn(key, Stage::Held(keeping), due)),
@@ -101,7 +100,7 @@ impl<'a> Ticket<'a> {
 
     /// Gives the id up and waits for the answer once; what is left then is the worker's.
     pub(crate) async fn give_up(mut self) -> Option<ReleaseReply> {
-        let request = self.plan.ending(self.lease_id, self.unsettled);
+        let request = self.plan.ending(None, self.lease_id, self.unsettled);
         // From here on the id is dead: if this future is dropped, a tombstone makes sure.
         self.unsettled = true;
         let answer = self.shared.engine.release(&request);
@@ -159,11 +158,12 @@ pub(crate) fn may_linger(lost: &LostReason) -> bool {
 /// Hands an id over to the worker, which gives it up.
 pub(crate) fn hand_over(shared: &Shared, key: Option<Key>, undo: Undo) {
     let now = shared.clock.now();
+    let stage = Stage::Undoing(Box::new(undo));
     let mut registry = shared.registry.lock();
     let known = key.filter(|key| registry.get(*key).is_some());
     let ring = match known {
-        Some(key) => registry.turn(key, Stage::Undoing(undo), now),
-        None => registry.insert(Stage::Undoing(undo), now).1,
+        Some(key) => registry.turn(key, stage, now),
+        None => registry.insert(stage, now).1,
     };
     drop(registry);
     shared.ring(ring);

@@ -13,38 +13,72 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
 use holdline_core::{
-    ErrorKind, GrantState, HolderView, LockError, LostReason, Moment, Purpose, RenewReply,
-    RenewRequest, renewal,
+    ErrorKind, GrantState, HolderView, LeaseTerms, LockError, LostReason, Moment, Purpose,
+    RenewReply, RenewRequest, renewal,
 };
 
 use crate::core::Shared;
 use crate::grant::Grant;
-use crate::registry::{Entry, Keeping, Key, Stage};
+use crate::registry::{Entry, Keeping, Key, Registry, Stage};
 
 /// A lease that is held this long is watched for revokes; shorter ones never cost a watch.
 const WATCH_AFTER: Duration = Duration::from_secs(1);
 /// Leases that are due within this time go into the same batch.
 const BUNDLE: Duration = Duration::from_millis(50);
 
-/// Begins to keep a grant.
-pub(crate) fn begin(grant: Arc<Grant>) -> Keeping {
-    let mut keeping = Keeping {
+/// Begins to keep a grant. Also returns when to look at it first: nothing is due earlier.
+///
+/// Most leases are released before that, so the rest is planned at the first look only.
+pub(crate) fn begin(grant: Arc<Grant>) -> (Keeping, Moment) {
+    let (since, until) = (grant.since, grant.valid_until());
+    // Renewal and warning come after a quarter of what is left, whatever the plan.
+    let quarter = until.as_nanos().saturating_sub(since.as_nanos()) / 4;
+    let due = since.after(grant.plan.first_look.min(Duration::from_nanos(quarter)));
+    let keeping = Keeping {
         renew_at: Moment::NEVER,
         risk_at: Moment::NEVER,
-        watch_at: grant.since.after(WATCH_AFTER),
-        planned_for: Moment::ORIGIN,
+        watch_at: since.after(WATCH_AFTER),
+        planned_for: None,
         hinted: false,
         failures: 0,
         grant,
     };
+    (keeping, due)
+}
+
+/// Returns how long after its beginning a grant with these times need not be looked at, if its
+/// whole first lease is left.
+pub(crate) fn first_look(terms: &LeaseTerms, renews: bool, is_cut: bool) -> Duration {
+    match renews {
+        // The first lease is a part only: the whole one is reached by a renewal that leaves now.
+        true if is_cut => Duration::ZERO,
+        true => WATCH_AFTER.min(terms.renew_interval() / 8 * 7),
+        false => WATCH_AFTER,
+    }
+}
+
+/// Returns what is known of a lease that is held, planned, and whether a request is under way.
+fn held(registry: &mut Registry, key: Key) -> Option<(&mut Keeping, &mut bool)> {
+    match registry.get(key)? {
+        Entry { stage: Stage::Held(keeping), in_flight, .. } => {
+            plan_first(keeping);
+            Some((keeping, in_flight))
+        }
+        _ => None,
+    }
+}
+
+/// Plans renewal and warning of a grant that nothing was planned for yet.
+fn plan_first(keeping: &mut Keeping) {
+    if keeping.planned_for.is_some() {
+        return;
+    }
     let sent = keeping.grant.since;
-    plan_next(&mut keeping, sent);
+    plan_next(keeping, sent);
     let plan = &keeping.grant.plan;
     if plan.renews() && plan.hold != plan.hold.first() {
-        // The first lease was cut: the whole one is reached by a renewal that leaves now.
         keeping.renew_at = sent;
     }
-    keeping
 }
 
 /// Plans renewal and warning after the store confirmed the lease to a request sent at `sent`.
@@ -53,8 +87,8 @@ fn plan_next(keeping: &mut Keeping, sent: Moment) {
     let (plan, until) = (&grant.plan, grant.valid_until());
     let terms = &plan.terms;
     // A renewal that brought no time, near the longest hold, moves no warning either.
-    if until != keeping.planned_for {
-        keeping.planned_for = until;
+    if Some(until) != keeping.planned_for {
+        keeping.planned_for = Some(until);
         keeping.risk_at = renewal::at_risk_at(sent, until, terms);
     }
     keeping.renew_at = if !plan.renews() {
@@ -91,10 +125,11 @@ pub(crate) fn look(
     now: Moment,
     tasks: &mut Vec<Task>,
 ) -> Moment {
-    let grant = &keeping.grant;
-    if grant.is_over() {
+    if keeping.grant.is_over() {
         return Moment::NEVER;
     }
+    plan_first(keeping);
+    let grant = &keeping.grant;
     if !grant.is_valid(now) {
         tasks.push(Task::Lose(grant.clone()));
         return Moment::NEVER;
@@ -124,7 +159,7 @@ pub(crate) fn look(
 pub(crate) fn lose(shared: &Shared, grant: &Grant, reason: LostReason) {
     if let Some(reason) = grant.lose(reason) {
         tracing::warn!(
-            parent: &grant.span, name = %grant.plan.name, lease_id = %grant.lease_id, %reason,
+            parent: grant.span_id(), name = %grant.plan.name, lease_id = %grant.lease_id, %reason,
             "a lease is lost"
         );
         shared.observe(|observer| observer.lost(grant.subject(), &reason));
@@ -135,7 +170,9 @@ pub(crate) fn lose(shared: &Shared, grant: &Grant, reason: LostReason) {
 pub(crate) fn warn(shared: &Shared, grant: &Grant) {
     grant.risk();
     let remaining = shared.clock.now().until(grant.valid_until());
-    tracing::debug!(parent: &grant.span, name = %grant.plan.name, ?remaining, "a lease is at risk");
+    tracing::debug!(
+        parent: grant.span_id(), name = %grant.plan.name, ?remaining, "a lease is at risk"
+    );
     shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
 }
 
@@ -186,7 +223,7 @@ async fn ask_whether_revoked(shared: &Shared, grant: &Grant) {
 
 /// Tells a holder that an operator wants its lease back.
 fn revoke(shared: &Shared, grant: &Grant, sent: Moment, reason: String, left: Option<Duration>) {
-    tracing::warn!(parent: &grant.span, name = %grant.plan.name, %reason, "a lease is revoked");
+    tracing::warn!(parent: grant.span_id(), name = %grant.plan.name, %reason, "a lease is revoked");
     grant.revoke(sent, reason, left);
     let remaining = shared.clock.now().until(grant.valid_until());
     shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
@@ -247,7 +284,7 @@ pub(crate) fn heed(
                 Outcome::NoMore
             }
             _ => {
-                tracing::debug!(parent: &grant.span, %error, "a renewal failed");
+                tracing::debug!(parent: grant.span_id(), %error, "a renewal failed");
                 grant.note_failure(&error);
                 Outcome::Failed
             }
@@ -269,9 +306,7 @@ pub(crate) fn nonsense(shared: &Shared) -> LockError {
 pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, outcome: Outcome) {
     let now = shared.clock.now();
     let mut registry = shared.registry.lock();
-    let Some(Entry { stage: Stage::Held(keeping), in_flight, .. }) = registry.get(key) else {
-        return;
-    };
+    let Some((keeping, in_flight)) = held(&mut registry, key) else { return };
     *in_flight = false;
     match outcome {
         Outcome::Kept => {
@@ -315,9 +350,7 @@ pub(crate) async fn landed(shared: &Shared, key: Key, grant: &Grant) {
 pub(crate) fn ask_soon(shared: &Shared, key: Key) -> bool {
     let now = shared.clock.now();
     let mut registry = shared.registry.lock();
-    let Some(Entry { stage: Stage::Held(keeping), in_flight, .. }) = registry.get(key) else {
-        return false;
-    };
+    let Some((keeping, in_flight)) = held(&mut registry, key) else { return false };
     // What is under way may have been answered before the reason to ask.
     keeping.hinted = *in_flight;
     keeping.renew_at = now;
@@ -352,12 +385,63 @@ pub(crate) async fn watch(shared: Arc<Shared>, key: Key, grant: Arc<Grant>) {
 fn watch_later(shared: &Shared, key: Key) {
     let now = shared.clock.now();
     let mut registry = shared.registry.lock();
-    let Some(Entry { stage: Stage::Held(keeping), in_flight, .. }) = registry.get(key) else {
-        return;
-    };
+    let Some((keeping, in_flight)) = held(&mut registry, key) else { return };
     keeping.watch_at = now.after(keeping.grant.plan.terms.renew_interval());
     let due = next(keeping, *in_flight);
     let ring = registry.schedule(key, due);
     drop(registry);
     shared.ring(ring);
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::{FencingToken, LeaseId, Mode};
+
+    use super::*;
+    use crate::grant::Granted;
+    use crate::plan::Plan;
+    use crate::{ClientOptions, Keep, LockOptions, ManualClock, MemoryEngine};
+
+    #[test]
+    fn nothing_is_due_before_the_first_look() {
+        let ms = Duration::from_millis;
+        let engine = MemoryEngine::new("look", Arc::new(ManualClock::new()), &<_>::default());
+        let core = ClientOptions::default().build(Arc::new(engine)).expect("made");
+        let leases = [ms(50), ms(400), ms(3_000), ms(30_000), ms(3_600_000)];
+        let max_holds = [None, Some(ms(7)), Some(ms(900)), Some(ms(20_000))];
+        for (lease, max_hold) in leases.iter().flat_map(|l| max_holds.iter().map(move |m| (l, m))) {
+            let mut options = LockOptions::default().with_lease_duration(*lease);
+            if let Some(max_hold) = max_hold {
+                options = options.with_max_hold(*max_hold);
+            }
+            for options in [
+                options.clone(),
+                options.clone().with_renew_interval(ms(5)),
+                options.clone().with_renew_interval(ms(20)),
+                options.with_keep(Keep::Fixed),
+            ] {
+                let plan = Plan::new(&core, "a", Mode::Exclusive, &options).expect("good");
+                let plan = Arc::new(plan);
+                for (jitter, part) in [(0, 1), (255, 1), (255, 7), (0, 1_000)] {
+                    let left = plan.hold.first().duration().map(|first| first / part);
+                    looked_at_in_time(&plan, left, jitter);
+                }
+            }
+        }
+    }
+
+    fn looked_at_in_time(plan: &Arc<Plan>, left: Option<Duration>, jitter: u8) {
+        let granted = Granted {
+            lease_id: LeaseId::from_bytes([jitter; 16]),
+            token: FencingToken::MIN,
+            sent: Moment::from_nanos(1_000_000_007),
+            left,
+            anchor: None,
+            unsettled: false,
+        };
+        let (mut keeping, first_look) = begin(Arc::new(Grant::new(plan, granted)));
+        plan_first(&mut keeping);
+        let due = next(&keeping, false);
+        assert!(first_look <= due, "{first_look:?} {due:?} {left:?} {:?}", plan.terms);
+    }
 }

@@ -286,7 +286,8 @@ pub(crate) mod by_id {
     ) -> Result<ReleaseOutcome, LockError> {
         let plan = plan(core, name, lease_duration)?;
         let since = core.shared.clock.now();
-        Ok(release::release(&core.shared, &plan, lease_id, since, false).await)
+        let request = plan.ending(None, lease_id, false);
+        Ok(release::release(&core.shared, &plan, &request, since).await)
     }
 
     fn plan(core: &Core, name: &LockName, lease: Duration) -> Result<Plan, LockError> {

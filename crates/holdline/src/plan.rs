@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use holdline_core::{
     AcquireRequest, Capabilities, Ending, Hold, HolderFields, LeaseId, LeaseTerms, LockError,
-    LockName, Metadata, Mode, ReleaseRequest, lease,
+    LockName, Metadata, Mode, ReleaseRequest, lease, validity,
 };
 
 use crate::core::Core;
+use crate::keeper;
 use crate::options::{Keep, LockOptions, OnLost};
 
 /// A lock's description, checked.
@@ -24,6 +25,11 @@ pub(crate) struct Plan {
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
     pub(crate) lease_id: Option<LeaseId>,
+    /// How long a grant need not be looked at ([`keeper::first_look`]).
+    pub(crate) first_look: Duration,
+    /// The first lease, and how much of it may be believed if it is left whole: worked out once for
+    /// all grants.
+    pub(crate) first_lease: Option<(Duration, Duration)>,
 }
 
 impl Plan {
@@ -50,10 +56,14 @@ impl Plan {
         check(capabilities, mode, hold, options).map_err(|error| error.with_name(&name))?;
         let metadata = Metadata::new(&fields(&core.holder, options))
             .map_err(|error| LockError::invalid(engine, "metadata", error))?;
+        let renews = matches!(options.keep, Keep::Renewed | Keep::Live);
+        let first = hold.first().duration();
         Ok(Plan {
             name,
             mode,
             hold,
+            first_look: keeper::first_look(&terms, renews, hold != hold.first()),
+            first_lease: first.map(|first| (first, validity::believed(first, terms.drift_ppm()))),
             terms,
             keep: options.keep,
             wait: options.wait,
@@ -89,10 +99,15 @@ impl Plan {
         }
     }
 
-    /// Makes the request that ends what a lease id has.
-    pub(crate) fn ending(&self, lease_id: LeaseId, for_good: bool) -> ReleaseRequest {
+    /// Makes the request that ends what a lease id has, with a copy of the name that is at hand.
+    pub(crate) fn ending(
+        &self,
+        name: Option<LockName>,
+        lease_id: LeaseId,
+        for_good: bool,
+    ) -> ReleaseRequest {
         let ending = Ending { for_good, hold: self.hold };
-        ReleaseRequest { name: self.name.clone(), lease_id, ending }
+        ReleaseRequest { name: name.unwrap_or_else(|| self.name.clone()), lease_id, ending }
     }
 }
 

@@ -2,9 +2,10 @@
 //! that are being given up. The slab of the janitor and the schedule of the keeper are one.
 //!
 //! It stands behind one short mutex: nobody waits, calls an engine or a user's code under it.
-//! Invariant S1: `due` holds exactly one line for each entry whose `due` is not never, and one line
-//! that is never due: a set that becomes empty gives its memory back, which would show in every
-//! cycle of an uncontended lock.
+//! Invariant S1: a slot has at most one line in the schedule, and one that is not later than its
+//! entry is due. A line outlives its entry: the next one in the slot is mostly due later, so a lock
+//! that is taken and released again and again leaves the schedule alone, and the worker strikes the
+//! line out when it comes to it.
 //! Invariant S2: whoever schedules something earlier than the worker sleeps rings its bell.
 
 use std::collections::BTreeSet;
@@ -16,10 +17,15 @@ use crate::grant::Grant;
 use crate::queue::WaitCell;
 
 /// Names an entry for as long as it exists, and never another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     slot: u32,
     generation: u32,
+}
+
+impl Key {
+    /// Names nothing.
+    pub(crate) const NONE: Key = Key { slot: u32::MAX, generation: u32::MAX };
 }
 
 /// One thing to look after.
@@ -39,7 +45,7 @@ pub(crate) enum Stage {
     /// It is held.
     Held(Keeping),
     /// It is being given up.
-    Undoing(Undo),
+    Undoing(Box<Undo>),
 }
 
 /// A place in a queue.
@@ -55,8 +61,8 @@ pub(crate) struct Keeping {
     pub(crate) renew_at: Moment,
     pub(crate) risk_at: Moment,
     pub(crate) watch_at: Moment,
-    /// The end that `risk_at` was planned for.
-    pub(crate) planned_for: Moment,
+    /// The end that `risk_at` was planned for; `None` before the first look.
+    pub(crate) planned_for: Option<Moment>,
     /// A hint came while a request was under way: the answer to that is not enough.
     pub(crate) hinted: bool,
     pub(crate) failures: u32,
@@ -74,14 +80,13 @@ pub(crate) struct Undo {
     pub(crate) tries: u32,
 }
 
-/// The line of the schedule that is never due, and stands behind all others.
-const LAST: (Moment, Key) = (Moment::NEVER, Key { slot: u32::MAX, generation: u32::MAX });
-
 /// The slab and its schedule.
+#[derive(Default)]
 pub(crate) struct Registry {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    due: BTreeSet<(Moment, Key)>,
+    /// The schedule: a moment, and the slot to look at then.
+    lines: BTreeSet<(Moment, u32)>,
     /// When the worker looks again by itself. It starts at the origin: a worker that has not
     /// looked yet needs no bell.
     pub(crate) worker_wakes: Moment,
@@ -92,24 +97,17 @@ pub(crate) struct Registry {
     pub(crate) undoing: usize,
 }
 
-impl Default for Registry {
-    fn default() -> Registry {
-        Registry {
-            slots: Vec::new(),
-            free: Vec::new(),
-            due: BTreeSet::from([LAST]),
-            worker_wakes: Moment::ORIGIN,
-            next_beat: Moment::ORIGIN,
-            abandoned: false,
-            undoing: 0,
-        }
-    }
-}
-
-#[derive(Default)]
 struct Slot {
     generation: u32,
     entry: Option<Entry>,
+    /// Where its line stands in the schedule; never when it has none.
+    line: Moment,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot { generation: 0, entry: None, line: Moment::NEVER }
+    }
 }
 
 impl Registry {
@@ -129,18 +127,29 @@ impl Registry {
 
     /// Takes an entry out.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Entry> {
-        let place = self.slots.get_mut(key.slot as usize)?;
-        if place.generation != key.generation {
+        let slot = self.vacate(key)?;
+        slot.entry.take()
+    }
+
+    /// Drops an entry of whose grant the caller has a part, so that nothing of weight is dropped
+    /// under the mutex, and nothing is moved: that would show in every cycle.
+    pub(crate) fn discard(&mut self, key: Key) {
+        if let Some(slot) = self.vacate(key) {
+            slot.entry = None;
+        }
+    }
+
+    /// Makes a slot free whose entry goes.
+    fn vacate(&mut self, key: Key) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(key.slot as usize)?;
+        if slot.generation != key.generation {
             return None;
         }
-        let entry = place.entry.take()?;
-        place.generation = place.generation.wrapping_add(1);
+        let stage = &slot.entry.as_ref()?.stage;
+        self.undoing -= usize::from(matches!(stage, Stage::Undoing(_)));
+        slot.generation = slot.generation.wrapping_add(1);
         self.free.push(key.slot);
-        self.undoing -= usize::from(matches!(entry.stage, Stage::Undoing(_)));
-        if entry.due != Moment::NEVER {
-            self.due.remove(&(entry.due, key));
-        }
-        Some(entry)
+        Some(slot)
     }
 
     /// Turns an entry into another stage of the same thing. Returns whether the bell must ring.
@@ -162,17 +171,8 @@ impl Registry {
     /// Sets when the worker looks at an entry next. Returns whether the bell must ring.
     pub(crate) fn schedule(&mut self, key: Key, due: Moment) -> bool {
         let Some(entry) = self.get(key) else { return false };
-        let before = std::mem::replace(&mut entry.due, due);
-        if before == due {
-            return false;
-        }
-        if before != Moment::NEVER {
-            self.due.remove(&(before, key));
-        }
-        if due == Moment::NEVER {
-            return false;
-        }
-        self.due.insert((due, key));
+        entry.due = due;
+        self.draw_line(key.slot, due);
         let ring = due < self.worker_wakes;
         if ring {
             self.worker_wakes = due;
@@ -180,19 +180,43 @@ impl Registry {
         ring
     }
 
-    /// Returns the soonest entry, if it is due.
-    pub(crate) fn pop_due(&mut self, now: Moment) -> Option<Key> {
-        let (due, key) = *self.due.first()?;
-        if due > now {
-            return None;
+    /// Makes sure that a slot is looked at when it is due.
+    fn draw_line(&mut self, number: u32, due: Moment) {
+        let slot = &mut self.slots[number as usize];
+        if due >= slot.line {
+            return;
         }
-        self.schedule(key, Moment::NEVER);
-        Some(key)
+        let before = std::mem::replace(&mut slot.line, due);
+        if before != Moment::NEVER {
+            self.lines.remove(&(before, number));
+        }
+        self.lines.insert((due, number));
     }
 
-    /// Returns when the soonest entry is due.
+    /// Strikes the first line out, if its time has come, and returns whose it is. The inner `None`
+    /// says that the entry is gone, or due later.
+    pub(crate) fn pop_due(&mut self, now: Moment) -> Option<Option<Key>> {
+        let (at, number) = *self.lines.first()?;
+        if at > now {
+            return None;
+        }
+        self.lines.pop_first();
+        let slot = &mut self.slots[number as usize];
+        slot.line = Moment::NEVER;
+        let key = Key { slot: number, generation: slot.generation };
+        let Some(entry) = &mut slot.entry else { return Some(None) };
+        let due = entry.due;
+        if due > now {
+            self.draw_line(number, due);
+            return Some(None);
+        }
+        entry.due = Moment::NEVER;
+        Some(Some(key))
+    }
+
+    /// Returns when to come to the first line: nothing is due earlier.
     pub(crate) fn next_due(&self) -> Moment {
-        self.due.first().map_or(Moment::NEVER, |(due, _)| *due)
+        self.lines.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
     /// Counts the entries by stage: asking or waiting, held, being given up.
@@ -244,7 +268,27 @@ mod tests {
         assert_eq!(first.slot, second.slot);
         assert!(registry.get(first).is_none() && registry.remove(first).is_none());
         assert!(!registry.schedule(first, at(1)) && !registry.turn(first, Stage::Asking, at(1)));
-        assert_eq!(registry.next_due(), Moment::NEVER);
+        assert_eq!(registry.next_due(), at(5), "the line of the first is left, and no other");
+    }
+
+    #[test]
+    fn a_line_that_is_left_brings_nothing_forward_and_holds_nothing_back() {
+        let mut registry = Registry::default();
+        let (first, _) = registry.insert(Stage::Asking, at(5));
+        registry.remove(first);
+        let (second, _) = registry.insert(Stage::Asking, at(9));
+        assert_eq!(registry.lines.len(), 1);
+        assert_eq!(registry.pop_due(at(8)), Some(None), "the first is gone, the second not due");
+        assert_eq!((registry.pop_due(at(8)), registry.next_due()), (None, at(9)));
+        assert_eq!(registry.pop_due(at(9)), Some(Some(second)));
+        assert_eq!((registry.pop_due(at(99)), registry.next_due()), (None, Moment::NEVER));
+        registry.schedule(second, at(20));
+        registry.schedule(second, at(30));
+        registry.schedule(second, at(10));
+        assert_eq!((registry.lines.len(), registry.next_due()), (1, at(10)));
+        registry.remove(second);
+        assert_eq!(registry.pop_due(at(10)), Some(None));
+        assert!(registry.lines.is_empty());
     }
 
     #[test]
@@ -256,7 +300,7 @@ mod tests {
         assert!(!registry.insert(Stage::Asking, at(12)).1);
         assert!(registry.schedule(key, at(3)));
         assert_eq!(registry.pop_due(at(2)), None);
-        assert_eq!(registry.pop_due(at(3)), Some(key));
+        assert_eq!(registry.pop_due(at(3)), Some(Some(key)));
         assert_eq!(registry.next_due(), at(9));
         assert_eq!(registry.count(), (3, 0, 0));
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use holdline_core::{
-    Answer, Backoff, Certainty, ErrorKind, LeaseId, LockError, LostReason, Moment, ReleaseReply,
+    Answer, Backoff, Certainty, ErrorKind, LockError, LostReason, Moment, ReleaseReply,
+    ReleaseRequest,
 };
 
 use crate::core::Shared;
@@ -49,15 +50,13 @@ impl ReleaseOutcome {
 pub(crate) async fn release(
     shared: &Shared,
     plan: &Plan,
-    lease_id: LeaseId,
+    request: &ReleaseRequest,
     since: Moment,
-    unsettled: bool,
 ) -> ReleaseOutcome {
-    let mut ticket = Ticket::new(shared, plan, lease_id);
-    ticket.unsettled = unsettled;
-    let request = plan.ending(lease_id, unsettled);
+    let mut ticket = Ticket::new(shared, plan, request.lease_id);
+    ticket.unsettled = request.ending.for_good;
     let mut began = None;
-    let reply = match shared.engine.release(&request) {
+    let reply = match shared.engine.release(request) {
         Answer::Ready(reply) => reply,
         _ if !shared.is_own_process() => {
             // A forked child has no right to its parent's lease; the ticket's drop knows that too.
@@ -122,7 +121,7 @@ async fn tell_again(
         }
         let wait = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
         shared.clock.sleep_until(now.after(wait)).await;
-        let request = plan.ending(ticket.lease_id, ticket.unsettled);
+        let request = plan.ending(None, ticket.lease_id, ticket.unsettled);
         let limit = shared.limit().min(patience.max(now.after(wait)));
         reply = shared.answered(shared.engine.release(&request), limit).await;
     }

@@ -64,9 +64,10 @@ fn take(shared: &Shared) -> (Round, Moment, bool) {
     let mut registry = shared.registry.lock();
     let abandoned = registry.abandoned;
     while round.taken < ROUND
-        && let Some(key) = registry.pop_due(now)
+        && let Some(due) = registry.pop_due(now)
     {
         round.taken += 1;
+        let Some(key) = due else { continue };
         let Some(entry) = registry.get(key) else { continue };
         let registry::Entry { stage, in_flight, .. } = entry;
         match stage {

@@ -86,23 +86,28 @@ pub(crate) async fn acquire(
     let request = plan.request(core, lease_id, queue);
     let mut ticket = Ticket::new(shared, plan, lease_id);
     let sent = shared.clock.now();
-    let reply = match shared.engine.try_acquire(&request) {
-        Answer::Ready(Some(Ok(AcquireReply::Granted { token, left, anchor })))
-            if !plan.extends_first() =>
+    let reply = {
+        let mut answer = shared.engine.try_acquire(&request);
+        if let Answer::Ready(Some(Ok(AcquireReply::Granted { token, left, anchor }))) = &mut answer
+            && !plan.extends_first()
         {
+            let (token, left, anchor) = (*token, *left, anchor.take());
             let granted = Granted { lease_id, token, sent, left, anchor, unsettled: false };
             let guard = ticket.granted(core, plan, granted);
             shared.observe(|observer| observer.acquired(guard.subject(), token, Duration::ZERO));
-            return Ok(guard);
+            drop(answer);
+            return Ok(guard.with_name(request.name));
         }
-        Answer::Ready(reply) => reply,
-        _ if !shared.is_own_process() => return Err(shared.no_answer().with_name(&plan.name)),
-        later => {
-            ticket.register();
-            ticket.unsettled = true;
-            let reply = shared.answered(later, wait.limit(shared, sent)).await;
-            ticket.unsettled = reply.is_none();
-            reply
+        match answer {
+            Answer::Ready(reply) => reply,
+            _ if !shared.is_own_process() => return Err(shared.no_answer().with_name(&plan.name)),
+            later => {
+                ticket.register();
+                ticket.unsettled = true;
+                let reply = shared.answered(later, wait.limit(shared, sent)).await;
+                ticket.unsettled = reply.is_none();
+                reply
+            }
         }
     };
     let attempt = Attempt {

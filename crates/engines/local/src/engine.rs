@@ -342,4 +342,27 @@ mod tests {
         // The process that it was copied from still holds.
         assert!(!granted(&other, 3));
     }
+
+    /// Its token is drawn again, perhaps by another process, which must not find the grant alive.
+    #[test]
+    fn a_live_grant_of_a_transaction_that_was_undone_is_let_go() {
+        let scratch = Scratch::new();
+        let options = LocalOptions::default().with_dir(scratch.path());
+        let open = || LocalEngine::open(&options).expect("opened");
+        let (engine, other) = (open(), open());
+        let (id, token) = (LeaseId::from_bytes([1; 16]), holdline_core::FencingToken::MIN);
+        let carry_out = |engine: &LocalEngine, end: fn() -> Result<(), Fault>| {
+            let mut work = |step: &mut Step<'_>| {
+                step.clients.anchor(id, token)?;
+                end()
+            };
+            let mut inside = engine.shared.room.enter().expect("nobody is inside");
+            let now = engine.shared.now();
+            let done = inside.carry_out(&engine.shared.capabilities, now, &mut work);
+            (done.is_ok(), inside.clients.has_anchor(id))
+        };
+        assert_eq!(carry_out(&engine, || Err(Fault::refused("no room"))), (false, false));
+        assert_eq!(carry_out(&other, || Ok(())), (true, true), "the token is free");
+        assert_eq!(carry_out(&engine, || Ok(())), (false, false), "and now it is not");
+    }
 }

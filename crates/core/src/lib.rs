@@ -5,6 +5,7 @@
 //! | [`name`], [`lease_id`], [`token`], [`mode`], [`metadata`], [`lease`] | the words |
 //! | [`validity`], [`renewal`], [`backoff`] | how long a lease may be believed, and when to renew it |
 //! | [`table`] | the lock table: the executable definition of what a lock is |
+//! | [`quorum`] | the rules of exclusion over several nodes that know nothing of each other |
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
 //! | [`hints`] | what engines need to tell those who watch |
 //!
@@ -26,6 +27,7 @@ pub mod moment;
 pub mod name;
 mod nearest;
 mod percent;
+pub mod quorum;
 pub mod renewal;
 mod shared_disk;
 pub mod snapshot;

@@ -1,0 +1,101 @@
+//! What one node keeps of one name, and how it answers.
+//!
+//! The executable definition of the node's side: what a node's store runs must answer as this does.
+//! Time is the node's own affair, so it is passed in as what has expired and what is proposed.
+
+use crate::lease_id::LeaseId;
+use crate::token::{FencingToken, TokenError};
+
+/// What one node keeps of one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Register {
+    holder: Option<LeaseId>,
+    last: u64,
+}
+
+/// How a node answers who asks for a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Vote {
+    /// The name is the contender's here, and the counter of the name stands at `last`.
+    Granted {
+        /// Where the counter stands.
+        last: FencingToken,
+    },
+    /// Another lease id has it here.
+    Busy,
+}
+
+/// How a node answers who writes a token back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Written {
+    /// The name is still the contender's here, and the counter stands at this number now: the one
+    /// that was written, unless it stood higher already.
+    Stands(FencingToken),
+    /// The name is not the contender's here any more. Nothing was written.
+    NotYours,
+}
+
+impl Register {
+    /// Takes the name for a lease id, if it is free, and raises the counter: above what it was and
+    /// above `floor`, and to `proposed` if that is more.
+    ///
+    /// `floor` is the largest token that the node knows of: of all names where the counter of this
+    /// one was forgotten on purpose, and what it was told when it came back without its memory. A
+    /// lease id that has the name already is answered the same again.
+    ///
+    /// # Errors
+    /// [`TokenError`]: the counter is spent. Nothing has changed.
+    pub fn acquire(
+        &mut self,
+        lease_id: LeaseId,
+        floor: u64,
+        proposed: u64,
+    ) -> Result<Vote, TokenError> {
+        match self.holder {
+            Some(holder) if holder == lease_id => {
+                Ok(Vote::Granted { last: FencingToken::new(self.last)? })
+            }
+            Some(_) => Ok(Vote::Busy),
+            None => {
+                let above = self.last.max(floor).saturating_add(1);
+                let last = FencingToken::new(above.max(proposed))?;
+                (self.holder, self.last) = (Some(lease_id), last.get());
+                Ok(Vote::Granted { last })
+            }
+        }
+    }
+
+    /// Raises the counter to a token, if the name is still the contender's.
+    pub fn write_back(&mut self, lease_id: LeaseId, token: FencingToken) -> Written {
+        if self.holder != Some(lease_id) {
+            return Written::NotYours;
+        }
+        self.last = self.last.max(token.get());
+        // It held a token before, and holds one now.
+        Written::Stands(FencingToken::new(self.last).unwrap_or(token))
+    }
+
+    /// Frees the name, if it is the contender's. The counter stays.
+    pub fn release(&mut self, lease_id: LeaseId) -> bool {
+        let mine = self.holder == Some(lease_id);
+        if mine {
+            self.holder = None;
+        }
+        mine
+    }
+
+    /// Ends whatever lease is there, as time does.
+    pub fn expire(&mut self) {
+        self.holder = None;
+    }
+
+    /// Returns who has the name here.
+    pub fn holder(&self) -> Option<LeaseId> {
+        self.holder
+    }
+
+    /// Returns where the counter stands; 0 before the first grant.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+}

@@ -1,0 +1,223 @@
+//! Tables of votes and what they come to.
+
+use std::time::Duration;
+
+use super::{id, token};
+use crate::Moment;
+use crate::quorum::{Ballot, Command, Refusal, Register, Verdict, Vote, Written, majority};
+use crate::validity::{MARGIN, believed};
+
+const LEASE: Duration = Duration::from_secs(10);
+const NOW: Moment = Moment::ORIGIN;
+
+fn at(ms: u64) -> Moment {
+    NOW.after(Duration::from_millis(ms))
+}
+
+/// A ballot whose nodes are asked a millisecond after each other.
+fn asked(nodes: usize) -> Ballot {
+    let mut ballot = Ballot::new(nodes, LEASE, 0);
+    for (node, ms) in (0..nodes).zip(0..) {
+        ballot.asked(node, at(ms));
+    }
+    ballot
+}
+
+fn granted(last: u64) -> Vote {
+    Vote::Granted { last: token(last) }
+}
+
+fn won(number: u64, sent_ms: u64) -> Verdict {
+    let valid_until = at(sent_ms).after(believed(LEASE, 0));
+    Verdict::Won { token: token(number), valid_until }
+}
+
+fn writes(ballot: &mut Ballot) -> Vec<(usize, u64)> {
+    let commands = ballot.take_commands().into_iter();
+    commands.map(|Command::WriteBack { node, token }| (node, token.get())).collect()
+}
+
+#[test]
+fn a_majority_is_more_than_half() {
+    for (nodes, needed) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4)] {
+        assert_eq!(majority(nodes), needed);
+    }
+}
+
+#[test]
+fn equal_answers_of_a_majority_win_in_one_round() {
+    let mut ballot = asked(5);
+    for node in [4, 0] {
+        ballot.voted(node, granted(7));
+        assert_eq!(ballot.decide(at(5)), Verdict::Open);
+    }
+    ballot.voted(2, granted(7));
+    // Counted from the vote that was asked for first: without it the rest is no majority.
+    assert_eq!(ballot.decide(at(5)), won(7, 0));
+    assert!(writes(&mut ballot).is_empty());
+}
+
+#[test]
+fn the_lease_is_believed_while_a_majority_of_the_proof_is() {
+    let mut ballot = asked(3);
+    for node in 0..3 {
+        ballot.voted(node, granted(7));
+    }
+    assert_eq!(ballot.decide(at(5)), won(7, 1), "the vote of the first node is not needed");
+}
+
+#[test]
+fn different_answers_take_a_second_round() {
+    let mut ballot = asked(3);
+    ballot.voted(0, granted(4));
+    ballot.voted(1, granted(9));
+    assert_eq!(ballot.decide(at(5)), Verdict::Open);
+    assert_eq!(writes(&mut ballot), [(0, 9)]);
+    assert_eq!(ballot.decide(at(5)), Verdict::Open, "nothing has come since");
+    assert!(writes(&mut ballot).is_empty(), "and nothing is written twice");
+    ballot.written(0, Written::Stands(token(9)));
+    assert_eq!(ballot.decide(at(6)), won(9, 0));
+}
+
+#[test]
+fn a_counter_that_stood_higher_raises_the_token() {
+    let mut ballot = asked(3);
+    ballot.refused(2, Refusal::Unreached);
+    ballot.voted(0, granted(4));
+    ballot.voted(1, granted(9));
+    ballot.decide(at(5));
+    assert_eq!(writes(&mut ballot), [(0, 9)]);
+    ballot.written(0, Written::Stands(token(12)));
+    assert_eq!(ballot.decide(at(6)), Verdict::Open, "higher is no proof");
+    assert_eq!(writes(&mut ballot), [(1, 12)]);
+    ballot.written(1, Written::Stands(token(12)));
+    assert_eq!(ballot.decide(at(7)), won(12, 0));
+}
+
+#[test]
+fn a_late_vote_does_not_raise_what_is_nearly_proven() {
+    let mut ballot = asked(5);
+    for (node, last) in [(0, 4), (1, 4), (2, 6)] {
+        ballot.voted(node, granted(last));
+    }
+    ballot.decide(at(5));
+    assert_eq!(writes(&mut ballot), [(0, 6), (1, 6)]);
+    ballot.voted(3, granted(99));
+    assert_eq!(ballot.decide(at(5)), Verdict::Open);
+    assert!(writes(&mut ballot).is_empty());
+    ballot.written(0, Written::Stands(token(6)));
+    ballot.decide(at(6));
+    ballot.written(1, Written::Stands(token(6)));
+    assert_eq!(ballot.decide(at(6)), won(6, 0));
+}
+
+#[test]
+fn what_has_passed_on_proves_nothing() {
+    let mut ballot = asked(3);
+    ballot.refused(2, Refusal::Busy);
+    ballot.voted(0, granted(4));
+    ballot.voted(1, granted(9));
+    ballot.decide(at(5));
+    ballot.written(0, Written::NotYours);
+    assert_eq!(ballot.decide(at(5)), Verdict::Lost);
+    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn it_is_lost_as_soon_as_a_majority_cannot_be_had() {
+    let mut ballot = asked(5);
+    ballot.voted(0, granted(4));
+    for (node, why) in [(1, Refusal::Busy), (2, Refusal::Abstained)] {
+        ballot.refused(node, why);
+        assert_eq!(ballot.decide(at(5)), Verdict::Open);
+    }
+    ballot.unanswered(3);
+    assert_eq!(ballot.decide(at(5)), Verdict::Lost);
+    // One has it, one may have it, and one was asked and not heard of yet.
+    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [0, 3, 4]);
+}
+
+#[test]
+fn nodes_that_are_spared_are_no_votes_and_nothing_is_given_up_there() {
+    let mut ballot = Ballot::new(3, LEASE, 0);
+    ballot.asked(0, at(0));
+    ballot.voted(0, granted(1));
+    assert_eq!(ballot.decide(at(1)), Verdict::Lost);
+    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [0]);
+    let mut one = asked(1);
+    one.voted(0, granted(1));
+    assert_eq!(one.decide(at(1)), won(1, 0));
+}
+
+#[test]
+fn votes_that_are_over_are_none() {
+    let mut ballot = asked(3);
+    ballot.voted(0, granted(7));
+    ballot.voted(1, granted(7));
+    let end = NOW.after(LEASE).before(MARGIN);
+    assert_eq!(ballot.decide(end), Verdict::Open, "the third may come yet");
+    ballot.refused(2, Refusal::Busy);
+    assert_eq!(ballot.decide(end), Verdict::Lost);
+}
+
+#[test]
+fn a_write_back_that_is_not_answered_is_no_proof() {
+    let mut ballot = asked(3);
+    ballot.refused(2, Refusal::Unreached);
+    ballot.voted(0, granted(4));
+    ballot.voted(1, granted(9));
+    ballot.decide(at(5));
+    ballot.unanswered(0);
+    assert_eq!(ballot.decide(at(5)), Verdict::Lost);
+    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn a_decision_stays_whatever_comes_later() {
+    let mut ballot = asked(3);
+    ballot.voted(0, granted(7));
+    ballot.voted(1, granted(7));
+    let verdict = ballot.decide(at(5));
+    assert_eq!(verdict, won(7, 0));
+    ballot.voted(2, granted(8));
+    assert_eq!(ballot.decide(at(90_000)), verdict);
+    assert!(writes(&mut ballot).is_empty());
+    // A vote that came late is ours all the same.
+    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
+fn answers_that_nobody_asked_for_change_nothing() {
+    let mut ballot = Ballot::new(3, LEASE, 0);
+    let fresh = ballot.clone();
+    ballot.voted(0, granted(7));
+    ballot.voted(7, granted(7));
+    ballot.asked(7, NOW);
+    ballot.written(1, Written::Stands(token(9)));
+    ballot.refused(2, Refusal::Busy);
+    ballot.unanswered(2);
+    assert_eq!(ballot, fresh);
+}
+
+#[test]
+fn a_register_raises_its_counter_with_each_grant_and_never_lowers_it() {
+    let mut register = Register::default();
+    let grant = |register: &mut Register, number, floor, proposed| {
+        register.acquire(id(number), floor, proposed).expect("in range")
+    };
+    assert_eq!(grant(&mut register, 1, 0, 0), granted(1));
+    assert_eq!(grant(&mut register, 1, 50, 90), granted(1), "asked again, it is the same");
+    assert_eq!(grant(&mut register, 2, 0, 0), Vote::Busy);
+    assert!(!register.release(id(2)) && register.release(id(1)));
+    assert_eq!(grant(&mut register, 2, 0, 90), granted(90), "as proposed");
+    register.expire();
+    assert_eq!(grant(&mut register, 3, 0, 40), granted(91), "a proposal lowers nothing");
+    register.expire();
+    assert_eq!(grant(&mut register, 4, 200, 0), granted(201), "above what the node knows of");
+    assert_eq!(register.write_back(id(3), token(300)), Written::NotYours);
+    assert_eq!(register.write_back(id(4), token(300)), Written::Stands(token(300)));
+    assert_eq!(register.write_back(id(4), token(250)), Written::Stands(token(300)));
+    register.expire();
+    register.acquire(id(5), u64::MAX, 0).expect_err("the counter is spent");
+    assert_eq!((register.last(), register.holder()), (300, None));
+}

@@ -1,0 +1,15 @@
+//! Cases of the ballot, and small worlds of ballots in full.
+
+mod cases;
+mod model;
+
+use crate::lease_id::LeaseId;
+use crate::token::FencingToken;
+
+fn id(number: u8) -> LeaseId {
+    LeaseId::from_bytes([number; 16])
+}
+
+fn token(number: u64) -> FencingToken {
+    FencingToken::new(number).expect("a good number")
+}

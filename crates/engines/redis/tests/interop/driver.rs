@@ -86,12 +86,12 @@ fn ground() -> PathBuf {
 }
 
 fn command(peer: &Peer, url: &str, client: &str) -> Command {
-    let family = match peer.runtime {
-        Runtime::Python => "python",
-        Runtime::Node => "node",
-        Runtime::Rust => "rust",
-    };
-    let stamp = ground().join(format!("{family}.stamp"));
+    // What is left in its place once a family is whole.
+    let stamp = ground().join(match peer.runtime {
+        Runtime::Python => "python/made-of.stamp",
+        Runtime::Node => "node/node_modules/made-of.stamp",
+        Runtime::Rust => "rust/made-of.stamp",
+    });
     assert!(stamp.is_file(), "{} is not there: run `cargo xtask interop prepare`", peer.name);
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../interop");
     let mut command = match peer.runtime {

@@ -163,7 +163,7 @@ fn start_inside(test: &str, said: &Path) -> Result<Option<ExitStatus>, Failure> 
 }
 
 /// Runs a program of the system, which must be content.
-fn tell(program: &str, arguments: &[&str], input: &str) -> Result<(), Failure> {
+pub(crate) fn tell(program: &str, arguments: &[&str], input: &str) -> Result<(), Failure> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::because(format!("`{program} {}` {input}", arguments.join(" ")), why)
     };

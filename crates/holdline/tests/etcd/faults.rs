@@ -1,26 +1,19 @@
 //! A leader that is killed or stands still, members that are too few, a server that restarts.
 
-use holdline::{Client, ErrorKind, Guard, LostReason, Operation};
+use holdline::{ErrorKind, LostReason, Operation};
 use holdline_services::{EtcdCluster, EtcdConfig, EtcdServer};
 
-use crate::support::{client, lease, let_go, patient, queued, renewed, soon, take, until};
-
-/// Takes a name in a task.
-fn taking(client: &Client, name: &'static str) -> tokio::task::JoinHandle<Guard> {
-    let client = client.clone();
-    tokio::spawn(async move { take(&client, name, &patient()).await })
-}
+use crate::support::{
+    client, first_at, lease, let_go, patient, queued, renewed, soon, take, taking, until,
+};
 
 /// Holds, lets another wait, does something to the leader, and passes the lock on.
 async fn over(harm: impl FnOnce(&EtcdCluster, usize)) {
     let cluster = EtcdCluster::start(EtcdConfig::default());
     let leader = cluster.leader_seen_by(0);
     // One is connected to the leader first, the other to another member.
-    let mut hosts: Vec<String> =
-        (0..3).map(|member| cluster.address((leader + member) % 3).to_string()).collect();
-    let holding = client(&format!("etcd://{}", hosts.join(","))).await;
-    hosts.rotate_left(1);
-    let waiting = client(&format!("etcd://{}", hosts.join(","))).await;
+    let holding = first_at(&cluster, leader).await;
+    let waiting = first_at(&cluster, (leader + 1) % 3).await;
     let held = take(&holding, "a", &patient()).await;
     let waiter = taking(&waiting, "a");
     queued(&waiting, "a", 1).await;

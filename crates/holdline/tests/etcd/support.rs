@@ -3,15 +3,26 @@
 use std::future::Future;
 use std::time::Duration;
 
-use holdline::{Client, Guard, LockName, LockOptions, ReleaseOutcome};
+use holdline::{Client, Guard, LockError, LockName, LockOptions, ReleaseOutcome};
+use holdline_services::EtcdCluster;
+use tokio::task::JoinHandle;
 
 /// What must happen happens within this time, on any machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// A client with short deadlines, so that a member that stands still is soon left.
 pub(crate) async fn client(url: &str) -> Client {
-    let url = format!("{url}?command_timeout_ms=1000&connect_timeout_ms=1000");
-    Client::connect(&url).await.expect("connected")
+    try_client(url).await.expect("connected")
+}
+
+pub(crate) async fn try_client(url: &str) -> Result<Client, LockError> {
+    Client::connect(&format!("{url}?command_timeout_ms=1000&connect_timeout_ms=1000")).await
+}
+
+/// A client that asks this member first, and then the others.
+pub(crate) async fn first_at(cluster: &EtcdCluster, member: usize) -> Client {
+    let hosts = [0, 1, 2].map(|on| cluster.address((member + on) % 3).to_string());
+    client(&format!("etcd://{}", hosts.join(","))).await
 }
 
 /// A lease of so many seconds.
@@ -28,6 +39,12 @@ pub(crate) fn patient() -> LockOptions {
 pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> Guard {
     let mutex = client.mutex_with(name, options).expect("a good lock");
     soon("the lock", mutex.lock_owned()).await.expect("the lock")
+}
+
+/// Takes a name in a task.
+pub(crate) fn taking(client: &Client, name: &'static str) -> JoinHandle<Guard> {
+    let client = client.clone();
+    tokio::spawn(async move { take(&client, name, &patient()).await })
 }
 
 /// Releases, until the cluster has confirmed it.

@@ -3,7 +3,9 @@
 use super::EtcdConfig;
 use super::node::Node;
 use crate::Failure;
+use crate::PrivateNetwork;
 use crate::Scratch;
+use crate::hosts::{self, Cut};
 use crate::wait::{LIMIT, until};
 use std::net::SocketAddr;
 
@@ -35,9 +37,28 @@ impl EtcdCluster {
     /// # Errors
     /// The program is missing or a member does not start. Nothing is left behind.
     pub fn try_start(config: EtcdConfig) -> Result<Self, Failure> {
-        let node =
-            |number: usize| Node::new(&format!("n{number}"), config.clone(), Scratch::new("etcd")?);
-        let nodes = (0..MEMBERS).map(node).collect::<Result<Vec<_>, _>>()?;
+        let nodes = (0..MEMBERS).map(|number| node(number, &config)).collect::<Result<_, _>>()?;
+        Self::launch(nodes, config)
+    }
+
+    /// Starts the members on a machine each, in a network of the test's own, and waits until they
+    /// serve. Any of them can be cut off then: [`EtcdCluster::cut`].
+    ///
+    /// # Panics
+    /// The program is missing, a member does not start, or the network already has machines; the
+    /// message says why.
+    #[must_use]
+    pub fn start_apart(config: EtcdConfig, network: &PrivateNetwork) -> Self {
+        Self::try_start_apart(config, network).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    fn try_start_apart(config: EtcdConfig, network: &PrivateNetwork) -> Result<Self, Failure> {
+        let hosts = hosts::join(network, MEMBERS)?.into_iter().enumerate();
+        let nodes = hosts.map(|(number, host)| Ok(node(number, &config)?.on(host)));
+        Self::launch(nodes.collect::<Result<_, Failure>>()?, config)
+    }
+
+    fn launch(nodes: Vec<Node>, config: EtcdConfig) -> Result<Self, Failure> {
         let members = nodes.iter().map(Node::as_member).collect::<Vec<_>>().join(",");
         for node in &nodes {
             node.launch(&members)?;
@@ -121,6 +142,23 @@ impl EtcdCluster {
         found.unwrap_or_else(|| panic!("member {witness} knows of no leader within {LIMIT:?}"))
     }
 
+    /// Cuts a member off, besides what it is cut off from already: no packet comes through, and
+    /// nobody is told.
+    ///
+    /// # Panics
+    /// The members were not started apart, or the kernel refuses.
+    pub fn cut(&self, member: usize, from: Cut) {
+        self.nodes[member].machine().cut(from);
+    }
+
+    /// Lets all packets to and from a member pass again.
+    ///
+    /// # Panics
+    /// As [`cut`](Self::cut).
+    pub fn heal(&self, member: usize) {
+        self.nodes[member].machine().heal();
+    }
+
     /// Makes a member stand still (`SIGSTOP`); returns when it stands.
     ///
     /// # Panics
@@ -163,6 +201,10 @@ impl EtcdCluster {
             panic!("{why}");
         }
     }
+}
+
+fn node(number: usize, config: &EtcdConfig) -> Result<Node, Failure> {
+    Node::new(&format!("n{number}"), config.clone(), Scratch::new("etcd")?)
 }
 
 /// The value of a field of what `etcdctl -w fields` prints.

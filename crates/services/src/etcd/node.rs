@@ -2,6 +2,7 @@
 
 use super::EtcdConfig;
 use crate::Scratch;
+use crate::hosts::Host;
 use crate::ports::Port;
 use crate::wait::{LIMIT, until};
 use crate::{Certificates, Failure, programs, spawner};
@@ -20,6 +21,8 @@ pub(super) struct Node {
     name: String,
     config: EtcdConfig,
     program: PathBuf,
+    /// The machine it runs on, if not on ours.
+    host: Option<Host>,
     port: Port,
     peer: Port,
     certificates: Option<Certificates>,
@@ -36,6 +39,7 @@ impl Node {
         Ok(Self {
             name: name.to_owned(),
             program,
+            host: None,
             port: Port::reserve()?,
             peer: Port::reserve()?,
             certificates,
@@ -46,8 +50,23 @@ impl Node {
         })
     }
 
+    /// Runs it on a machine of its own.
+    pub(super) fn on(mut self, host: Host) -> Self {
+        self.host = Some(host);
+        self
+    }
+
+    /// The machine of its own.
+    pub(super) fn machine(&self) -> &Host {
+        self.host.as_ref().expect("the members were started apart")
+    }
+
+    fn ip(&self) -> Ipv4Addr {
+        self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address)
+    }
+
     pub(super) fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+        SocketAddr::from((self.ip(), self.port.number()))
     }
 
     /// With TLS a name that the certificate is good for.
@@ -76,7 +95,7 @@ impl Node {
 
     /// How this member is named in the list of all members.
     pub(super) fn as_member(&self) -> String {
-        format!("{}=http://127.0.0.1:{}", self.name, self.peer.number())
+        format!("{}=http://{}:{}", self.name, self.ip(), self.peer.number())
     }
 
     pub(super) fn stop(&self) {
@@ -109,7 +128,10 @@ impl Node {
         let open = File::options().create(true).append(true).open(self.log_path());
         let log = open.and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
-        let mut command = spawner::mortal(&self.program);
+        let mut command = match &self.host {
+            Some(host) => host.mortal(&self.program),
+            None => spawner::mortal(&self.program),
+        };
         command.args(self.arguments(members)).env("ETCD_UNSUPPORTED_ARCH", "arm64");
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         *self.child() = Some(spawner::spawn(command)?);
@@ -118,8 +140,8 @@ impl Node {
 
     fn arguments(&self, members: &str) -> Vec<String> {
         let scheme = if self.config.tls { "https" } else { "http" };
-        let client = format!("{scheme}://127.0.0.1:{}", self.port.number());
-        let peer = format!("http://127.0.0.1:{}", self.peer.number());
+        let client = format!("{scheme}://{}", self.address());
+        let peer = format!("http://{}:{}", self.ip(), self.peer.number());
         let data = self.directory.path().join("data");
         let mut arguments: Vec<String> = [
             ("--name", self.name.as_str()),

@@ -153,7 +153,7 @@ fn memory(url: EngineUrl<'_>) -> Result<Arc<dyn Engine>, LockError> {
 }
 
 /// Makes the clock that an engine asks for.
-fn clock(kind: ClockKind, engine: &'static str) -> Result<Arc<dyn Clock>, LockError> {
+pub(crate) fn clock(kind: ClockKind, engine: &'static str) -> Result<Arc<dyn Clock>, LockError> {
     match SystemClock::new(kind) {
         Ok(clock) => Ok(Arc::new(clock)),
         Err(error) => {

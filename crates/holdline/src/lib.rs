@@ -45,6 +45,8 @@ mod options;
 mod owner;
 mod parker;
 mod plan;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod process;
 mod queue;
 #[cfg(doctest)]

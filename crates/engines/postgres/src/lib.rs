@@ -13,8 +13,10 @@
 //! # Read next
 //! `engine` for the verbs, `keys` and `sql/tables.sql` for what is stored, `sql/rules.sql` and
 //! `sql/verbs.sql` for the rules, `schema` for how they come there. Then `messages` for wake-ups,
-//! `link` for how a statement travels, `options` for what can be set.
+//! `link` for how a statement travels, `options` for what can be set. `advisory` is apart from all
+//! that: the server's own locks.
 
+mod advisory;
 mod checkup;
 mod engine;
 mod error;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 
 use holdline_core::{Clock, Engine, LockError};
 
+pub use advisory::{AdvisoryGuard, AdvisoryKey, AdvisoryLock};
 pub use checkup::checkup;
 pub use engine::PostgresEngine;
 pub use options::PostgresOptions;

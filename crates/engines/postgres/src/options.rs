@@ -254,6 +254,11 @@ impl PostgresOptions {
         &self.access.address
     }
 
+    /// Whether the server is reached by TCP.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.access.address, Address::Tcp { .. })
+    }
+
     pub(crate) fn user(&self) -> &str {
         &self.access.user
     }

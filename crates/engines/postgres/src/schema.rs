@@ -16,6 +16,7 @@ const FORMAT: i32 = 1;
 const TABLES: &str = include_str!("../sql/tables.sql");
 const RULES: &str = include_str!("../sql/rules.sql");
 const VERBS: &str = include_str!("../sql/verbs.sql");
+const DRAW: &str = include_str!("../sql/draw.sql");
 
 /// How the schema stands.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError>
         made.map_err(|error| no_right(&error, schema))?;
     }
     if found != (Found::Ours { complete: true }) {
-        for part in [RULES, VERBS] {
+        for part in [RULES, VERBS, DRAW] {
             let made = client.batch_execute(&text(part)).await;
             made.map_err(|error| no_right(&error, schema))?;
         }
@@ -88,7 +89,8 @@ pub(crate) const LOOK: &str = "select n.oid is not null, \
             or exists (select from pg_proc p where p.pronamespace = n.oid), \
         coalesce((select obj_description(c.oid, 'pg_class') like 'Holdline: %' from pg_class c \
             where c.relnamespace = n.oid and c.relname = 'about' and c.relkind = 'r'), false), \
-        exists (select from pg_proc p where p.pronamespace = n.oid and p.proname = 'sweep_1') \
+        (select count(distinct p.proname) = 2 from pg_proc p where p.pronamespace = n.oid \
+            and p.proname in ('sweep_1', 'draw_1')) \
         from (values (1)) one left join pg_namespace n on n.nspname = $1";
 
 async fn look(client: &Client, schema: &str) -> Result<Found, LockError> {

@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use holdline_core::{Certainty, LockError};
@@ -21,24 +22,37 @@ const TLS_WANTED: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 const SPEAKER: Speaker = Speaker { engine: ENGINE, without: "sslmode=disable" };
 
 /// A stream of bytes in both directions.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// Opens a stream.
 pub(super) async fn dial(options: &PostgresOptions) -> Result<Box<dyn Stream>, LockError> {
+    dial_and(options, |_| Ok(())).await
+}
+
+/// Opens a stream, and shows its socket before anything is said.
+pub(crate) async fn dial_and(
+    options: &PostgresOptions,
+    show: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> Result<Box<dyn Stream>, LockError> {
     let address = options.address();
     let failed = |error: io::Error| not_reached(address, &error);
     match (address, options.tls()) {
         (Address::Unix(directory, port), _) => {
             let path: PathBuf = Address::socket(directory, *port);
-            Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?))
+            let stream = UnixStream::connect(path).await.map_err(failed)?;
+            show(stream.as_fd()).map_err(failed)?;
+            Ok(Box::new(stream))
         }
         (Address::Tcp { host, port }, None) => {
-            Ok(Box::new(socket::connect(host, *port).await.map_err(failed)?))
+            let stream = socket::connect(host, *port).await.map_err(failed)?;
+            show(stream.as_fd()).map_err(failed)?;
+            Ok(Box::new(stream))
         }
         (Address::Tcp { host, port }, Some(files)) => {
             let stream = socket::connect(host, *port).await.map_err(failed)?;
+            show(stream.as_fd()).map_err(failed)?;
             with_tls(stream, host, files).await
         }
     }
@@ -63,7 +77,7 @@ async fn with_tls(
 
 /// What a failure to sign in means. Whether the server accepts our certificate it tells only after
 /// the handshake.
-pub(super) fn refusal(error: &tokio_postgres::Error, options: &PostgresOptions) -> LockError {
+pub(crate) fn refusal(error: &tokio_postgres::Error, options: &PostgresOptions) -> LockError {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match (cause, options.tls(), options.address()) {
         (Some(cause), Some(files), Address::Tcp { host, .. }) => {

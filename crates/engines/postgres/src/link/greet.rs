@@ -31,7 +31,7 @@ pub(crate) struct Facts {
 }
 
 /// Says the first words.
-pub(super) async fn greet(
+pub(crate) async fn greet(
     client: &Client,
     options: &PostgresOptions,
     clock: &dyn Clock,

@@ -34,7 +34,8 @@ use crate::keys;
 use crate::options::PostgresOptions;
 use crate::schema::{self, Found};
 
-pub(crate) use greet::Facts;
+pub(crate) use dial::{dial_and, refusal};
+pub(crate) use greet::{Facts, greet};
 
 /// How much longer than a try to connect its outcome is waited for.
 const HEARD_OUT: Duration = Duration::from_millis(500);

@@ -1,5 +1,6 @@
 //! The PostgreSQL engine against real servers: what only it can meet.
 
+mod advisory;
 mod checkup;
 mod connections;
 mod inputs;

@@ -92,3 +92,27 @@ pub(crate) async fn renew(
     };
     engine.renew(&[line]).await.pop().expect("one answer")
 }
+
+/// How long what must happen may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Looks until it is so, and lets other tasks run meanwhile.
+pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Drives a future without any runtime.
+pub(crate) fn drive<T>(work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        match work.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(done) => return done,
+            std::task::Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}

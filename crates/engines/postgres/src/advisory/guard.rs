@@ -1,0 +1,99 @@
+//! An advisory lock in somebody's hand.
+
+use std::fmt;
+
+use holdline_core::{Certainty, FencingToken, LockError, LostReason};
+
+use super::session::{Session, lost};
+use super::{AdvisoryKey, AdvisoryLock, Sharing};
+use crate::error::{protocol, unavailable};
+
+/// A held [`AdvisoryLock`].
+///
+/// Dropping it closes its connection at once, from any thread, with or without a runtime; the
+/// server then frees the lock, as soon as it sees that. [`AdvisoryGuard::release`] waits for it.
+#[must_use = "the lock is freed when its guard is dropped"]
+pub struct AdvisoryGuard {
+    lock: AdvisoryLock,
+    sharing: Sharing,
+    session: Session,
+    token: FencingToken,
+}
+
+impl AdvisoryGuard {
+    pub(super) fn new(
+        lock: AdvisoryLock,
+        sharing: Sharing,
+        session: Session,
+        token: FencingToken,
+    ) -> AdvisoryGuard {
+        AdvisoryGuard { lock, sharing, session, token }
+    }
+
+    /// Returns the fencing token: larger than that of every holder that this one had to wait for.
+    ///
+    /// It orders only those that draw one from this database and schema. Hand it to the resource
+    /// where a late write would do harm: this lock can be lost without our knowing for seconds.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Returns which lock it is.
+    pub fn key(&self) -> AdvisoryKey {
+        self.lock.key()
+    }
+
+    /// Tells whether the connection stands, as far as this process has heard. There is no clock
+    /// in it: the server may have ended the connection some seconds before we hear.
+    pub fn is_valid(&self) -> bool {
+        self.session.stands()
+    }
+
+    /// Waits until the connection has ended, and the lock with it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) -> LostReason {
+        self.session.ended().await
+    }
+
+    /// Gives the lock up, and waits until the server has said so.
+    ///
+    /// # Errors
+    /// - `Lost`: the connection had ended before, and the lock with it.
+    /// - `Unavailable`: no answer. The connection is closed; the lock ends when the server sees it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection, which gives the lock up too.
+    pub async fn release(self) -> Result<(), LockError> {
+        self.unlock().await.map_err(|error| error.with_name(&self.lock.0.name))
+    }
+
+    async fn unlock(&self) -> Result<(), LockError> {
+        if !self.is_valid() {
+            let ended = "the connection ended, in this process or in that which it was copied from";
+            return Err(lost(LostReason::StoreGone(ended.to_owned())));
+        }
+        let function = self.sharing.pick("pg_advisory_unlock", "pg_advisory_unlock_shared");
+        let key = self.key();
+        let (call, parameters) = key.call(function);
+        let (ask, limit) = (format!("select {call}"), self.lock.0.options.command_timeout());
+        let asked = self.session.ask(&ask, &parameters, limit, &*self.lock.0.clock).await?;
+        let rows = asked.ok_or_else(|| unavailable("no answer in time", Certainty::Unknown))?;
+        match rows.first().map(|row| row.try_get(0)) {
+            Some(Ok(true)) => Ok(()),
+            Some(Ok(false)) => Err(lost(LostReason::Released)),
+            _ => Err(protocol("no answer about the unlocking")),
+        }
+    }
+}
+
+impl fmt::Debug for AdvisoryGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdvisoryGuard")
+            .field("key", &self.key())
+            .field("token", &self.token)
+            .field("is_valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,227 @@
+//! PostgreSQL's own advisory locks, under their own name, since they promise less.
+//!
+//! - Invariant A1: a held lock is a connection of its own, and lives exactly as long.
+//! - Invariant A2: whatever ends an attempt without a guard ends its connection.
+//! - Invariant A3: a guard's fencing token is drawn while the lock is held.
+//!
+//! Read next: `key` for which lock it is, `session` for the connection.
+
+mod guard;
+mod key;
+mod session;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Certainty, Clock, ErrorKind, FencingToken, LockError, LockName};
+
+pub use guard::AdvisoryGuard;
+pub use key::AdvisoryKey;
+use session::Session;
+
+use crate::error::{ENGINE, protocol};
+use crate::keys::quoted;
+use crate::options::PostgresOptions;
+
+/// The longest wait: as much as the server can count.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
+
+/// An advisory lock of PostgreSQL: held by a connection, for as long as that stands.
+///
+/// It keeps out whoever takes the same [`AdvisoryKey`] in the same database, in whatever language:
+/// that is what it is for. It promises less than a lock of the table:
+///
+/// - There is no lease. A holder that hangs holds on; one that dies frees the lock when the server
+///   notices: at once if its kernel still lives, else after 10 s.
+/// - A connection that breaks is a lock that is lost, and the next one gets it at once. The holder
+///   hears of it when its kernel does, 5 s after the last sign at most; nobody waits for that.
+/// - A restart or a failover of the server ends all of them.
+/// - The order in which the server serves those who wait is its own; we promise none.
+/// - Behind a pooler it is refused: the pooler would give our session, lock and all, to others.
+///
+/// The fencing token comes from the sequence of the lease table, so it orders our own holders, of
+/// these locks and of those. Other programs that take the key draw none.
+///
+/// Each attempt makes a connection of its own, so two guards of one process exclude each other.
+#[derive(Clone)]
+pub struct AdvisoryLock(Arc<Inner>);
+
+struct Inner {
+    options: PostgresOptions,
+    clock: Arc<dyn Clock>,
+    key: AdvisoryKey,
+    /// What errors call it.
+    name: LockName,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    Exclusive,
+    Shared,
+}
+
+impl Sharing {
+    fn pick(self, exclusive: &'static str, shared: &'static str) -> &'static str {
+        match self {
+            Sharing::Exclusive => exclusive,
+            Sharing::Shared => shared,
+        }
+    }
+}
+
+impl AdvisoryLock {
+    /// Describes a lock; nothing is connected yet. `clock` measures limits.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong.
+    pub fn new(
+        options: &PostgresOptions,
+        key: impl Into<AdvisoryKey>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<AdvisoryLock, LockError> {
+        options.validate()?;
+        let key = key.into();
+        let name = LockName::new(key.to_string());
+        let name = name.map_err(|error| LockError::invalid(ENGINE, "key", error))?;
+        Ok(AdvisoryLock(Arc::new(Inner { options: options.clone(), clock, key, name })))
+    }
+
+    /// Returns which lock it is.
+    pub fn key(&self) -> AdvisoryKey {
+        self.0.key
+    }
+
+    /// Takes the lock if it is free.
+    ///
+    /// # Errors
+    /// - `Busy`: somebody else holds it. Nothing of ours is left.
+    /// - `Refused`: the server does not let us in, a pooler is in between, or the schema with the
+    ///   fencing tokens is missing and this role may not make it. Nothing is left.
+    /// - `Unavailable`: no answer. The connection is closed, and what it may hold ends with it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection: nothing is held and nobody waits.
+    pub async fn try_lock(&self) -> Result<AdvisoryGuard, LockError> {
+        self.acquire(Sharing::Exclusive, None).await
+    }
+
+    /// Waits until the lock is ours or `wait`, counted from now, has passed. The server holds the
+    /// place in its own line; nothing is asked again meanwhile.
+    ///
+    /// # Errors
+    /// As [`AdvisoryLock::try_lock`], but `TimedOut` for `Busy`; `Invalid` for a `wait` beyond 24
+    /// days.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection. The server notices within a second.
+    pub async fn lock(&self, wait: Duration) -> Result<AdvisoryGuard, LockError> {
+        self.acquire(Sharing::Exclusive, Some(wait)).await
+    }
+
+    /// As [`AdvisoryLock::try_lock`], beside others that hold it shared.
+    ///
+    /// # Errors
+    /// As [`AdvisoryLock::try_lock`].
+    pub async fn try_lock_shared(&self) -> Result<AdvisoryGuard, LockError> {
+        self.acquire(Sharing::Shared, None).await
+    }
+
+    /// As [`AdvisoryLock::lock`], beside others that hold it shared. Tokens of shared holders are
+    /// larger than those of the exclusive ones before them, and in no order among each other.
+    ///
+    /// # Errors
+    /// As [`AdvisoryLock::lock`].
+    pub async fn lock_shared(&self, wait: Duration) -> Result<AdvisoryGuard, LockError> {
+        self.acquire(Sharing::Shared, Some(wait)).await
+    }
+
+    async fn acquire(
+        &self,
+        sharing: Sharing,
+        wait: Option<Duration>,
+    ) -> Result<AdvisoryGuard, LockError> {
+        let taken = self.take(sharing, wait).await;
+        taken.map_err(|error| error.with_name(&self.0.name))
+    }
+
+    async fn take(
+        &self,
+        sharing: Sharing,
+        wait: Option<Duration>,
+    ) -> Result<AdvisoryGuard, LockError> {
+        let Inner { options, clock, .. } = &*self.0;
+        if wait.is_some_and(|wait| wait > LONGEST_WAIT) {
+            let message = format!("must be at most {LONGEST_WAIT:?}");
+            return Err(LockError::invalid(ENGINE, "wait", message));
+        }
+        let began = clock.now();
+        let session = Session::open(options, clock).await?;
+        let answer = options.command_timeout();
+        let token = match wait {
+            None => self.ask_for(&session, sharing, None, answer).await?,
+            Some(wait) => {
+                let left = wait.saturating_sub(began.until(clock.now()));
+                self.ask_for(&session, sharing, Some(left), left.saturating_add(answer)).await?
+            }
+        };
+        match token {
+            Some(token) => Ok(AdvisoryGuard::new(self.clone(), sharing, session, token)),
+            None => {
+                let kind = match wait {
+                    None => ErrorKind::Busy { holder: None },
+                    Some(_) => {
+                        ErrorKind::TimedOut { waited: began.until(clock.now()), holder: None }
+                    }
+                };
+                Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
+            }
+        }
+    }
+
+    /// Asks for the lock and its token; `None` when somebody else held it throughout.
+    async fn ask_for(
+        &self,
+        session: &Session,
+        sharing: Sharing,
+        wait: Option<Duration>,
+        limit: Duration,
+    ) -> Result<Option<FencingToken>, LockError> {
+        let schema = quoted(self.0.options.schema());
+        let (function, got) = match wait {
+            None => (sharing.pick("pg_try_advisory_lock", "pg_try_advisory_lock_shared"), ""),
+            Some(_) => {
+                let call = sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared");
+                (call, "::text is not null")
+            }
+        };
+        if let Some(wait) = wait {
+            session.limit_waits(wait).await?;
+        }
+        let (call, parameters) = self.0.key.call(function);
+        // Whatever stands in the condition is done before what depends on it.
+        let ask = format!("select case when {call}{got} then {schema}.draw_1() end");
+        let asked = session.ask(&ask, &parameters, limit, &*self.0.clock).await?;
+        let Some(rows) = asked else { return Ok(None) };
+        let drawn: Option<Option<i64>> =
+            rows.first().map(|row| row.try_get(0)).transpose().map_err(|_| protocol("no token"))?;
+        let drawn = drawn.ok_or_else(|| protocol("no answer about the lock"))?;
+        drawn.map(as_token).transpose()
+    }
+}
+
+fn as_token(number: i64) -> Result<FencingToken, LockError> {
+    let token = u64::try_from(number).ok().and_then(|number| FencingToken::new(number).ok());
+    token.ok_or_else(|| protocol(format!("{number} is no fencing token")))
+}
+
+impl fmt::Debug for AdvisoryLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = &self.0.options;
+        f.debug_struct("AdvisoryLock")
+            .field("key", &self.0.key)
+            .field("server", &options.address().to_string())
+            .field("database", &options.database())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,256 @@
+//! A connection of a lock's own.
+//!
+//! - Invariant V1: a session that is dropped ends its connection at once, from any thread, whether
+//!   or not a runtime runs; in a copy of the process by fork it touches nothing.
+//! - Invariant V2: whoever stops waiting for a session gets none, and none is left.
+//! - Invariant V3: a session goes to the server itself, never through a pooler: the server would
+//!   keep the lock for whoever is given its process next.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Certainty, Clock, ErrorKind, LockError, LostReason};
+use holdline_net::home::Home;
+use rustix::net::{Shutdown, sockopt};
+use tokio::sync::{oneshot, watch};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, NoTls, Row};
+
+use crate::error::{ENGINE, of_command, of_greeting, refused, unavailable};
+use crate::link::{Parameter, dial_and, greet, refusal};
+use crate::options::PostgresOptions;
+use crate::schema;
+
+/// How long a connection may be idle before our kernel asks for the server, how often it asks,
+/// and after how long it gives up. The server's own limits are longer: we know first.
+const IDLE: Duration = Duration::from_secs(3);
+const AGAIN: Duration = Duration::from_secs(1);
+const SILENT: Duration = Duration::from_secs(5);
+/// The same of the server for us, in its own units, and that it ends no session of itself.
+const FOR_US: &str = "set tcp_keepalives_idle = 6; set tcp_keepalives_interval = 2; \
+    set tcp_keepalives_count = 2; set tcp_user_timeout = 10000; \
+    set idle_session_timeout = 0; set statement_timeout = 0";
+/// Whoever waits and is gone is noticed within this. Not every server's machine can.
+const NOTICE: &str = "set client_connection_check_interval = 1000";
+
+/// A connection to the server, until it is dropped.
+pub(super) struct Session {
+    client: Client,
+    // Behind the client, which sends nothing when it is dropped.
+    socket: Socket,
+    end: watch::Receiver<Option<String>>,
+}
+
+/// The socket of a connection, which ends when any of its copies is dropped: that of the session,
+/// or that of the task that drives it.
+#[derive(Clone)]
+struct Socket {
+    fd: Arc<OwnedFd>,
+    process: u32,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // It may have ended by itself.
+            let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+        }
+    }
+}
+
+impl Socket {
+    fn of(fd: BorrowedFd<'_>) -> std::io::Result<Socket> {
+        let (fd, process) = (fd.try_clone_to_owned()?, std::process::id());
+        Ok(Socket { fd: Arc::new(fd), process })
+    }
+
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    fn watch_peer(&self) -> std::io::Result<()> {
+        sockopt::set_tcp_keepidle(&self.fd, IDLE)?;
+        sockopt::set_tcp_keepintvl(&self.fd, AGAIN)?;
+        let millis = u32::try_from(SILENT.as_millis()).unwrap_or(u32::MAX);
+        Ok(sockopt::set_tcp_user_timeout(&self.fd, millis)?)
+    }
+}
+
+impl Session {
+    /// Makes a session, and the schema if it is not there yet.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends what was begun.
+    pub(super) async fn open(
+        options: &PostgresOptions,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Session, LockError> {
+        let home = Home::find(None)
+            .map_err(|error| refused(format!("no thread for the connection: {error}")))?;
+        let (told, made) = oneshot::channel();
+        let work = serve(options.clone(), clock.clone(), told);
+        home.spawn(Box::pin(work));
+        made.await.unwrap_or_else(|_| {
+            Err(unavailable("the runtime of the connection ended", Certainty::NotApplied))
+        })
+    }
+
+    /// Asks one thing, within a limit; `None` when the server's own limit for locks passed. After
+    /// an error the session is of no more use.
+    pub(super) async fn ask(
+        &self,
+        statement: &str,
+        parameters: &[Parameter<'_>],
+        limit: Duration,
+        clock: &dyn Clock,
+    ) -> Result<Option<Vec<Row>>, LockError> {
+        if !self.socket.is_ours() {
+            let message = "this process was copied by fork: the lock is its parent's";
+            return Err(unavailable(message, Certainty::NotApplied));
+        }
+        tokio::select! {
+            biased;
+            answered = self.client.query_typed(statement, parameters) => {
+                match answered {
+                    Ok(rows) => Ok(Some(rows)),
+                    Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(None),
+                    Err(error) => Err(of_command(&error)),
+                }
+            }
+            () = clock.sleep_until(clock.now().after(limit)) => {
+                Err(unavailable(format!("no answer within {limit:?}"), Certainty::Unknown))
+            }
+        }
+    }
+
+    /// Sets how long a statement may wait for a lock.
+    pub(super) async fn limit_waits(&self, limit: Duration) -> Result<(), LockError> {
+        let millis = limit.as_millis().clamp(1, i32::MAX as u128);
+        let set = format!("set lock_timeout = {millis}");
+        self.client.batch_execute(&set).await.map_err(|error| of_greeting(&error))
+    }
+
+    /// Tells whether the connection stands, as far as we have heard.
+    pub(super) fn stands(&self) -> bool {
+        self.socket.is_ours()
+            && !self.client.is_closed()
+            && self.end.borrow().is_none()
+            && self.end.has_changed().is_ok()
+    }
+
+    /// Waits for the connection's end.
+    pub(super) async fn ended(&self) -> LostReason {
+        let mut end = self.end.clone();
+        let why = match end.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            Err(_) => "the runtime of the connection ended".to_owned(),
+        };
+        LostReason::StoreGone(why)
+    }
+}
+
+/// Makes a session, and serves it until its end.
+async fn serve(
+    options: PostgresOptions,
+    clock: Arc<dyn Clock>,
+    mut told: oneshot::Sender<Result<Session, LockError>>,
+) {
+    let limit = options.connect_timeout();
+    let late = clock.sleep_until(clock.now().after(limit));
+    let (ended, end) = watch::channel(None);
+    let made = tokio::select! {
+        biased;
+        () = told.closed() => return,
+        made = connect(&options, &*clock, end) => made,
+        () = late => {
+            let message = format!("{}: no answer within {limit:?}", options.address());
+            Err(unavailable(message, Certainty::NotApplied))
+        }
+    };
+    match made {
+        // Whoever wanted it may be gone: it ends then.
+        Err(error) => drop(told.send(Err(error))),
+        Ok((session, connection)) => {
+            let _ends_with_us = session.socket.clone();
+            drop(told.send(Ok(session)));
+            let why = match connection.await {
+                Ok(()) => "the connection was closed".to_owned(),
+                Err(error) => of_command(&error).kind().to_string(),
+            };
+            tracing::debug!(why, "the connection of an advisory lock ended");
+            ended.send_replace(Some(why));
+        }
+    }
+}
+
+type Connected = (Session, Connection);
+type Connection =
+    std::pin::Pin<Box<dyn Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static>>;
+
+async fn connect(
+    options: &PostgresOptions,
+    clock: &dyn Clock,
+    end: watch::Receiver<Option<String>>,
+) -> Result<Connected, LockError> {
+    let mut socket = None;
+    let stream = dial_and(options, |fd| {
+        socket = Some(Socket::of(fd)?);
+        Ok(())
+    });
+    let stream = stream.await?;
+    let socket = socket.ok_or_else(|| refused("the connection has no socket"))?;
+    if options.is_remote() {
+        let failed = |error| refused(format!("cannot set up the socket: {error}"));
+        socket.watch_peer().map_err(failed)?;
+    }
+    let mut config = Config::new();
+    config.user(options.user()).dbname(options.database()).ssl_mode(SslMode::Disable);
+    config.application_name(options.application_name());
+    if let Some(password) = options.password().expose() {
+        config.password(password);
+    }
+    let connected = config.connect_raw(stream, NoTls).await;
+    let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
+    let mut connection: Connection = Box::pin(connection);
+    let greeted = tokio::select! {
+        biased;
+        greeted = prepare(&client, options, clock) => greeted,
+        why = &mut connection => {
+            let why = why.err().map_or_else(|| "closed".to_owned(), |error| error.to_string());
+            Err(unavailable(format!("the server went away: {why}"), Certainty::NotApplied))
+        }
+    };
+    greeted.map(|()| (Session { client, socket, end }, connection))
+}
+
+async fn prepare(
+    client: &Client,
+    options: &PostgresOptions,
+    clock: &dyn Clock,
+) -> Result<(), LockError> {
+    let facts = greet(client, options, clock).await?;
+    if facts.pooled {
+        return Err(refused(
+            "a pooler is between us and the server, and an advisory lock lives in a session: name \
+             the server itself, or take a lock of the table (`Client::mutex`)",
+        ));
+    }
+    if client.batch_execute(NOTICE).await.is_err() {
+        tracing::debug!("the server cannot notice that a waiter is gone: it waits out its limit");
+    }
+    if schema::find(client, options.schema()).await? != (schema::Found::Ours { complete: true }) {
+        schema::make(client, options.schema()).await?;
+    }
+    let mut text = FOR_US.to_owned();
+    if facts.version >= 170_000 {
+        text.push_str("; set transaction_timeout = 0");
+    }
+    client.batch_execute(&text).await.map_err(|error| of_greeting(&error))
+}
+
+/// What a lock that its session has lost is told.
+pub(super) fn lost(reason: LostReason) -> LockError {
+    LockError::new(ENGINE, ErrorKind::Lost { reason }, Certainty::NotApplied)
+}

@@ -1,0 +1,313 @@
+//! Advisory locks against real servers: who is kept out, and that nothing is left behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{ClockKind, SystemClock};
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
+use holdline_postgres::{AdvisoryGuard, AdvisoryKey, AdvisoryLock, PostgresOptions};
+use holdline_services::{PgBouncer, PostgresConfig, PostgresServer};
+
+use crate::support::{drive, engine, eventually, let_go, request, take};
+
+/// Longer than any test waits for what it expects.
+const LONG: Duration = Duration::from_secs(60);
+/// The advisory locks of the server, with `t` for those that are held; not those of the schema.
+const LOCKS: &str = "select classid::bigint, objid::bigint, objsubid, mode, granted from pg_locks \
+    where locktype = 'advisory' order by 1, 2, 3, 4, 5";
+const OURS: &str = "select count(*) from pg_stat_activity where application_name = 'holdline'";
+
+fn lock_at(url: &str, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
+    let options = PostgresOptions::from_url(url).expect("a good URL");
+    AdvisoryLock::new(&options, key, Arc::new(MachineClock)).expect("good options")
+}
+
+fn lock(server: &PostgresServer, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
+    lock_at(&server.url(), key)
+}
+
+fn busy(error: &LockError) -> bool {
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    matches!(error.kind(), ErrorKind::Busy { .. })
+}
+
+/// Waits until no advisory lock and no connection of ours is left.
+async fn await_nothing(server: &PostgresServer) {
+    eventually("no lock is left", || server.sql(LOCKS).is_empty()).await;
+    eventually("no connection is left", || server.sql(OURS) == ["0"]).await;
+}
+
+#[tokio::test]
+async fn one_holds_at_a_time_and_tokens_grow() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let (one, other) = (lock(&server, 7), lock(&server, 7));
+    let held = one.try_lock().await.expect("free");
+    assert!(held.is_valid());
+    let error = other.try_lock().await.expect_err("held");
+    assert!(busy(&error), "{error}");
+    assert!(error.to_string().contains("advisory lock 7"), "{error}");
+    let error = other.lock(Duration::from_millis(50)).await.expect_err("held");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
+    assert_eq!(error.certainty(), Certainty::NotApplied);
+    assert!(busy(&other.try_lock_shared().await.expect_err("held")));
+    let before = held.fencing_token();
+    let (next, released) = tokio::join!(other.lock(LONG), async {
+        let waits = || server.sql(LOCKS).iter().any(|row| row.ends_with("|f"));
+        eventually("somebody waits", waits).await;
+        held.release().await
+    });
+    released.expect("released");
+    let next = next.expect("its turn");
+    assert!(next.fencing_token() > before);
+    next.release().await.expect("released");
+    await_nothing(&server).await;
+}
+
+#[tokio::test]
+async fn those_who_share_keep_only_the_others_out() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let lock = lock(&server, (1, -2));
+    let (one, two) = (lock.try_lock_shared().await, lock.lock_shared(LONG).await);
+    let (one, two) = (one.expect("free"), two.expect("shared"));
+    assert!(busy(&lock.try_lock().await.expect_err("shared by others")));
+    one.release().await.expect("released");
+    assert!(busy(&lock.try_lock().await.expect_err("shared by another")));
+    let last = two.fencing_token();
+    two.release().await.expect("released");
+    let alone = lock.try_lock().await.expect("free");
+    assert!(alone.fencing_token() > last);
+}
+
+/// What stands in `pg_locks` is what any other program would take.
+#[tokio::test]
+async fn other_programs_meet_us_by_the_same_numbers() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let name = LockName::new("nightly").expect("a good name");
+    let of_sqlx = AdvisoryKey::of_sqlx("my first Postgres advisory lock!");
+    for (key, call) in [
+        (AdvisoryKey::from(-5), "-5".to_owned()),
+        (AdvisoryKey::from(i64::MIN), i64::MIN.to_string()),
+        (AdvisoryKey::from((i32::MIN, 7)), format!("{}, 7", i32::MIN)),
+        (of_sqlx, "-5560419505042474287".to_owned()),
+        (AdvisoryKey::of_name(&name), "-270540416679399369".to_owned()),
+    ] {
+        let lock = lock(&server, key);
+        let tried = || server.sql(&format!("select pg_try_advisory_lock({call})"));
+        assert_eq!(tried(), ["t"], "{key}");
+        let held = lock.lock(LONG).await.expect("free");
+        assert_eq!(tried(), ["f"], "{key}");
+        held.release().await.expect("released");
+        assert_eq!(tried(), ["t"], "{key}");
+    }
+    // A number and a pair with the same bits are two locks.
+    let (one, pair) = (lock(&server, 7), lock(&server, (0, 7)));
+    let held = (one.try_lock().await.expect("free"), pair.try_lock().await.expect("free"));
+    assert_eq!(server.sql(LOCKS).len(), 2);
+    drop(held);
+    await_nothing(&server).await;
+}
+
+#[tokio::test]
+async fn tokens_are_of_one_order_with_those_of_the_table() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = engine(&server).await;
+    let (first, second) = (request("a"), request("b"));
+    let before = take(&engine, &first).await;
+    let held = lock(&server, 1).try_lock().await.expect("free");
+    let after = take(&engine, &second).await;
+    assert!(before < held.fencing_token() && held.fencing_token() < after);
+    let_go(&engine, &first).await;
+}
+
+#[tokio::test]
+async fn a_role_with_usage_alone_can_draw_its_token() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    drop(lock(&server, 1).try_lock().await.expect("the schema is made"));
+    server.sql("create role locker login; grant usage on schema holdline to locker");
+    server.sql("create role stranger login");
+    let held = lock_at(&server.url_of("locker", "postgres"), 2).try_lock().await.expect("let in");
+    held.release().await.expect("released");
+    let refused = lock_at(&server.url_of("stranger", "postgres"), 2).try_lock().await;
+    let error = refused.expect_err("no right");
+    assert!(error.to_string().contains("GRANT USAGE"), "{error}");
+    await_nothing(&server).await;
+}
+
+#[tokio::test]
+async fn a_pooler_is_refused() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let pooler = PgBouncer::start(&server, 2);
+    for wait in [None, Some(LONG)] {
+        let lock = lock_at(&pooler.url(), 1);
+        let error = match wait {
+            None => lock.try_lock().await,
+            Some(wait) => lock.lock(wait).await,
+        }
+        .expect_err("refused");
+        assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+        assert_eq!(error.certainty(), Certainty::NotApplied);
+        assert!(error.to_string().contains("name the server itself"), "{error}");
+    }
+    assert!(server.sql(LOCKS).is_empty());
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_is_a_lock_that_is_lost_and_told() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let lock = lock(&server, 1);
+    let held = lock.try_lock().await.expect("free");
+    let first = held.fencing_token();
+    let (reason, next) = tokio::join!(held.lost(), async {
+        let next = lock.lock(LONG);
+        let end = "select pg_terminate_backend(pid) from pg_locks \
+            where locktype = 'advisory' and granted";
+        let (next, _) = tokio::join!(next, async { server.sql(end) });
+        next
+    });
+    assert!(matches!(reason, LostReason::StoreGone(_)), "{reason:?}");
+    assert!(!held.is_valid());
+    let error = held.release().await.expect_err("lost");
+    assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
+    assert!(next.expect("free again").fencing_token() > first);
+    // A crash of the server ends every lock, and takes no token back.
+    let held = lock.try_lock().await.expect("free");
+    let before = held.fencing_token();
+    server.crash();
+    held.lost().await;
+    server.restart();
+    assert!(lock.lock(LONG).await.expect("free").fencing_token() > before);
+}
+
+#[tokio::test]
+async fn a_server_that_stands_still_costs_a_limit_and_nothing_is_left() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let url = format!("{}?command_timeout_ms=300&connect_timeout_ms=300", server.url());
+    let lock = lock_at(&url, 1);
+    let held = loop {
+        // A slow machine may need longer to connect than this test allows.
+        if let Ok(held) = lock.lock(LONG).await {
+            break held;
+        }
+    };
+    server.stop();
+    let error = lock.try_lock().await.expect_err("no answer");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    let error = held.release().await.expect_err("no answer");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    server.cont();
+    await_nothing(&server).await;
+}
+
+#[tokio::test]
+async fn a_dropped_guard_frees_the_lock() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let lock = lock(&server, 1);
+    for _ in 0..5 {
+        drop(lock.lock(LONG).await.expect("free"));
+    }
+    let held = lock.lock(LONG).await.expect("free");
+    let panics = tokio::spawn(async move {
+        let _held = held;
+        panic!("on purpose");
+    });
+    assert!(panics.await.is_err());
+    await_nothing(&server).await;
+}
+
+/// Nobody drives the runtime that the connection lives in, and yet a drop ends it.
+#[test]
+fn a_drop_needs_no_runtime() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let lock = lock(&server, 1);
+    let held = runtime.block_on(lock.try_lock()).expect("free");
+    drop(held);
+    drive(await_nothing(&server));
+    // The end of the runtime is the end of the lock, and is told.
+    let held = runtime.block_on(lock.try_lock()).expect("free");
+    drop(runtime);
+    drive(await_nothing(&server));
+    assert!(!held.is_valid());
+    assert!(matches!(drive(held.lost()), LostReason::StoreGone(_)));
+    // Outside of any runtime, on the thread of the process.
+    let clock = SystemClock::new(ClockKind::Boottime).expect("a clock");
+    let options = PostgresOptions::from_url(&server.url()).expect("a good URL");
+    let lock = AdvisoryLock::new(&options, 1, Arc::new(clock)).expect("good options");
+    let held = drive(lock.try_lock()).expect("free");
+    assert_eq!(server.sql(LOCKS).len(), 1);
+    drive(held.release()).expect("released");
+    drive(await_nothing(&server));
+}
+
+/// Each yield lets the connection come a step further.
+async fn yields(times: usize) {
+    for _ in 0..times {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Numbers of steps, small and large.
+fn growing() -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(0), |&last: &usize| Some(2 * last + 1))
+}
+
+#[tokio::test]
+async fn an_attempt_can_be_dropped_at_every_await() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let lock = lock(&server, 1);
+    let (mut dropped, mut finished) = (0, 0);
+    for times in growing() {
+        let took: Option<Result<AdvisoryGuard, LockError>> = tokio::select! {
+            biased;
+            done = lock.try_lock() => Some(done),
+            () = yields(times) => None,
+        };
+        match took {
+            Some(done) => {
+                drop(done.expect("free"));
+                finished += 1;
+            }
+            None => dropped += 1,
+        }
+        await_nothing(&server).await;
+        if finished == 3 {
+            break;
+        }
+    }
+    assert!(dropped > 3, "only {dropped} were dropped");
+}
+
+/// Somebody else holds it: whoever is dropped may have come into the server's line.
+#[tokio::test]
+async fn whoever_waits_can_be_dropped_at_every_await() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let lock = lock(&server, 1);
+    let held = lock.try_lock().await.expect("free");
+    let alone = || server.sql(LOCKS).len() == 1 && server.sql(OURS) == ["1"];
+    let mut seen_waiting = 0;
+    for times in growing() {
+        tokio::select! {
+            biased;
+            done = lock.lock(LONG) => panic!("somebody else holds it: {done:?}"),
+            () = yields(times) => {}
+        }
+        seen_waiting += usize::from(server.sql(LOCKS).len() == 2);
+        eventually("only the holder is left", alone).await;
+        if seen_waiting == 1 {
+            break;
+        }
+    }
+    // Seen in the line for certain, and then dropped.
+    let in_line = eventually("it waits", || server.sql(LOCKS).len() == 2);
+    tokio::select! {
+        biased;
+        done = lock.lock_shared(LONG) => panic!("somebody else holds it: {done:?}"),
+        () = in_line => {}
+    }
+    eventually("only the holder is left", alone).await;
+    held.release().await.expect("released");
+    await_nothing(&server).await;
+}

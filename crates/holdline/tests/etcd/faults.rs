@@ -97,6 +97,45 @@ async fn a_server_that_is_killed_and_restarted_keeps_holder_and_queue() {
     let_go(next).await;
 }
 
+/// The leases of the keys of a name, in the order in which the keys were made.
+fn leases(server: &EtcdServer, name: &str) -> Vec<u64> {
+    let prefix = format!("holdline/{name}/");
+    let asked = ["get", &prefix, "--prefix", "--sort-by=CREATE", "--order=ASCEND", "-w=fields"];
+    let told = server.ctl(&asked);
+    let leases = told.lines().filter_map(|line| line.strip_prefix("\"Lease\" : "));
+    leases.map(|lease| lease.parse().expect("a number")).collect()
+}
+
+/// Its key is gone while it waits: it stands behind those who came after it, and holds when it is
+/// its new key's turn, not when it would have been the old one's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_session_ended_while_it_queued_starts_over_behind_the_others() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    let (holding, waiting) = (client(&server.url()).await, client(&server.url()).await);
+    let held = take(&holding, "a", &patient()).await;
+    let unlucky = taking(&waiting, "a");
+    queued(&holding, "a", 1).await;
+    let behind = taking(&holding, "a");
+    queued(&holding, "a", 2).await;
+    let before = leases(&server, "a");
+    assert_eq!((before.len(), before[0] == before[2]), (3, true), "{before:?}");
+    server.ctl(&["lease", "revoke", &format!("{:x}", before[1])]);
+    until("it queues anew", async || {
+        let after = leases(&server, "a");
+        after.len() == 3 && after[1] == before[2] && after[2] != before[1]
+    })
+    .await;
+    let first = held.fencing_token();
+    let_go(held).await;
+    let behind = soon("the one behind", behind).await.expect("no panic");
+    assert!(behind.fencing_token() > first && !unlucky.is_finished());
+    let second = behind.fencing_token();
+    let_go(behind).await;
+    let unlucky = soon("the one that started over", unlucky).await.expect("no panic");
+    assert!(unlucky.fencing_token() > second);
+    let_go(unlucky).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_deleted_and_a_grant_that_is_revoked_are_told() {
     let server = EtcdServer::start(EtcdConfig::default());

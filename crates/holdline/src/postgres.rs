@@ -1,7 +1,6 @@
-//! What PostgreSQL has beside the engine: its own advisory locks.
+//! What PostgreSQL has beside the engine: its own advisory locks, and its locks on rows.
 //!
-//! They share nothing with [`Client`](crate::Client) but the sequence of fencing tokens, and
-//! promise less: each says what.
+//! Neither is a lock of a [`Client`](crate::Client): each says what it promises.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -19,8 +18,10 @@
 //! ```
 
 pub use holdline_postgres::{
-    AdvisoryGuard, AdvisoryKey, AdvisoryLock, PostgresEngine, PostgresOptions,
+    AdvisoryGuard, AdvisoryKey, AdvisoryLock, PostgresEngine, PostgresOptions, RowLock,
+    RowLockError, RowWait, tokio_postgres,
 };
+use tokio_postgres::{Client, Row, Transaction};
 
 use crate::engines::clock;
 use crate::{ClockKind, LockError};
@@ -34,4 +35,50 @@ pub fn advisory_lock(
     key: impl Into<AdvisoryKey>,
 ) -> Result<AdvisoryLock, LockError> {
     AdvisoryLock::new(options, key, clock(ClockKind::Boottime, "postgres")?)
+}
+
+/// Locks rows, runs `body` in the same transaction, and commits what it did.
+///
+/// For rows that live in this database: whoever writes them only under their lock needs no fencing
+/// token, since a holder whose connection ended can no longer commit. The client is the caller's
+/// own, of the crate that stands here as [`tokio_postgres`]; it must not be inside a transaction.
+/// Keep the body short: an open transaction holds back the server's cleaning up.
+///
+/// The transaction is `READ COMMITTED`, whatever the session's default: after a wait the server
+/// looks again whether the row still fits the query, and if not it is [`RowLockError::Missing`].
+///
+/// # Errors
+/// As [`RowLockError`] tells; only its `Unknown` may have been done.
+///
+/// # Cancel safety
+/// Dropping the future rolls back, unless the commit was sent already. A wait for rows goes on in
+/// the server until its limit, with the connection; the next statement on it waits for that.
+///
+/// # Examples
+/// ```no_run
+/// use holdline::postgres::{RowLock, RowLockError, RowWait, row_lock, tokio_postgres};
+///
+/// # use tokio_postgres::{Client, Error};
+/// # async fn example(client: &mut Client) -> Result<(), RowLockError<Error>> {
+/// // The next job that nobody else does.
+/// let next = "select id from jobs where not done order by id limit 1";
+/// let rows = RowLock::new(next, &[]).with_wait(RowWait::SkipLocked);
+/// row_lock(client, &rows, async |transaction, rows| {
+///     let id: i32 = rows[0].get(0);
+///     transaction.execute("update jobs set done = true where id = $1", &[&id]).await
+/// })
+/// .await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn row_lock<T, E, F>(
+    client: &mut Client,
+    rows: &RowLock<'_>,
+    body: F,
+) -> Result<T, RowLockError<E>>
+where
+    F: AsyncFnOnce(&mut Transaction<'_>, Vec<Row>) -> Result<T, E>,
+{
+    let clock = clock(ClockKind::Boottime, "postgres")?;
+    holdline_postgres::row_lock(client, rows, &*clock, body).await
 }

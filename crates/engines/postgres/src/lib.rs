@@ -13,8 +13,8 @@
 //! # Read next
 //! `engine` for the verbs, `keys` and `sql/tables.sql` for what is stored, `sql/rules.sql` and
 //! `sql/verbs.sql` for the rules, `schema` for how they come there. Then `messages` for wake-ups,
-//! `link` for how a statement travels, `options` for what can be set. `advisory` is apart from all
-//! that: the server's own locks.
+//! `link` for how a statement travels, `options` for what can be set. `advisory` and `row_lock`
+//! are apart from all that: the server's own locks.
 
 mod advisory;
 mod checkup;
@@ -26,6 +26,7 @@ mod messages;
 mod options;
 mod replies;
 mod requests;
+mod row_lock;
 mod schema;
 
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub use advisory::{AdvisoryGuard, AdvisoryKey, AdvisoryLock};
 pub use checkup::checkup;
 pub use engine::PostgresEngine;
 pub use options::PostgresOptions;
+pub use row_lock::{RowLock, RowLockError, RowWait, row_lock};
+pub use tokio_postgres;
 
 /// Makes the engine, and waits until it has a connection. `clock` must count the time that the
 /// machine is suspended, as the server's does.

@@ -9,7 +9,7 @@ use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
 use holdline_postgres::{AdvisoryGuard, AdvisoryKey, AdvisoryLock, PostgresOptions};
 use holdline_services::{PgBouncer, PostgresConfig, PostgresServer};
 
-use crate::support::{drive, engine, eventually, let_go, request, take};
+use crate::support::{drive, engine, eventually, growing, let_go, request, take, yields};
 
 /// Longer than any test waits for what it expects.
 const LONG: Duration = Duration::from_secs(60);
@@ -240,18 +240,6 @@ fn a_drop_needs_no_runtime() {
     assert_eq!(server.sql(LOCKS).len(), 1);
     drive(held.release()).expect("released");
     drive(await_nothing(&server));
-}
-
-/// Each yield lets the connection come a step further.
-async fn yields(times: usize) {
-    for _ in 0..times {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Numbers of steps, small and large.
-fn growing() -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(0), |&last: &usize| Some(2 * last + 1))
 }
 
 #[tokio::test]

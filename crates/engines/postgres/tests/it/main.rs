@@ -6,6 +6,7 @@ mod connections;
 mod inputs;
 mod pooler;
 mod rights;
+mod rows;
 mod schema;
 mod stores;
 mod support;

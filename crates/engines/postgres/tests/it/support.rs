@@ -116,3 +116,15 @@ pub(crate) fn drive<T>(work: impl Future<Output = T>) -> T {
         }
     }
 }
+
+/// Each yield lets the connection come a step further.
+pub(crate) async fn yields(times: usize) {
+    for _ in 0..times {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Numbers of steps, small and large.
+pub(crate) fn growing() -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(0), |&last: &usize| Some(2 * last + 1))
+}

@@ -1,0 +1,342 @@
+//! Locks on rows that the user guards in the same database: no lease, and no fencing token needed,
+//! since what is written and what is locked are one transaction.
+//!
+//! - Invariant R1: the body runs only while the rows are locked, in the transaction that locked
+//!   them.
+//! - Invariant R2: `Ok` is told only when the server has said that it committed what the body did.
+//! - Invariant R3: whatever else ends it rolls back; only a commit whose answer is lost is unknown.
+
+use std::fmt;
+use std::time::Duration;
+
+use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, IsolationLevel, Row, SimpleQueryMessage, Transaction};
+
+use crate::error::{ENGINE, of_command, protocol, refused, unavailable};
+
+/// How long a lock of the whole table, as somebody takes to alter it, is waited for where rows are
+/// not.
+const TABLE_WAIT: Duration = Duration::from_secs(1);
+/// As much as the server can count.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// What to do about rows that somebody else has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowWait {
+    /// Fail at once with `Busy` (`NOWAIT`).
+    Never,
+    /// Leave them out (`SKIP LOCKED`), and fail with `Busy` if no other is left.
+    SkipLocked,
+    /// Wait for each of them so long, then fail with `TimedOut`.
+    AtMost(Duration),
+}
+
+/// Which rows to lock: a `SELECT`, and its parameters.
+#[derive(Clone, Copy)]
+pub struct RowLock<'a> {
+    query: &'a str,
+    parameters: &'a [&'a (dyn ToSql + Sync)],
+    wait: RowWait,
+    answer: Duration,
+}
+
+impl<'a> RowLock<'a> {
+    /// Describes the rows by a `SELECT` without a locking clause and without a `;`, such as
+    /// `select state from jobs where id = $1`. Unless set otherwise, locked rows fail at once.
+    pub fn new(query: &'a str, parameters: &'a [&'a (dyn ToSql + Sync)]) -> RowLock<'a> {
+        RowLock { query, parameters, wait: RowWait::Never, answer: ANSWER }
+    }
+
+    /// Sets what to do about rows that somebody else has locked.
+    #[must_use]
+    pub fn with_wait(mut self, wait: RowWait) -> RowLock<'a> {
+        self.wait = wait;
+        self
+    }
+
+    /// Sets how long the server may take to answer, beyond any wait for rows; 5 s unless set. The
+    /// body has no limit of ours.
+    #[must_use]
+    pub fn with_answer_limit(mut self, limit: Duration) -> RowLock<'a> {
+        self.answer = limit;
+        self
+    }
+
+    fn statement(&self) -> String {
+        let wait = match self.wait {
+            RowWait::Never => " nowait",
+            RowWait::SkipLocked => " skip locked",
+            RowWait::AtMost(_) => "",
+        };
+        // On a line of its own: the query may end in a comment.
+        format!("{}\nfor update{wait}", self.query)
+    }
+
+    /// How long the server may wait for a lock.
+    fn lock_timeout(&self) -> Duration {
+        match self.wait {
+            RowWait::Never | RowWait::SkipLocked => TABLE_WAIT,
+            RowWait::AtMost(wait) => wait.max(Duration::from_millis(1)),
+        }
+    }
+}
+
+impl fmt::Debug for RowLock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowLock")
+            .field("query", &self.query)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why the body's work was not done, or may not have been.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RowLockError<E> {
+    /// There is no such row. The body did not run.
+    Missing,
+    /// The rows could not be locked, or the commit was refused. Nothing was done. The kinds: `Busy`
+    /// and `TimedOut` when somebody else has locked them, `Unavailable` when the server does not
+    /// answer, `Refused` when it refuses, `Invalid` when it is the query.
+    Failed(LockError),
+    /// The body failed. What it did was rolled back.
+    Body(E),
+    /// The commit was sent and no answer came: it may have been done.
+    Unknown {
+        /// What happened.
+        error: LockError,
+        /// The transaction: `SELECT pg_xact_status('…'::xid8)` tells what became of it, once the
+        /// server is back.
+        transaction_id: String,
+    },
+}
+
+impl<E> RowLockError<E> {
+    /// Tells whether what the body did was committed.
+    pub fn certainty(&self) -> Certainty {
+        match self {
+            RowLockError::Unknown { .. } => Certainty::Unknown,
+            _ => Certainty::NotApplied,
+        }
+    }
+}
+
+impl<E> From<LockError> for RowLockError<E> {
+    fn from(error: LockError) -> RowLockError<E> {
+        RowLockError::Failed(error.with_certainty(Certainty::NotApplied))
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for RowLockError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RowLockError::Missing => f.write_str("there is no such row"),
+            RowLockError::Failed(error) => error.fmt(f),
+            RowLockError::Body(error) => write!(f, "{error} (rolled back)"),
+            RowLockError::Unknown { error, transaction_id } => {
+                write!(f, "{error}: ask for pg_xact_status('{transaction_id}'::xid8)")
+            }
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for RowLockError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RowLockError::Missing => None,
+            RowLockError::Failed(error) | RowLockError::Unknown { error, .. } => Some(error),
+            RowLockError::Body(error) => Some(error),
+        }
+    }
+}
+
+/// Locks rows, runs `body` in the same transaction, and commits what it did.
+///
+/// For rows that live in this database: whoever writes them only under their lock needs no fencing
+/// token, since a holder whose connection ended can no longer commit. Keep the body short: an open
+/// transaction holds back the server's cleaning up, and `idle_in_transaction_session_timeout`.
+///
+/// The transaction is `READ COMMITTED`, whatever the session's default: after a wait the server
+/// looks again whether the row still fits the query, and if not it is [`RowLockError::Missing`].
+/// `clock` measures limits.
+///
+/// # Errors
+/// As [`RowLockError`] tells; only its `Unknown` may have been done.
+///
+/// # Cancel safety
+/// Dropping the future rolls back, unless the commit was sent already. A wait for rows goes on in
+/// the server until its limit, with the connection; the next statement on it waits for that.
+pub async fn row_lock<T, E, F>(
+    client: &mut Client,
+    rows: &RowLock<'_>,
+    clock: &dyn Clock,
+    body: F,
+) -> Result<T, RowLockError<E>>
+where
+    F: AsyncFnOnce(&mut Transaction<'_>, Vec<Row>) -> Result<T, E>,
+{
+    if matches!(rows.wait, RowWait::AtMost(wait) if wait > LONGEST_WAIT) {
+        let message = format!("must be at most {LONGEST_WAIT:?}");
+        return Err(LockError::invalid(ENGINE, "wait", message).into());
+    }
+    let began = clock.now();
+    let limit = rows.lock_timeout().saturating_add(rows.answer);
+    let locked = tokio::select! {
+        biased;
+        locked = lock(client, rows) => locked,
+        () = clock.sleep_until(began.after(limit)) => Err(no_answer(limit)),
+    };
+    let (mut transaction, found) = match locked {
+        Ok(Some(locked)) => locked,
+        Ok(None) => return Err(RowLockError::Missing),
+        Err(error) => {
+            let waited = began.until(clock.now());
+            return Err(in_time(error, rows.wait, waited).into());
+        }
+    };
+    let done = match body(&mut transaction, found).await {
+        Ok(done) => done,
+        Err(error) => {
+            roll_back(transaction, rows.answer, clock).await;
+            return Err(RowLockError::Body(error));
+        }
+    };
+    let transaction_id = tokio::select! {
+        biased;
+        id = identify(&transaction) => id?,
+        () = clock.sleep_until(clock.now().after(rows.answer)) => {
+            return Err(no_answer(rows.answer).into());
+        }
+    };
+    let error = tokio::select! {
+        biased;
+        committed = transaction.commit() => match committed {
+            Ok(()) => return Ok(done),
+            Err(error) => of_commit(error),
+        },
+        () = clock.sleep_until(clock.now().after(rows.answer)) => no_answer(rows.answer),
+    };
+    Err(match error.certainty() {
+        Certainty::Unknown => RowLockError::Unknown { error, transaction_id },
+        _ => RowLockError::Failed(error),
+    })
+}
+
+/// Begins, and locks the rows; `None` when there are none.
+async fn lock<'c>(
+    client: &'c mut Client,
+    rows: &RowLock<'_>,
+) -> Result<Option<(Transaction<'c>, Vec<Row>)>, LockError> {
+    let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+    let transaction = begun.start().await.map_err(|error| of_select(&error))?;
+    let millis = rows.lock_timeout().as_millis().min(i32::MAX as u128);
+    let limit = format!("show lock_timeout; set local lock_timeout = {millis}");
+    let told = transaction.simple_query(&limit).await.map_err(|error| of_select(&error))?;
+    let before = told.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    let before = before.ok_or_else(|| protocol("the server does not tell its lock_timeout"))?;
+    let found = transaction.query(&rows.statement(), rows.parameters).await;
+    let found = found.map_err(|error| of_select(&error))?;
+    if found.is_empty() {
+        return match rows.wait {
+            RowWait::SkipLocked => is_skipped(&transaction, rows).await,
+            RowWait::Never | RowWait::AtMost(_) => Ok(None),
+        };
+    }
+    // The body waits as its session does.
+    let restore = format!("set local lock_timeout = '{}'", before.replace('\'', "''"));
+    transaction.batch_execute(&restore).await.map_err(|error| of_select(&error))?;
+    Ok(Some((transaction, found)))
+}
+
+/// Tells whether the rows are locked by others, or not there.
+async fn is_skipped<T>(
+    transaction: &Transaction<'_>,
+    rows: &RowLock<'_>,
+) -> Result<Option<T>, LockError> {
+    let there = transaction.query(rows.query, rows.parameters).await;
+    match there.map_err(|error| of_select(&error))?.is_empty() {
+        true => Ok(None),
+        false => Err(busy()),
+    }
+}
+
+/// Asks for the transaction's number. It fails where a statement of the body has failed and the
+/// body took no notice: the server would answer a commit by rolling back.
+async fn identify(transaction: &Transaction<'_>) -> Result<String, LockError> {
+    let told = transaction.simple_query("select pg_catalog.pg_current_xact_id()").await;
+    let told = told.map_err(|error| match error.code() {
+        Some(code) if *code == SqlState::IN_FAILED_SQL_TRANSACTION => refused(
+            "a statement of the body failed, so the server takes no more: what the body did is \
+             rolled back. Let the body fail too, or put what may fail behind a savepoint",
+        ),
+        _ => of_command(&error),
+    })?;
+    let id = told.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    id.map(str::to_owned).ok_or_else(|| protocol("the transaction has no number"))
+}
+
+async fn roll_back(transaction: Transaction<'_>, limit: Duration, clock: &dyn Clock) {
+    // An error here says that the connection is gone, and the transaction with it.
+    tokio::select! {
+        biased;
+        _ = transaction.rollback() => {}
+        () = clock.sleep_until(clock.now().after(limit)) => {}
+    }
+}
+
+fn busy() -> LockError {
+    LockError::new(ENGINE, ErrorKind::Busy { holder: None }, Certainty::NotApplied)
+}
+
+fn no_answer(limit: Duration) -> LockError {
+    unavailable(format!("no answer within {limit:?}"), Certainty::Unknown)
+}
+
+/// Whoever waited and met its limit is told so.
+fn in_time(error: LockError, wait: RowWait, waited: Duration) -> LockError {
+    match (error.kind(), wait) {
+        (ErrorKind::Busy { .. }, RowWait::AtMost(_)) => {
+            let kind = ErrorKind::TimedOut { waited, holder: None };
+            LockError::new(ENGINE, kind, Certainty::NotApplied)
+        }
+        _ => error,
+    }
+}
+
+/// What an error means before the body ran.
+fn of_select(error: &tokio_postgres::Error) -> LockError {
+    let Some(words) = error.as_db_error() else { return of_command(error) };
+    let code = words.code();
+    if *code == SqlState::LOCK_NOT_AVAILABLE {
+        busy()
+    } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        let says = words.message();
+        refused(format!("the role may not lock these rows: grant it UPDATE on them ({says})"))
+    } else if code.code().starts_with("42") || code.code().starts_with("22") {
+        LockError::invalid(ENGINE, "query", format!("{}, {}", words.message(), code.code()))
+    } else {
+        of_command(error)
+    }
+}
+
+/// What an error means for a commit that was sent.
+fn of_commit(error: tokio_postgres::Error) -> LockError {
+    let told = of_command(&error);
+    match (told.certainty(), error.as_db_error()) {
+        (Certainty::NotApplied, Some(words)) => {
+            let says = format!("{}, {}", words.message(), words.code().code());
+            refused(format!("the server refused to commit ({says})")).with_source(error)
+        }
+        _ => told,
+    }
+}

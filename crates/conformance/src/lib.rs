@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | fixed cases | what the promises P1 to P10 say, one sentence at a time | [`case`], `cases` |
 //! | random histories | every answer that differs from the lock table's, one command in flight | [`history`] |
-//! | the checker | what many contenders at once may never see | [`checker`], fed by [`storm`] (tasks) and [`processes`] |
+//! | the checker | what many contenders at once may never see | [`checker`], fed by [`storm`] (tasks), [`processes`], and [`stress`] (under faults of the servers) |
 //!
 //! The suite itself is judged too: the lock table with a planted bug must be told apart from the
 //! one without ([`table_engine`]), and the checker must find planted violations.
@@ -35,6 +35,7 @@ pub mod recorder;
 pub mod report;
 mod run;
 pub mod storm;
+pub mod stress;
 pub mod table_engine;
 
 pub use bench::Bench;

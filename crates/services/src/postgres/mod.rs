@@ -214,6 +214,16 @@ impl PostgresServer {
         self.signal(pid, Signal::KILL);
     }
 
+    /// Waits until the server answers again, after it has recovered from a loss of a process.
+    ///
+    /// # Panics
+    /// It does not within 30 s.
+    pub fn await_answer(&self) {
+        if until(LIMIT, || self.answers().then_some(())).is_none() {
+            panic!("the server does not answer\n{}", self.log());
+        }
+    }
+
     /// Makes the server end without writing down what it has in memory, as in a crash, and waits
     /// until it has.
     ///
@@ -221,6 +231,19 @@ impl PostgresServer {
     /// The server does not run, or does not end.
     pub fn crash(&self) {
         self.tell(Signal::QUIT);
+        self.reap();
+    }
+
+    /// Kills all processes of the server (`SIGKILL`), as when memory runs out, and waits
+    /// until they are gone. What it had written to its files stays.
+    ///
+    /// # Panics
+    /// The server does not run, or does not end.
+    pub fn kill(&self) {
+        // Standing still, it makes no process that would be missed here.
+        self.stop();
+        self.tell_workers(Signal::KILL);
+        self.tell(Signal::KILL);
         self.reap();
     }
 

@@ -1,0 +1,278 @@
+//! Contenders under the faults of the servers themselves, judged by the checker.
+//!
+//! While many ask, hold, outstay and let go, a test does harm to the servers, to the connections or
+//! to the network. Who saw what goes to the checker; a resource refuses what comes late. The seed
+//! chooses the harm and what contenders do; how they meet is up to the machine.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
+use holdline::{Client, ClientOptions, Guard, Keep, LockOptions};
+use holdline_core::{Engine, ErrorKind, LockError, LockName, Mode};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::task::JoinSet;
+
+use crate::checker::{Event, Rules, Violation, check};
+use crate::recorder::Recorder;
+
+/// Set to replay what a run chose.
+const SEED: &str = "HOLDLINE_STRESS_SEED";
+/// Set for a longer run: how often each fault comes.
+const ROUNDS: &str = "HOLDLINE_STRESS_ROUNDS";
+/// What must happen happens within this time, on any machine.
+const LONG: Duration = Duration::from_secs(60);
+const TASKS: usize = 12;
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+/// The lease of all contenders: short enough that a server that stands still outlives it.
+pub const LEASE: Duration = Duration::from_secs(2);
+
+fn set(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// Does each of `harms` once, or as often as the environment wants, in an order of the seed, and
+/// returns what was done. `suffer` does one for about as long as it is told, and mends it.
+pub fn in_turn<H: Copy>(
+    seed: u64,
+    harms: &[H],
+    mut suffer: impl FnMut(H, &mut StdRng, Duration),
+) -> Vec<H> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut done = Vec::new();
+    for _ in 0..set(ROUNDS).unwrap_or(1) {
+        let mut left = harms.to_vec();
+        while !left.is_empty() {
+            let harm = left.swap_remove(random.random_range(0..left.len()));
+            let pause = Duration::from_millis(random.random_range(300..2_500));
+            suffer(harm, &mut random, pause);
+            done.push(harm);
+            last(Duration::from_millis(random.random_range(0..800)));
+        }
+    }
+    done
+}
+
+/// The length of a fault: what happens meanwhile is what the contenders see.
+pub fn last(pause: Duration) {
+    std::thread::sleep(pause); // event: none is waited for, the fault lasts so long
+}
+
+/// What all contenders share.
+struct Shared {
+    seed: u64,
+    over: AtomicBool,
+    recorder: Arc<Recorder>,
+    attempts: AtomicU64,
+    grants: AtomicUsize,
+    unavailable: AtomicUsize,
+    lost: AtomicUsize,
+    refused: AtomicUsize,
+    resources: BTreeMap<LockName, FencedCell<u64>>,
+}
+
+/// How an attempt goes about it.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Hold,
+    Drop,
+    GiveUp,
+    Outstay,
+}
+
+impl Shared {
+    async fn contend(&self, client: &Client, task: usize) {
+        let mut random = StdRng::seed_from_u64(self.seed.wrapping_mul(31) + task as u64);
+        while !self.over.load(Ordering::Relaxed) {
+            let name = LockName::new(NAMES[random.random_range(0..NAMES.len())]).expect("good");
+            let way = match random.random_range(0..80) {
+                0 => Way::Outstay,
+                1..=8 => Way::Drop,
+                9..=16 => Way::GiveUp,
+                _ => Way::Hold,
+            };
+            let mode = match random.random_range(0..10) {
+                0..=2 => Mode::Shared,
+                _ => Mode::Exclusive,
+            };
+            // Some hold for longer than a lease, and have to renew it.
+            let longest = if random.random_bool(0.05) { 3_000 } else { 30 };
+            let pause = Duration::from_millis(random.random_range(0..longest));
+            self.attempt(client, &name, mode, way, pause).await;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        client: &Client,
+        name: &LockName,
+        mode: Mode,
+        way: Way,
+        pause: Duration,
+    ) {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        self.recorder.called(attempt, name, mode);
+        let limit = if way == Way::GiveUp { pause } else { LONG };
+        match tokio::time::timeout(limit, acquire(client, name, mode, way)).await {
+            Ok(Ok(guard)) => self.hold(attempt, guard, way, pause).await,
+            Ok(Err(error)) => {
+                assert!(may_fail(&error), "{error:?}");
+                self.unavailable.fetch_add(1, Ordering::Relaxed);
+                self.recorder.failed(attempt);
+                tokio::time::sleep(pause).await; // event: none, or it would ask without end
+            }
+            Err(_) if way == Way::GiveUp => self.recorder.failed(attempt),
+            // It is left without an end, which the checker tells.
+            Err(_) => {}
+        }
+    }
+
+    async fn hold(&self, attempt: u64, guard: Guard, way: Way, pause: Duration) {
+        self.grants.fetch_add(1, Ordering::Relaxed);
+        self.recorder.granted(attempt, &guard);
+        self.write(attempt, &guard);
+        if way == Way::Outstay {
+            let told = tokio::time::timeout(LONG, guard.lost()).await;
+            assert!(told.is_ok(), "a lease ran out, and its holder was not told");
+            self.recorder.lost(attempt);
+            tokio::time::sleep(LEASE).await; // event: somebody else takes the name meanwhile
+            return self.write(attempt, &guard);
+        }
+        tokio::time::sleep(pause).await; // event: none, it holds for so long
+        self.recorder.renewed(attempt, &guard);
+        self.write(attempt, &guard);
+        if !guard.is_valid() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        self.recorder.released(attempt);
+        match way {
+            Way::Drop => drop(guard),
+            _ => drop(tokio::time::timeout(LONG, guard.release()).await.expect("an answer")),
+        }
+    }
+
+    /// Writes to the name's resource, which only an exclusive holder may.
+    fn write(&self, attempt: u64, guard: &Guard) {
+        if guard.mode() != Mode::Exclusive {
+            return;
+        }
+        let (token, sent) = (guard.fencing_token(), self.recorder.now());
+        let resource = &self.resources[guard.name()];
+        match resource.check_and_write(&Proof::exclusive(token), |count| {
+            *count += 1;
+            Ok(())
+        }) {
+            Ok(()) => self.recorder.wrote(attempt, sent, token, true),
+            Err(FenceError::Stale(_)) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                self.recorder.wrote(attempt, sent, token, false);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// While the servers are away nobody is granted anything, and says why.
+fn may_fail(error: &LockError) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable { .. } | ErrorKind::TimedOut { .. })
+}
+
+async fn acquire(
+    client: &Client,
+    name: &LockName,
+    mode: Mode,
+    way: Way,
+) -> Result<Guard, LockError> {
+    let keep = if way == Way::Outstay { Keep::Fixed } else { Keep::default() };
+    let options = LockOptions::default().with_lease_duration(LEASE).with_keep(keep);
+    let options = options.with_wait(LONG / 2);
+    match mode {
+        Mode::Shared => client.rwlock_with(name, &options)?.read().await,
+        _ => client.mutex_with(name, &options)?.lock().await,
+    }
+}
+
+/// Lets contenders loose, as many clients as there are `engines`, while `harm` does what the seed
+/// says; returns what the checker finds in all that they saw.
+///
+/// # Panics
+/// A wait did not end, a loss was not told, or something of a contender is left; `replay`
+/// is printed as the command that does it again.
+pub async fn rage<H: std::fmt::Debug + Send + 'static>(
+    replay: &str,
+    engines: Vec<Arc<dyn Engine>>,
+    rules: Rules,
+    harm: impl FnOnce(u64) -> Vec<H> + Send + 'static,
+) -> Vec<Violation> {
+    let seed = set(SEED).unwrap_or(1);
+    println!("replay: {SEED}={seed} {replay}");
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let sink = events.clone();
+    let recorder = Recorder::new(move |event| sink.lock().expect("whole").push(event));
+    let name = |name| (LockName::new(name).expect("good"), FencedCell::new(0));
+    let stress = Arc::new(Shared {
+        seed,
+        over: AtomicBool::new(false),
+        recorder: Arc::new(recorder.expect("a timer")),
+        attempts: AtomicU64::new(0),
+        grants: AtomicUsize::new(0),
+        unavailable: AtomicUsize::new(0),
+        lost: AtomicUsize::new(0),
+        refused: AtomicUsize::new(0),
+        resources: NAMES.into_iter().map(name).collect(),
+    });
+    let client = |engine: &Arc<dyn Engine>| {
+        let options = ClientOptions::default().with_observer(stress.recorder.clone());
+        Client::with_options(engine.clone(), options).expect("a client")
+    };
+    let clients: Vec<Client> = engines.iter().map(client).collect();
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (stress, client) = (stress.clone(), clients[task % clients.len()].clone());
+        tasks.spawn(async move { stress.contend(&client, task).await });
+    }
+    let harming = tokio::task::spawn_blocking(move || harm(seed));
+    let harms = harming.await.expect("no panic");
+    stress.over.store(true, Ordering::Relaxed);
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no panic");
+    }
+    calm(&engines, &clients).await;
+    let events = std::mem::take(&mut *events.lock().expect("whole"));
+    let count = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+    println!(
+        "seed {seed}: {} attempts, {} grants, {} unavailable, {} lost, {} late writes refused, {} \
+         events; {harms:?}",
+        stress.attempts.load(Ordering::Relaxed),
+        count(&stress.grants),
+        count(&stress.unavailable),
+        count(&stress.lost),
+        count(&stress.refused),
+        events.len(),
+    );
+    assert!(count(&stress.grants) > 0, "nobody was granted anything");
+    check(&events, rules).expect("a history that makes sense")
+}
+
+/// Waits until nobody holds or waits: nothing of anybody is left.
+async fn calm(engines: &[Arc<dyn Engine>], clients: &[Client]) {
+    for client in clients {
+        let ended = tokio::time::timeout(LONG, client.shutdown(LONG)).await;
+        assert!(ended.is_ok(), "a client does not end");
+    }
+    for name in NAMES {
+        let name = LockName::new(name).expect("good");
+        let end = Instant::now() + LONG;
+        loop {
+            let shown = engines[0].inspect(&name).await;
+            if shown.as_ref().is_ok_and(|it| (it.holder_count, it.queue_length) == (0, 0)) {
+                break;
+            }
+            assert!(Instant::now() < end, "something is left: {shown:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await; // event: looked for until seen
+        }
+    }
+}

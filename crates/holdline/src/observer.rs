@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use holdline_core::{FencingToken, HolderSummary, LockName, LostReason, Mode, ShortLeaseId};
 
+use crate::fence::Refusal;
 use crate::release::ReleaseOutcome;
 
 /// Which attempt or grant an event is about.
@@ -91,4 +92,10 @@ pub trait Observer: Send + Sync + 'static {
     /// A guard was dropped, or an attempt was given up: the janitor has ended what it had. `told`
     /// says whether the store has confirmed.
     fn dropped(&self, subject: Subject<'_>, told: bool) {}
+
+    /// A resource that this observer was given to refused a holder, such as one that had been
+    /// paused past its lease. Unlike all others this comes from the resource's side, which needs
+    /// no client: [`Rules::with_observer`](crate::fence::Rules::with_observer). The resource may
+    /// still be locked: do not use it from here.
+    fn fence_refused(&self, refusal: &Refusal<'_>) {}
 }

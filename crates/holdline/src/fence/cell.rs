@@ -3,9 +3,12 @@
 use std::convert::Infallible;
 
 use holdline_core::FencingToken;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Access, FenceError, Fenced, Proof, Rules};
+
+/// What refusals call it.
+const CELL: &str = "a cell";
 
 /// A value in this process that accepts no late writer.
 ///
@@ -67,14 +70,30 @@ impl<T> FencedCell<T> {
         proof: &Proof<A>,
         read: impl FnOnce(&T) -> R,
     ) -> Result<R, FenceError> {
-        let state = self.state.lock();
-        self.rules.check(state.mark, proof)?;
+        let state = self.allowed(proof)?;
         Ok(read(&state.value))
     }
 
     /// Takes the value out.
     pub fn into_inner(self) -> T {
         self.state.into_inner().value
+    }
+
+    /// Locks the cell if the holder may look. Whoever is told of a refusal may use the cell.
+    fn allowed<A: Access>(&self, proof: &Proof<A>) -> Result<MutexGuard<'_, State<T>>, FenceError> {
+        let state = self.state.lock();
+        let answer = self.rules.check(state.mark, proof).map(|()| state);
+        self.rules.report(&CELL, answer)
+    }
+
+    /// Locks the cell and raises the mark if the holder may write.
+    fn raised(&self, proof: &Proof) -> Result<MutexGuard<'_, State<T>>, FenceError> {
+        let mut state = self.state.lock();
+        let answer = self.rules.raise(state.mark, proof).map(|mark| {
+            state.mark = Some(mark);
+            state
+        });
+        self.rules.report(&CELL, answer)
     }
 }
 
@@ -89,13 +108,11 @@ impl<T> Fenced for FencedCell<T> {
     }
 
     fn check<A: Access>(&self, proof: &Proof<A>) -> Result<(), FenceError> {
-        self.rules.check(self.state.lock().mark, proof)
+        self.allowed(proof).map(drop)
     }
 
     fn seal(&self, proof: &Proof) -> Result<(), FenceError> {
-        let mut state = self.state.lock();
-        state.mark = Some(self.rules.raise(state.mark, proof)?);
-        Ok(())
+        self.raised(proof).map(drop)
     }
 
     fn check_and_write<R>(
@@ -103,8 +120,7 @@ impl<T> Fenced for FencedCell<T> {
         proof: &Proof,
         write: impl FnOnce(&mut T) -> Result<R, Infallible>,
     ) -> Result<R, FenceError> {
-        let mut state = self.state.lock();
-        state.mark = Some(self.rules.raise(state.mark, proof)?);
+        let mut state = self.raised(proof)?;
         match write(&mut state.value) {
             Ok(value) => Ok(value),
         }

@@ -9,12 +9,12 @@ use holdline_core::{Certainty, FencingToken, LockName};
 /// Stop what the lock guarded, and take the name anew before trying again: with this token the
 /// resource will never accept anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("fencing token {mine} is stale: the resource has accepted {newest}")]
+#[error("fencing token {mine} is stale: the resource has accepted {seen}")]
 pub struct StaleToken {
     /// The token that was shown.
     pub mine: FencingToken,
     /// The largest token that the resource has accepted.
-    pub newest: FencingToken,
+    pub seen: FencingToken,
 }
 
 /// Why a resource did not do what was asked.
@@ -30,14 +30,14 @@ pub enum FenceError {
     Stale(#[from] StaleToken),
     /// The token is further above the mark than the resource's rules allow.
     #[error(
-        "fencing token {mine} is {} above the mark {newest}, more than the limit of {limit}",
-        mine.get().saturating_sub(newest.get())
+        "fencing token {mine} is {} above the mark {seen}, more than the limit of {limit}",
+        mine.get().saturating_sub(seen.get())
     )]
     TooFar {
         /// The token that was shown.
         mine: FencingToken,
         /// The largest token that the resource has accepted.
-        newest: FencingToken,
+        seen: FencingToken,
         /// By how much a token may be larger than the mark.
         limit: u64,
     },
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn only_a_failure_can_be_in_doubt() {
-        let stale = FenceError::from(StaleToken { mine: token(33), newest: token(34) });
-        let far = FenceError::TooFar { mine: token(90), newest: token(34), limit: 10 };
+        let stale = FenceError::from(StaleToken { mine: token(33), seen: token(34) });
+        let far = FenceError::TooFar { mine: token(90), seen: token(34), limit: 10 };
         let foreign = FenceError::Foreign { found: "a directory".to_owned() };
         let busy = FenceError::Busy { what: "locked".to_owned() };
         for (error, refusal, certainty) in [
@@ -171,10 +171,10 @@ mod tests {
         let name = |text| LockName::new(text).expect("allowed");
         let other = FenceError::OtherName { guarded_by: name("a"), shown: Some(name("b")) };
         let none = FenceError::OtherName { guarded_by: name("a"), shown: None };
-        let far = FenceError::TooFar { mine: token(90), newest: token(34), limit: 10 };
+        let far = FenceError::TooFar { mine: token(90), seen: token(34), limit: 10 };
         for (error, says) in [
             (
-                FenceError::from(StaleToken { mine: token(33), newest: token(34) }),
+                FenceError::from(StaleToken { mine: token(33), seen: token(34) }),
                 "fencing token 33 is stale: the resource has accepted 34",
             ),
             (far, "fencing token 90 is 56 above the mark 34, more than the limit of 10"),

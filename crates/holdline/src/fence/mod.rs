@@ -26,6 +26,9 @@
 )]
 //! | your own | [`Fenced`] is the trait, [`Rules`] the decision |
 //!
+//! Each refusal is an error, is counted ([`Refusals`]) and logged, and told to an observer
+//! ([`Rules::with_observer`]).
+//!
 //! Invariants: F1 in `proof`, F2 to F4 in `rules`, F5 to F8 in `file`. The page `docs/fencing.md`
 //! of the repository tells the same to users, with SQL for those who write it themselves.
 //!
@@ -40,6 +43,7 @@ mod cell;
 mod error;
 mod file;
 mod proof;
+mod refusals;
 mod rules;
 #[cfg(feature = "fence-sqlite")]
 mod sqlite;
@@ -52,6 +56,7 @@ pub use cell::FencedCell;
 pub use error::{FenceError, StaleToken};
 pub use file::{FencedFile, FileMark, HeldMark};
 pub use proof::{Access, CannotFence, Exclusive, Granted, Proof, Shared};
+pub use refusals::{Refusal, Refusals};
 pub use rules::Rules;
 #[cfg(feature = "fence-sqlite")]
 pub use sqlite::{SqliteFence, SqliteResource};

@@ -5,15 +5,19 @@
 //! Invariant F4: a token that is accepted for a write or a seal is the mark afterwards.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use holdline_core::{FencingToken, LockName};
 
+use super::refusals::Watcher;
 use super::{Access, FenceError, Proof, StaleToken};
+use crate::observer::Observer;
 
 /// What a resource accepts besides "no smaller token than the mark".
 ///
 /// Who brings fencing to a resource of its own asks these rules in the atomic step that writes:
-/// [`Rules::raise`] before a write or a seal, [`Rules::check`] before a read.
+/// [`Rules::raise`] before a write or a seal, [`Rules::check`] before a read. The decision alone
+/// is silent: [`Rules::report`] counts, logs and tells it.
 ///
 /// # Examples
 /// ```
@@ -37,6 +41,7 @@ use super::{Access, FenceError, Proof, StaleToken};
 pub struct Rules {
     guarded_by: Option<LockName>,
     max_jump: Option<NonZeroU64>,
+    watcher: Watcher,
 }
 
 impl Rules {
@@ -65,6 +70,23 @@ impl Rules {
         self
     }
 
+    /// Tells an observer of each holder that the resource refuses
+    /// ([`Observer::fence_refused`]).
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Rules {
+        self.watcher = Watcher::new(observer);
+        self
+    }
+
+    /// Returns the most that a token may be above the mark, if there is a limit.
+    pub fn jump_limit(&self) -> Option<NonZeroU64> {
+        self.max_jump
+    }
+
+    pub(super) fn watcher(&self) -> &Watcher {
+        &self.watcher
+    }
+
     /// Decides whether a holder may act on what it is shown, the mark being `mark`.
     ///
     /// # Errors
@@ -81,8 +103,8 @@ impl Rules {
             return Err(FenceError::OtherName { guarded_by: guarded_by.clone(), shown });
         }
         match mark {
-            Some(newest) if proof.token() < newest => {
-                Err(StaleToken { mine: proof.token(), newest }.into())
+            Some(seen) if proof.token() < seen => {
+                Err(StaleToken { mine: proof.token(), seen }.into())
             }
             _ => Ok(()),
         }
@@ -99,11 +121,11 @@ impl Rules {
         proof: &Proof,
     ) -> Result<FencingToken, FenceError> {
         self.check(mark, proof)?;
-        if let (Some(newest), Some(limit)) = (mark, self.max_jump)
-            && proof.token().get() - newest.get() > limit.get()
+        if let (Some(seen), Some(limit)) = (mark, self.max_jump)
+            && proof.token().get() - seen.get() > limit.get()
         {
             let limit = limit.get();
-            return Err(FenceError::TooFar { mine: proof.token(), newest, limit });
+            return Err(FenceError::TooFar { mine: proof.token(), seen, limit });
         }
         Ok(proof.token())
     }

@@ -140,7 +140,7 @@ impl SqliteFence {
     /// # Errors
     /// As [`Fenced::check`].
     pub fn check<A: Access>(&self, db: &Connection, proof: &Proof<A>) -> Result<(), FenceError> {
-        self.rules.check(self.mark(db)?, proof)
+        self.rules.report(&self.resource, self.rules.check(self.mark(db)?, proof))
     }
 
     /// Raises the mark to the holder's token: in your transaction if there is one, else in its
@@ -169,7 +169,7 @@ impl SqliteFence {
         let answer = self.raise(db, proof).and_then(|()| write(db).map_err(FenceError::write));
         match answer {
             Ok(answer) => step.finish().map(|()| answer),
-            Err(error) => step.undo().and(Err(error)),
+            Err(error) => self.rules.report(&self.resource, step.undo().and(Err(error))),
         }
     }
 
@@ -191,8 +191,8 @@ impl SqliteFence {
         }
         // A transaction that has read can be overtaken only if SQLite lets it write on an old
         // snapshot, which it does not. The statement decides all the same, not our look.
-        let newest = self.mark(db)?.unwrap_or(mark);
-        Err(StaleToken { mine: proof.token(), newest }.into())
+        let seen = self.mark(db)?.unwrap_or(mark);
+        Err(StaleToken { mine: proof.token(), seen }.into())
     }
 }
 

@@ -48,19 +48,19 @@ impl<D: Disk> Keep<D> {
     }
 
     pub(super) fn check<A: Access>(&self, proof: &Proof<A>) -> Result<(), FenceError> {
-        self.rules.check(self.mark()?, proof)
+        self.told(self.rules.check(self.mark()?, proof))
     }
 
     pub(super) fn read<A: Access>(&self, proof: &Proof<A>) -> Result<Vec<u8>, FenceError> {
         let version = self.load()?;
-        self.rules.check(version.as_ref().map(|v| v.mark), proof)?;
+        self.told(self.rules.check(version.as_ref().map(|v| v.mark), proof))?;
         Ok(version.map(|v| v.data).unwrap_or_default())
     }
 
     /// Seals, and keeps all others out until the answer is dropped.
     pub(super) fn seal(&self, proof: &Proof) -> Result<D::Lock, FenceError> {
         let (lock, version) = self.enter(proof)?;
-        let mark = self.rules.raise(version.as_ref().map(|v| v.mark), proof)?;
+        let mark = self.told(self.rules.raise(version.as_ref().map(|v| v.mark), proof))?;
         match version {
             // The mark is there, but whoever put it there may have died before it was safe.
             Some(version) if version.mark == mark => self.sync_directory()?,
@@ -76,7 +76,7 @@ impl<D: Disk> Keep<D> {
         write: impl FnOnce(&mut Vec<u8>) -> io::Result<R>,
     ) -> Result<R, FenceError> {
         let (lock, version) = self.enter(proof)?;
-        let mark = self.rules.raise(version.as_ref().map(|v| v.mark), proof)?;
+        let mark = self.told(self.rules.raise(version.as_ref().map(|v| v.mark), proof))?;
         let (mut data, owner) = version.map_or((Vec::new(), None), |v| (v.data, Some(v.owner)));
         let answer = write(&mut data).map_err(FenceError::write)?;
         self.replace(&lock, mark, &data, owner)?;
@@ -91,6 +91,10 @@ impl<D: Disk> Keep<D> {
         let lock = self.disk.lock(&self.place, self.lock_wait)?;
         let version = self.load()?;
         Ok((lock, version))
+    }
+
+    fn told<T>(&self, answer: Result<T, FenceError>) -> Result<T, FenceError> {
+        self.rules.report(&self.place.file.display(), answer)
     }
 
     fn foreign(&self, what: impl std::fmt::Display) -> FenceError {

@@ -108,7 +108,7 @@ fn a_refused_write_changes_nothing_and_tells_both_tokens() {
         shelf.put(&proof(34), 7).expect("first");
         match shelf.put(&proof(33), 8) {
             Err(FenceError::Stale(told)) => {
-                assert_eq!((told.mine, told.newest), (token(33), token(34)));
+                assert_eq!((told.mine, told.seen), (token(33), token(34)));
             }
             other => panic!("{other:?}"),
         }

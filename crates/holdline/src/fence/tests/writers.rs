@@ -19,7 +19,7 @@ fn acknowledged(writer: u64, append: impl Fn(u64) -> Result<(), FenceError>) -> 
     let accepted = |number: &u64| match append(*number) {
         Ok(()) => true,
         Err(FenceError::Stale(told)) => {
-            assert!(told.mine.get() == *number && told.newest > told.mine);
+            assert!(told.mine.get() == *number && told.seen > told.mine);
             false
         }
         Err(error) => panic!("{error}"),

@@ -1,0 +1,188 @@
+//! No refusal is silent: each is counted, logged, and told to an observer if there is one.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use holdline_core::Escaped;
+
+use super::{FenceError, Rules};
+use crate::observer::Observer;
+
+static STALE: AtomicU64 = AtomicU64::new(0);
+static TOO_FAR: AtomicU64 = AtomicU64::new(0);
+static OTHER_NAME: AtomicU64 = AtomicU64::new(0);
+
+/// How many holders the resources of this process have refused since it started, by reason.
+///
+/// A number that grows is the fence at work, and a sign that leases are too short for the pauses
+/// that occur.
+///
+/// # Examples
+/// ```
+/// use holdline::fence::{Fenced, FencedCell, Proof, Refusals};
+/// use holdline::FencingToken;
+///
+/// let before = Refusals::of_this_process();
+/// let stock = FencedCell::new(10);
+/// stock.seal(&Proof::exclusive(FencingToken::new(34)?))?;
+/// assert!(stock.seal(&Proof::exclusive(FencingToken::new(33)?)).is_err());
+/// assert!(Refusals::of_this_process().stale > before.stale);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusals {
+    /// A newer holder had been there.
+    pub stale: u64,
+    /// The token was too far above the mark.
+    pub too_far: u64,
+    /// The token was of another lock name.
+    pub other_name: u64,
+}
+
+impl Refusals {
+    /// Reads the counts.
+    pub fn of_this_process() -> Refusals {
+        let [stale, too_far, other_name] =
+            [&STALE, &TOO_FAR, &OTHER_NAME].map(|count| count.load(Ordering::Relaxed));
+        Refusals { stale, too_far, other_name }
+    }
+
+    /// Returns the sum of all reasons.
+    pub fn total(&self) -> u64 {
+        self.stale.saturating_add(self.too_far).saturating_add(self.other_name)
+    }
+}
+
+/// A holder that a resource has refused, as [`Observer::fence_refused`] is told.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Refusal<'a> {
+    /// The resource: a path, or the name that its fence was given.
+    pub resource: &'a str,
+    /// Why: `Stale`, `TooFar` or `OtherName`.
+    pub error: &'a FenceError,
+}
+
+/// Who is told of refusals.
+#[derive(Clone, Default)]
+pub(super) struct Watcher(Option<Arc<dyn Observer>>);
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "an observer" } else { "nobody" })
+    }
+}
+
+impl Watcher {
+    pub(super) fn new(observer: Arc<dyn Observer>) -> Watcher {
+        Watcher(Some(observer))
+    }
+
+    fn tell(&self, refusal: &Refusal<'_>) {
+        // Its panic is its own affair: it must not turn a refusal into something else.
+        if let Some(observer) = &self.0
+            && catch_unwind(AssertUnwindSafe(|| observer.fence_refused(refusal))).is_err()
+        {
+            tracing::error!("an observer panicked");
+        }
+    }
+}
+
+impl Rules {
+    /// Passes an answer on; a refusal is counted ([`Refusals`]), logged as a warning and told to
+    /// the observer ([`Rules::with_observer`]) on its way.
+    ///
+    /// The resources of this crate call it themselves. A resource of your own calls it once for
+    /// each answer that it gives.
+    ///
+    /// # Errors
+    /// Those of `answer`, unchanged.
+    pub fn report<T>(
+        &self,
+        resource: &dyn fmt::Display,
+        answer: Result<T, FenceError>,
+    ) -> Result<T, FenceError> {
+        if let Err(error) = &answer {
+            self.report_refusal(resource, error);
+        }
+        answer
+    }
+
+    fn report_refusal(&self, resource: &dyn fmt::Display, error: &FenceError) {
+        let count = match error {
+            FenceError::Stale(_) => &STALE,
+            FenceError::TooFar { .. } => &TOO_FAR,
+            FenceError::OtherName { .. } => &OTHER_NAME,
+            _ => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        let resource = resource.to_string();
+        tracing::warn!(resource = %Escaped(&resource), %error, "a holder was refused");
+        self.watcher().tell(&Refusal { resource: &resource, error });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::tests::proof;
+    use crate::fence::{Fenced, FencedCell, Proof};
+    use holdline_core::LockName;
+    use parking_lot::Mutex;
+    use std::num::NonZeroU64;
+
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Observer for Notes {
+        fn fence_refused(&self, refusal: &Refusal<'_>) {
+            self.0.lock().push(format!("{}: {}", refusal.resource, refusal.error));
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_and_counted_by_reason_and_nothing_else_is() {
+        let notes = Arc::new(Notes::default());
+        let name = LockName::new("stock").expect("a name");
+        let rules = Rules::default()
+            .guarded_by(name.clone())
+            .max_jump(NonZeroU64::new(10).expect("not zero"))
+            .with_observer(notes.clone());
+        let cell = FencedCell::new(0).with_rules(rules.clone());
+        let named = |number: u64| proof(number).with_name(name.clone());
+        let before = Refusals::of_this_process();
+
+        cell.seal(&named(34)).expect("the first");
+        assert!(cell.seal(&named(33)).is_err());
+        assert!(cell.check_and_write(&named(100), |_| Ok(())).is_err());
+        assert!(cell.check(&Proof::shared(proof(35).token())).is_err());
+        let busy = Err(FenceError::Busy { what: "busy".to_owned() });
+        rules.report(&"elsewhere", busy).map(|(): ()| ()).expect_err("passed on");
+
+        let told = notes.0.lock().clone();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].contains("token 33 is stale: the resource has accepted 34"), "{told:?}");
+        assert!(told[1].contains("token 100 is 66 above the mark 34"), "{told:?}");
+        assert!(told[2].contains("guarded by the lock stock"), "{told:?}");
+        // Other tests of this process count too.
+        let after = Refusals::of_this_process();
+        assert!(after.stale > before.stale && after.too_far > before.too_far);
+        assert!(after.other_name > before.other_name && after.total() >= before.total() + 3);
+    }
+
+    #[test]
+    fn an_observer_that_panics_changes_no_refusal() {
+        struct Panics;
+        impl Observer for Panics {
+            fn fence_refused(&self, _: &Refusal<'_>) {
+                panic!("of its own");
+            }
+        }
+        let cell = FencedCell::new(0).with_rules(Rules::default().with_observer(Arc::new(Panics)));
+        cell.seal(&proof(34)).expect("the first");
+        assert!(matches!(cell.seal(&proof(33)), Err(FenceError::Stale(_))));
+    }
+}

@@ -24,12 +24,31 @@
     not(feature = "fence-sqlite"),
     doc = "| rows of an SQLite database | `SqliteFence`, with the feature `fence-sqlite` |"
 )]
+#![cfg_attr(
+    feature = "fence-postgres",
+    doc = "| rows of a PostgreSQL database | [`PostgresFence`]: the mark in the same transaction |"
+)]
+#![cfg_attr(
+    not(feature = "fence-postgres"),
+    doc = "| rows of a PostgreSQL database | `PostgresFence`, with the feature `fence-postgres` |"
+)]
+//! | the same, by any driver | [`sql`]: the statements |
+//! | a key of a Redis server, by any client | [`RedisFence`]: scripts |
+#![cfg_attr(
+    feature = "fence-http",
+    doc = "| what an HTTP service keeps | [`http`]: the header, and a layer for tower |"
+)]
+#![cfg_attr(
+    not(feature = "fence-http"),
+    doc = "| what an HTTP service keeps | `http`, with the feature `fence-http` |"
+)]
 //! | your own | [`Fenced`] is the trait, [`Rules`] the decision |
 //!
 //! Each refusal is an error, is counted ([`Refusals`]) and logged, and told to an observer
 //! ([`Rules::with_observer`]).
 //!
-//! Invariants: F1 in `proof`, F2 to F4 in `rules`, F5 to F8 in `file`. The page `docs/fencing.md`
+//! Invariants: F1 in `proof`, F2 to F4 in `rules`, F5 to F8 in `file`, F9 in `sqlite`, F10 and F11
+//! in `postgres`, F12 and F13 in `redis`, F14 in `http`. The page `docs/fencing.md`
 //! of the repository tells the same to users, with SQL for those who write it themselves.
 //!
 //! # What fencing cannot do
@@ -42,9 +61,15 @@
 mod cell;
 mod error;
 mod file;
+#[cfg(feature = "fence-http")]
+pub mod http;
+#[cfg(feature = "fence-postgres")]
+mod postgres;
 mod proof;
+mod redis;
 mod refusals;
 mod rules;
+pub mod sql;
 #[cfg(feature = "fence-sqlite")]
 mod sqlite;
 #[cfg(test)]
@@ -55,7 +80,10 @@ use holdline_core::FencingToken;
 pub use cell::FencedCell;
 pub use error::{FenceError, StaleToken};
 pub use file::{FencedFile, FileMark, HeldMark};
+#[cfg(feature = "fence-postgres")]
+pub use postgres::PostgresFence;
 pub use proof::{Access, CannotFence, Exclusive, Granted, Proof, Shared};
+pub use redis::{GUARD as REDIS_GUARD, RedisCall, RedisFence};
 pub use refusals::{Refusal, Refusals};
 pub use rules::Rules;
 #[cfg(feature = "fence-sqlite")]

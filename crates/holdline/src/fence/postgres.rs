@@ -1,0 +1,304 @@
+//! Rows of a PostgreSQL database that accept no late writer: the mark lives in the same database
+//! and changes in the same transaction.
+//!
+//! The statements are those of [`sql`]; here they come with a limit for jumps and in
+//! a schema of choice.
+//!
+//! Invariant F10: the mark is raised by one statement alone, which locks its row until the end of
+//! the transaction and judges the row as the last commit left it; so nobody else writes between
+//! the decision and the end of the transaction.
+//! Invariant F11: what is acknowledged was committed. A `COMMIT` of a transaction in which a
+//! statement failed is a rollback that PostgreSQL reports as a success; so the transaction is
+//! asked once more before it.
+
+use std::error::Error as StdError;
+
+use holdline_core::FencingToken;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Transaction};
+
+use super::{Access, FenceError, Proof, Rules, sql};
+
+const LOOKING: &str = "looking up the mark";
+const RAISING: &str = "raising the mark";
+
+/// What PostgreSQL says when the table is not as [`sql::TABLE`] makes it.
+const NOT_OURS: [SqlState; 6] = [
+    SqlState::UNDEFINED_COLUMN,
+    SqlState::DATATYPE_MISMATCH,
+    SqlState::UNDEFINED_FUNCTION,
+    SqlState::INVALID_COLUMN_REFERENCE,
+    SqlState::WRONG_OBJECT_TYPE,
+    SqlState::NOT_NULL_VIOLATION,
+];
+
+/// What it says when others were at work: the same may go well the next time.
+const BUSY: [SqlState; 4] = [
+    SqlState::T_R_SERIALIZATION_FAILURE,
+    SqlState::T_R_DEADLOCK_DETECTED,
+    SqlState::LOCK_NOT_AVAILABLE,
+    SqlState::QUERY_CANCELED,
+];
+
+/// The mark of one resource in a database of yours, by a connection of yours.
+///
+/// `resource` is your own name of what is guarded, such as `stock/17`. Each call takes what to
+/// work on: a `tokio_postgres::Client`, a transaction of it, or what a pool gives out. Users of
+/// another driver find the statements in [`sql`].
+///
+/// - Inside a transaction of yours, [`seal`](PostgresFence::seal) and then write as you like:
+///   that is check-and-write, decided when *you* commit. If it refuses, roll back. Let it be the
+///   first statement, so that those who come at once wait for each other in one place. If a
+///   statement fails, roll back too: PostgreSQL calls the commit of a failed transaction a success.
+/// - Outside of one, it is a transaction of its own and is decided when it returns.
+///
+/// # Guarantees
+/// Mark and rows change together, whatever crashes. Whoever seals waits for the end of the
+/// transaction that has sealed before; two resources are sealed in the same order by everybody, or
+/// PostgreSQL ends one of them (`Busy`). A failover to a standby that commits do not wait for can
+/// lose the newest marks together with the newest rows.
+///
+/// # Examples
+/// ```no_run
+/// use holdline::fence::{FenceError, PostgresFence, Proof};
+/// use holdline::FencingToken;
+///
+/// # async fn example(db: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// PostgresFence::create_table(db).await?;
+/// let fence = PostgresFence::new("stock/17");
+/// let mine = Proof::exclusive(FencingToken::new(34)?);
+///
+/// let step = db.transaction().await?;
+/// fence.seal(&step, &mine).await?; // before the first read
+/// step.execute("UPDATE stock SET apples = 9 WHERE id = 17", &[]).await?;
+/// step.commit().await?;
+///
+/// let late = Proof::exclusive(FencingToken::new(33)?);
+/// let told = fence
+///     .check_and_write(db, &late, async |step| {
+///         step.execute("UPDATE stock SET apples = 8 WHERE id = 17", &[]).await
+///     })
+///     .await;
+/// assert!(matches!(told, Err(FenceError::Stale(_))));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct PostgresFence {
+    resource: String,
+    /// As it is written in a statement.
+    table: String,
+    rules: Rules,
+}
+
+impl PostgresFence {
+    /// Names a resource, whose mark is in the table `holdline_fence` that the connection's search
+    /// path leads to. Nothing is asked of any database.
+    pub fn new(resource: impl Into<String>) -> PostgresFence {
+        let table = "holdline_fence".to_owned();
+        PostgresFence { resource: resource.into(), table, rules: Rules::default() }
+    }
+
+    /// Names the schema of the table, so that no search path leads elsewhere.
+    #[must_use]
+    pub fn in_schema(mut self, schema: &str) -> PostgresFence {
+        self.table = format!("\"{}\".holdline_fence", schema.replace('"', "\"\""));
+        self
+    }
+
+    /// Replaces the rules.
+    #[must_use]
+    pub fn with_rules(mut self, rules: Rules) -> PostgresFence {
+        self.rules = rules;
+        self
+    }
+
+    /// Makes the table of marks, in the schema in which tables are made, if there is none. Many
+    /// processes may do so at once.
+    ///
+    /// It needs the right to make tables even where there is one. Who only fences needs `SELECT`,
+    /// `INSERT` and `UPDATE` on the table.
+    ///
+    /// # Errors
+    /// `Busy`, `Failed`: its certainty tells.
+    pub async fn create_table(db: &(impl GenericClient + Sync)) -> Result<(), FenceError> {
+        let doing = "making the table holdline_fence";
+        db.batch_execute(sql::MAKE_TABLE).await.map_err(|error| failed(doing, error))
+    }
+
+    /// Returns the mark, or `None` if there is none yet.
+    ///
+    /// # Errors
+    /// `Foreign`: the table holds something else than a token. `Busy`, `Failed`: nothing is known.
+    /// Nothing was changed.
+    pub async fn mark(
+        &self,
+        db: &(impl GenericClient + Sync),
+    ) -> Result<Option<FencingToken>, FenceError> {
+        let look = format!("SELECT CAST(mark AS TEXT) FROM {} WHERE resource = $1", self.table);
+        let row = db.query_typed_opt(&look, &[(&self.resource, Type::TEXT)]).await;
+        let Some(row) = row.map_err(|error| unchanged(failed(LOOKING, error)))? else {
+            return Ok(None);
+        };
+        let text: Option<String> =
+            row.try_get(0).map_err(|error| unchanged(failed(LOOKING, error)))?;
+        let text = text.unwrap_or_else(|| "NULL".to_owned());
+        text.parse().map(Some).map_err(|_| FenceError::Foreign {
+            found: format!(
+                "the mark in the table {} is {}, not a fencing token",
+                self.table,
+                holdline_core::Escaped(&text)
+            ),
+        })
+    }
+
+    /// Checks that nobody newer was here, and raises nothing. All that a shared holder may do.
+    ///
+    /// Inside a transaction of yours it speaks of what that transaction sees.
+    ///
+    /// # Errors
+    /// As [`Fenced::check`](super::Fenced::check).
+    pub async fn check<A: Access>(
+        &self,
+        db: &(impl GenericClient + Sync),
+        proof: &Proof<A>,
+    ) -> Result<(), FenceError> {
+        let answer = self.rules.check(self.mark(db).await?, proof);
+        self.rules.report(&self.resource, answer)
+    }
+
+    /// Raises the mark to the holder's token: in your transaction if there is one, else in its
+    /// own. It waits for transactions that have sealed the same resource.
+    ///
+    /// # Errors
+    /// As [`Fenced::seal`](super::Fenced::seal). Inside your transaction: roll it back.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only: outside of a transaction the mark may be raised.
+    pub async fn seal(
+        &self,
+        db: &(impl GenericClient + Sync),
+        proof: &Proof,
+    ) -> Result<(), FenceError> {
+        let answer = self.raise(db, proof).await;
+        self.rules.report(&self.resource, answer)
+    }
+
+    /// Refuses a smaller token; else raises the mark and writes, both or neither, in a transaction
+    /// of its own (of `db`, if that is a transaction: a savepoint).
+    ///
+    /// # Errors
+    /// As [`Fenced::check_and_write`](super::Fenced::check_and_write). `Write` also if a
+    /// statement of `write` failed and `write` did not say so.
+    ///
+    /// # Cancel safety
+    /// Dropping the future before the commit was sent changes nothing; after that it loses the
+    /// answer only.
+    pub async fn check_and_write<R, E>(
+        &self,
+        db: &mut (impl GenericClient + Sync),
+        proof: &Proof,
+        write: impl AsyncFnOnce(&Transaction<'_>) -> Result<R, E>,
+    ) -> Result<R, FenceError>
+    where
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let begun = db.transaction().await;
+        let step = begun.map_err(|error| unchanged(failed("beginning a transaction", error)))?;
+        if let Err(error) = self.raise(&step, proof).await {
+            // Whatever becomes of the rollback, nothing was committed.
+            let _ = step.rollback().await;
+            return self.rules.report(&self.resource, Err(unchanged(error)));
+        }
+        match write(&step).await {
+            Ok(answer) => commit(step).await.map(|()| answer),
+            Err(error) => {
+                let _ = step.rollback().await;
+                Err(FenceError::write(error))
+            }
+        }
+    }
+
+    async fn raise(
+        &self,
+        db: &(impl GenericClient + Sync),
+        proof: &Proof,
+    ) -> Result<(), FenceError> {
+        self.rules.check(None, proof)?;
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let mine = number(proof.token().get());
+        let limit = self.rules.jump_limit().map_or(i64::MAX, |limit| number(limit.get()));
+        // As in `sql::RAISE`, and with a limit of jumps.
+        let raise = format!(
+            "INSERT INTO {} AS fence (resource, mark) VALUES ($1, $2) \
+             ON CONFLICT (resource) DO UPDATE SET mark = excluded.mark \
+             WHERE fence.mark BETWEEN greatest(1, excluded.mark - $3) AND excluded.mark \
+             RETURNING fence.mark",
+            self.table
+        );
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+            [(&self.resource, Type::TEXT), (&mine, Type::INT8), (&limit, Type::INT8)];
+        let raised = db.query_typed_opt(&raise, &parameters).await;
+        if raised.map_err(|error| failed(RAISING, error))?.is_some() {
+            return Ok(());
+        }
+        // The statement decided; the mark and the rules only say why.
+        let seen = self.mark(db).await?;
+        self.rules.raise(seen, proof)?;
+        Err(FenceError::Busy { what: format!("{RAISING}: somebody lowered it meanwhile") })
+    }
+}
+
+async fn commit(step: Transaction<'_>) -> Result<(), FenceError> {
+    if let Err(error) = step.batch_execute("SELECT 1").await {
+        let _ = step.rollback().await;
+        let failed_before = error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
+        let lost = || unchanged(failed("asking before the commit", error));
+        return Err(if failed_before {
+            FenceError::write("a statement failed, so all of the transaction was undone")
+        } else {
+            lost()
+        });
+    }
+    step.commit().await.map_err(|error| failed("committing", error))
+}
+
+/// What an error of a statement means. Only what the server refused is certain to have changed
+/// nothing: an answer that never came may have been a yes.
+fn failed(doing: &str, error: tokio_postgres::Error) -> FenceError {
+    let Some(words) = error.as_db_error() else {
+        return FenceError::unsure(doing, error);
+    };
+    if ends_the_session(words) {
+        return FenceError::unsure(doing, error);
+    }
+    let code = words.code();
+    let says = || format!("{} ({})", words.message(), code.code());
+    if BUSY.contains(code) {
+        FenceError::Busy { what: format!("{doing}: {}", says()) }
+    } else if NOT_OURS.contains(code) {
+        let found = format!("the table holdline_fence is not as sql::TABLE makes it: {}", says());
+        FenceError::Foreign { found }
+    } else if *code == SqlState::UNDEFINED_TABLE {
+        let doing = format!("{doing} (PostgresFence::create_table makes its table)");
+        FenceError::failed(doing, says())
+    } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        let doing = format!("{doing} (grant SELECT, INSERT and UPDATE on the table)");
+        FenceError::failed(doing, says())
+    } else {
+        FenceError::failed(doing, says())
+    }
+}
+
+fn ends_the_session(words: &DbError) -> bool {
+    matches!(words.parsed_severity(), Some(Severity::Fatal | Severity::Panic) | None)
+}
+
+/// Takes the doubt from a failure of a step that cannot have changed anything.
+fn unchanged(error: FenceError) -> FenceError {
+    match error {
+        FenceError::Failed { doing, source, .. } => FenceError::failed(doing, source),
+        other => other,
+    }
+}

@@ -1,0 +1,1 @@
+return holdline_refusal(KEYS[1], ARGV[1], '') or 'ok'

@@ -2,6 +2,7 @@
 //! are stopped past their lease; and the statements of the documents.
 
 mod http;
+mod migrate;
 mod paused;
 mod postgres;
 mod redis;

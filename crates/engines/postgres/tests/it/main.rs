@@ -2,8 +2,12 @@
 
 mod advisory;
 mod checkup;
+mod clocks;
 mod connections;
 mod inputs;
+mod names;
+mod network;
+mod people;
 mod pooler;
 mod rights;
 mod rows;

@@ -94,7 +94,7 @@ pub(crate) async fn renew(
 }
 
 /// How long what must happen may take.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Looks until it is so, and lets other tasks run meanwhile.
 pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -1,0 +1,148 @@
+//! Packets that are lost, and peers that vanish without a word: what only the kernel's network can
+//! do. Each test runs in a network of its own; by its socket the server can be asked all the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{Certainty, ErrorKind, LostReason};
+use holdline_conformance::clock::MachineClock;
+use holdline_postgres::{AdvisoryLock, PostgresOptions};
+use holdline_services::{Loss, PostgresConfig, PostgresServer, PrivateNetwork};
+
+use crate::people::{
+    Referee, by_socket, clean, client, client_at, lease, nothing_left, patient, queued, reached,
+    release, renewed, soon, take, try_take,
+};
+use crate::support::{LIMIT, eventually};
+
+fn server() -> PostgresServer {
+    PostgresServer::start(PostgresConfig::default())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_packets_cost_time_and_no_lease() {
+    let name = "network::lost_packets_cost_time_and_no_lease";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let referee = Arc::new(Referee::default());
+    let holder = client(&server).await;
+    let kept = take(&holder, "kept", &patient()).await;
+    network.lose(Loss::Percent(10));
+    let tasks = (0..4).map(|_| {
+        let (url, referee) = (by_socket(&server), referee.clone());
+        let lossy = server.url();
+        tokio::spawn(async move {
+            let client = client_at(&url).await;
+            let lossy = client_at(&lossy).await;
+            for client in [&client, &lossy] {
+                let mut held = 0;
+                while held < 3 {
+                    let mutex = client.mutex_with("a", &patient()).expect("a good lock");
+                    // A command may meet its limit; then it is asked for anew.
+                    let Ok(guard) = soon("an end", mutex.lock_owned()).await else { continue };
+                    referee.granted(&guard);
+                    soon("a release", guard.release()).await;
+                    held += 1;
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        soon("an end", task).await.expect("no panic");
+    }
+    renewed(&kept).await;
+    network.heal();
+    reached(&holder).await;
+    release(kept).await;
+    clean(&server, &[&holder]).await;
+}
+
+/// One direction is cut, or both. The holder is told in time, whether the server still hears it or
+/// not; who is next gets in by another way, and never beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in() {
+    let name =
+        "network::a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let at = server.address();
+    let (holder, other) = (client(&server).await, client_at(&by_socket(&server)).await);
+    for cut in [Loss::To(at), Loss::From(at), Loss::All] {
+        let referee = Referee::default();
+        let guard = take(&holder, "a", &lease(4_000)).await;
+        referee.granted(&guard);
+        let next = queued(&server, &other, "a").await;
+        network.lose(cut);
+        assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired, "{cut:?}");
+        drop(guard);
+        let next = soon("the next", next).await.expect("no panic");
+        referee.granted(&next);
+        renewed(&next).await;
+        network.heal();
+        // What comes late now touches nobody.
+        reached(&holder).await;
+        let busy = try_take(&holder, "a").await.expect_err("held");
+        assert!(matches!(busy.kind(), ErrorKind::Busy { .. }), "{cut:?}: {busy:?}");
+        renewed(&next).await;
+        release(next).await;
+    }
+    clean(&server, &[&holder, &other]).await;
+}
+
+/// What a kernel kept is sent again after the heal, late: the request, and then its undo.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late() {
+    let name = "network::what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let client = client(&server).await;
+    for cut in [Loss::To(server.address()), Loss::From(server.address())] {
+        reached(&client).await;
+        release(take(&client, "first", &patient()).await).await;
+        network.lose(cut);
+        let error = try_take(&client, "limited").await.expect_err("nobody answers");
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{cut:?}: {error:?}");
+        assert_eq!(error.certainty(), Certainty::Unknown, "{cut:?}: {error:?}");
+        network.heal();
+        reached(&client).await;
+        release(take(&client, "first", &patient()).await).await;
+        network.lose(cut);
+        let mutex = client.mutex_with("dropped", &patient()).expect("a good lock");
+        let dropped = tokio::time::timeout(Duration::from_millis(200), mutex.lock()).await;
+        assert!(dropped.is_err(), "nobody answers");
+        network.heal();
+        nothing_left(&server).await;
+        for name in ["limited", "dropped"] {
+            release(take(&client, name, &patient()).await).await;
+        }
+    }
+    clean(&server, &[&client]).await;
+}
+
+/// Nobody says that the machine is gone. The holder of an advisory lock hears of it from its own
+/// kernel, and the server from its: the next one gets the lock. Whoever waited there is forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_advisory_lock_of_a_machine_that_vanished_is_lost_and_free() {
+    let name = "network::an_advisory_lock_of_a_machine_that_vanished_is_lost_and_free";
+    let Some(network) = PrivateNetwork::enter(name) else { return };
+    let server = server();
+    let lock = |url: &str, key: i64| {
+        let options = PostgresOptions::from_url(url).expect("a good URL");
+        AdvisoryLock::new(&options, key, Arc::new(MachineClock)).expect("good options")
+    };
+    let (gone, here) = (lock(&server.url(), 1), lock(&by_socket(&server), 1));
+    let (held, other) = (gone.try_lock().await.expect("free"), lock(&by_socket(&server), 2));
+    let other = other.try_lock().await.expect("free");
+    let vanishing = lock(&server.url(), 2);
+    let waits = tokio::spawn(async move { vanishing.lock(LIMIT).await.map(drop) });
+    let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
+    eventually("it waits", || server.sql(waiting) == ["1"]).await;
+    network.lose(Loss::All);
+    let (reason, next) = tokio::join!(held.lost(), here.lock(LIMIT));
+    assert!(matches!(reason, LostReason::StoreGone(_)), "{reason:?}");
+    assert!(next.expect("free").fencing_token() > held.fencing_token());
+    let error = soon("an end", waits).await.expect("no panic").expect_err("no network");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    eventually("nobody waits", || server.sql(waiting) == ["0"]).await;
+    other.release().await.expect("released");
+}

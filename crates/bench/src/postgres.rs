@@ -5,12 +5,17 @@
 
 use std::hint::black_box;
 use std::rc::Rc;
+use std::task::Context;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
 use holdline::Client;
 use holdline_services::{PostgresConfig, PostgresServer};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::LocalSet;
-use tokio_postgres::{Config, NoTls, Statement};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, Statement};
 
 use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
 
@@ -18,6 +23,8 @@ const CYCLES: usize = 400;
 const NAMES: usize = 16;
 const TIME: Duration = Duration::from_millis(1_500);
 const WAITERS: [usize; 3] = [2, 16, 64];
+/// How many clients, each with a connection of its own, the waiters share.
+const CLIENTS: usize = 4;
 
 /// Runs all of it.
 pub(crate) fn section() -> Result<(), Failure> {
@@ -39,16 +46,48 @@ async fn run(server: &PostgresServer) -> Result<(), Failure> {
         rounds.push(Round { floor, subject });
     }
     report("postgres: lock + release, one task, p50", &rounds, "at most 1.4");
+    let mut medians = Vec::new();
     for waiters in WAITERS {
-        let mut rounds = Vec::new();
-        for _ in 0..ROUNDS {
-            let (floor, subject) = (floor.update().await?, hand_off(server, waiters).await?);
-            rounds.push(Round { floor, subject });
-        }
         let title = format!("postgres: a hand-off among {waiters}, p50");
-        report(&title, &rounds, "at most 3 updates, flat");
+        medians.push(hand_offs(server, &floor, waiters, CLIENTS.min(waiters), &title).await?);
     }
-    Ok(())
+    println!(
+        "{:<50} {:.2} and {:.2}  (to reach: 0.75 to 1.25)",
+        "  among 16, among 64 against 2",
+        medians[1] / medians[0],
+        medians[2] / medians[0]
+    );
+    // The server wakes each session that listens in the database, whomever it is for.
+    let title = "postgres: among 64, each a client of its own, p50";
+    hand_offs(server, &floor, 64, 64, title).await?;
+    told(server, &floor).await
+}
+
+/// Prints the hand-offs among so many waiters of so many clients; returns the middle ratio.
+async fn hand_offs(
+    server: &PostgresServer,
+    floor: &Floor,
+    waiters: usize,
+    clients: usize,
+    title: &str,
+) -> Result<f64, Failure> {
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let (floor, subject) = (floor.update().await?, hand_off(server, waiters, clients).await?);
+        rounds.push(Round { floor, subject });
+    }
+    report(title, &rounds, "at most 3 updates");
+    Ok(median(rounds.iter().map(|round| round.subject / round.floor)))
+}
+
+async fn connect(
+    server: &PostgresServer,
+) -> Result<(tokio_postgres::Client, Connection<TcpStream, NoTlsStream>), Failure> {
+    let stream = TcpStream::connect(server.address()).await?;
+    stream.set_nodelay(true)?;
+    let mut config = Config::new();
+    config.user("postgres").dbname("postgres");
+    Ok(config.connect_raw(stream, NoTls).await?)
 }
 
 /// A bare connection.
@@ -59,11 +98,7 @@ struct Floor {
 
 impl Floor {
     async fn connect(server: &PostgresServer) -> Result<Floor, Failure> {
-        let stream = tokio::net::TcpStream::connect(server.address()).await?;
-        stream.set_nodelay(true)?;
-        let mut config = Config::new();
-        config.user("postgres").dbname("postgres");
-        let (client, connection) = config.connect_raw(stream, NoTls).await?;
+        let (client, connection) = connect(server).await?;
         tokio::task::spawn_local(connection);
         let text = "update floor set value = value + 1 where name = $1";
         let update = client.prepare(text).await?;
@@ -97,14 +132,21 @@ async fn cycle(client: &Client) -> Result<f64, Failure> {
     Ok(median(taken.into_iter()))
 }
 
-/// Everybody, each with a client of its own, wants the same name; how long the name takes from the
-/// release of one to the next.
-async fn hand_off(server: &PostgresServer, waiters: usize) -> Result<f64, Failure> {
+/// Everybody wants the same name; how long it takes from the release of one to the next.
+async fn hand_off(
+    server: &PostgresServer,
+    waiters: usize,
+    connections: usize,
+) -> Result<f64, Failure> {
+    let mut clients = Vec::with_capacity(connections);
+    for _ in 0..connections {
+        clients.push(Client::connect(&server.url()).await?);
+    }
     let deadline = Instant::now() + TIME;
     let last: Rc<std::cell::Cell<Option<Instant>>> = Rc::default();
     let mut running = Vec::new();
-    for _ in 0..waiters {
-        let client = Client::connect(&server.url()).await?;
+    for waiter in 0..waiters {
+        let client = clients[waiter % connections].clone();
         let last = last.clone();
         running.push(tokio::task::spawn_local(async move {
             let lock = client.mutex("hand-off")?;
@@ -123,4 +165,55 @@ async fn hand_off(server: &PostgresServer, waiters: usize) -> Result<f64, Failur
         taken.extend(task.await??);
     }
     Ok(median(taken.into_iter()))
+}
+
+/// How long a bare `NOTIFY` takes to one session, while 1 and while 64 listen, each to a channel of
+/// its own.
+async fn told(server: &PostgresServer, floor: &Floor) -> Result<(), Failure> {
+    for listeners in [1, 64] {
+        let mut ears = Vec::with_capacity(listeners);
+        for number in 0..listeners {
+            ears.push(Ear::open(server, number).await?);
+        }
+        let mut rounds = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let update = floor.update().await?;
+            let mut taken = Vec::with_capacity(CYCLES);
+            for cycle in 0..CYCLES / 4 {
+                let number = cycle % listeners;
+                let start = Instant::now();
+                floor.client.batch_execute(&format!("notify ear{number}")).await?;
+                let heard = ears[number].heard.recv().await.ok_or("an ear is gone")?;
+                taken.push(each(heard.duration_since(start), 1));
+            }
+            rounds.push(Round { floor: update, subject: median(taken.into_iter()) });
+        }
+        let title = format!("  a bare NOTIFY to one of {listeners} that listen, p50");
+        report(&title, &rounds, "no aim");
+    }
+    Ok(())
+}
+
+/// A bare session that listens.
+struct Ear {
+    _client: tokio_postgres::Client,
+    heard: UnboundedReceiver<Instant>,
+}
+
+impl Ear {
+    async fn open(server: &PostgresServer, number: usize) -> Result<Ear, Failure> {
+        let (client, mut connection) = connect(server).await?;
+        let (tell, heard) = unbounded_channel();
+        tokio::task::spawn_local(async move {
+            let next = |context: &mut Context<'_>| connection.poll_message(context);
+            let mut messages = futures_util::stream::poll_fn(next);
+            while let Some(Ok(message)) = messages.next().await {
+                if matches!(message, AsyncMessage::Notification(_)) {
+                    let _ = tell.send(Instant::now());
+                }
+            }
+        });
+        client.batch_execute(&format!("listen ear{number}")).await?;
+        Ok(Ear { _client: client, heard })
+    }
 }

@@ -1,5 +1,7 @@
 -- The rules of the lock table, as `crates/core/src/table` states them, for one name at a time.
--- The functions that a client calls are in `verbs.sql`; these here are called by them alone.
+-- The functions that a client calls are in `verbs.sql`; these here are called by them alone. They are
+-- in PL/pgSQL, which keeps what it has read and planned: functions in SQL are read anew at each call,
+-- unless they can be put in the place of their call, as `now_1` can.
 
 create or replace function @schema@.now_1() returns bigint language sql volatile as $$
     select (extract(epoch from clock_timestamp()) * 1000000)::bigint
@@ -160,6 +162,16 @@ begin
     return h;
 end $$;
 
+-- Whether there is one exclusive holder, perhaps with a queue, and nothing that settling would change
+-- or a mark could forbid. What is done for such a name in fewer steps is what the rules would do.
+create or replace function @schema@.is_plain_1(h @schema@.heads, now bigint)
+returns boolean language plpgsql as $$
+begin
+    return cardinality(h.holders) = 1 and h.holders[1].mode = 'x' and h.holders[1].deadline > now
+        and h.freeze_until is null and h.tombstones is null and h.revoked is null
+        and (h.queued = 0 or h.heard_since + 4000000 > now);
+end $$;
+
 create or replace function @schema@.save_1(h @schema@.heads, was @schema@.heads, now bigint)
 returns void language plpgsql as $$
 begin
@@ -192,9 +204,18 @@ end $$;
 
 -- The earliest end of a grant or of the freeze.
 create or replace function @schema@.next_free_1(h @schema@.heads)
-returns bigint language sql as $$
-    select least((select min(x.deadline) from unnest(h.holders) x), h.freeze_until)
-$$;
+returns bigint language plpgsql as $$
+declare
+    x @schema@.holder;
+    first bigint := h.freeze_until;
+begin
+    if h.holders is not null then
+        foreach x in array h.holders loop
+            first := least(first, x.deadline);
+        end loop;
+    end if;
+    return first;
+end $$;
 
 -- When a contender at this position looks again: with the heartbeat, and at the head also when
 -- the first grant ends by time.
@@ -219,6 +240,10 @@ begin
 end $$;
 
 create or replace function @schema@.without_1(holders @schema@.holder[], at int)
-returns @schema@.holder[] language sql as $$
-    select nullif(holders[:at - 1] || holders[at + 1:], '{}')
-$$;
+returns @schema@.holder[] language plpgsql as $$
+begin
+    if cardinality(holders) = 1 then
+        return null;
+    end if;
+    return holders[:at - 1] || holders[at + 1:];
+end $$;

@@ -152,6 +152,39 @@ begin
     return row(h, a);
 end $$;
 
+-- Puts a contender for exclusive use at the end of the queue of a name that is plain (`is_plain_1`).
+create or replace function @schema@.enqueue_1(
+    h @schema@.heads, r @schema@.request, now bigint
+) returns @schema@.answer language plpgsql as $$
+declare
+    a @schema@.answer;
+    x @schema@.holder := h.holders[1];
+begin
+    -- A place is no grant: the row is free for others at once, and not only when the disk has it. A
+    -- place that a crash takes back is asked for anew. Whatever is granted later brings it along.
+    perform set_config('synchronous_commit', 'off', true);
+    insert into @schema@.waiters values (
+        h.name, h.next_place, r.lease_id, r.client, r.inbox, 'x', 0, 0,
+        r.kind, r.lease, r.claim_window, now, now, r.metadata
+    );
+    update @schema@.heads t set
+        queued = t.queued + 1, next_place = t.next_place + 1,
+        heard_since = case when t.queued = 0 then now else t.heard_since end, used = now
+    where t.name = h.name;
+    a.outcome := 'queued';
+    a.place := h.queued;
+    a.look := case when h.queued = 0 then least(1000000, x.deadline - now) else 1000000 end;
+    a.by_id := substr(x.lease_id, 1, 4);
+    a.by_token := x.token;
+    a.by_mode := 'x';
+    a.by_permits := 0;
+    a.by_total := 0;
+    a.by_held := greatest(0, now - x.since);
+    a.by_rest := x.deadline - now;
+    a.by_metadata := x.metadata;
+    return a;
+end $$;
+
 create or replace function @schema@.acquire_1(
     name bytea, lease_id bytea, client bigint, inbox bigint, mode text, permits int, total int,
     kind text, lease bigint, claim_window bigint, metadata bytea, may_queue boolean,
@@ -180,6 +213,23 @@ begin
             a.rest := r.lease;
             return a;
         end if;
+    elsif r.mode = 'x' then
+        -- The usual claim, one update: the name was handed over, and the window is open.
+        update @schema@.heads t set
+            holders[1].claimed = true, holders[1].metadata = r.metadata,
+            holders[1].inbox = r.inbox, holders[1].deadline = now + r.lease, used = now
+        where t.name = r.name and cardinality(t.holders) = 1
+            and (t.holders[1]).lease_id = r.lease_id and not (t.holders[1]).claimed
+            and (t.holders[1]).mode = 'x' and (t.holders[1]).deadline > now
+            and (t.holders[1]).asked = r.lease and (t.holders[1]).lease = r.lease
+            and (t.holders[1]).asked_kind = r.kind and (t.holders[1]).revoked is null
+            and t.freeze_until is null and t.tombstones is null and t.revoked is null
+        returning (t.holders[1]).token into a.token;
+        if found then
+            a.outcome := 'granted';
+            a.rest := r.lease;
+            return a;
+        end if;
     end if;
     select t.* into was from @schema@.heads t where t.name = r.name for update;
     if not found then
@@ -190,6 +240,13 @@ begin
         was := @schema@.take_1(r.name);
     end if;
     now := @schema@.now_1();
+    if may_queue and not is_known and r.mode = 'x' and @schema@.is_plain_1(was, now)
+        and was.queued < most and was.holders[1].lease_id <> r.lease_id and not (was.queued > 0
+            and exists (select from @schema@.waiters w
+                where w.name = r.name and w.lease_id = r.lease_id))
+    then
+        return @schema@.enqueue_1(was, r, now);
+    end if;
     done := @schema@.known_1(@schema@.settle_1(was, now), r, now);
     a := done.a;
     if a.outcome is null and is_known then
@@ -267,6 +324,10 @@ declare
     done @schema@.step;
     i int;
 begin
+    if 'w' = all (kinds) then
+        -- Heartbeats give nothing out that a crash could take back.
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
     for i in select s from generate_subscripts(names, 1) s order by names[s], s loop
         line := i;
         select t.* into was from @schema@.heads t where t.name = names[i] for update;
@@ -299,6 +360,7 @@ declare
     h @schema@.heads;
     was @schema@.heads;
     at int;
+    head @schema@.waiters;
 begin
     outcome := 'released';
     if remembered = 0 then
@@ -322,6 +384,27 @@ begin
         was := @schema@.take_1(n);
     end if;
     now := @schema@.now_1();
+    if remembered = 0 and was.queued > 0 and was.holders[1].lease_id = id
+        and @schema@.is_plain_1(was, now) and was.holders[1].revoked is null then
+        -- The usual hand-off: to the head of the queue, alone.
+        delete from @schema@.waiters q where q.name = n and q.mode = 'x'
+            and q.place = (select min(f.place) from @schema@.waiters f where f.name = n)
+        returning q.* into head;
+        if found then
+            update @schema@.heads t set
+                holders = array[row(head.lease_id, head.client, head.inbox, 'x', 0, 0, head.kind,
+                    head.lease, head.kind, head.lease, nextval('@schema@.fence'), now,
+                    now + head.claim_window, false, null, head.metadata)::@schema@.holder],
+                queued = t.queued - 1, since = now, used = now
+            where t.name = n;
+            held := greatest(0, now - was.since);
+            -- The claim is flushed, and with it all that came before. If a crash comes first, the
+            -- name stays with its holder of before until that lease ends.
+            perform set_config('synchronous_commit', 'off', true);
+            perform @schema@.tell_1(head.inbox, 'l', head.lease_id);
+            return;
+        end if;
+    end if;
     h := @schema@.settle_1(was, now);
     if remembered > 0 then
         h.tombstones := @schema@.remember_1(h.tombstones, id, now + remembered, '');

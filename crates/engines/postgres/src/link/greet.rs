@@ -19,6 +19,11 @@ use crate::options::PostgresOptions;
 /// The oldest server that our statements were written for.
 const OLDEST: i32 = 140_000;
 
+/// How our functions are planned: once for each, by the indexes. A table that was found empty when
+/// a plan was made would be read from end to end later, with all that is dead in it.
+const PLANS: &str =
+    "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off;";
+
 /// What is known of the server behind the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
@@ -79,7 +84,8 @@ async fn set(client: &Client, options: &PostgresOptions, commit: &str) -> Result
         "set default_transaction_isolation = 'read committed'; \
          set statement_timeout = {statement}; \
          set lock_timeout = {lock}; set idle_in_transaction_session_timeout = {limit}; \
-         set client_min_messages = error;"
+         set client_min_messages = error; \
+         {PLANS}"
     );
     if commit == "off" {
         // Otherwise a crash takes the last grants back, and their tokens are given again.

@@ -97,6 +97,28 @@ async fn a_crash_takes_no_token_back() {
 }
 
 #[tokio::test]
+async fn a_crash_right_after_a_claim_takes_neither_the_grant_nor_its_token_back() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    let engine = engine(&server).await;
+    let mut last = None;
+    for round in 0..8 {
+        let (first, mut second) = (request(&round.to_string()), request(&round.to_string()));
+        let token = take(&engine, &first).await;
+        queue(&engine, &second).await;
+        // Neither the place nor the hand-off waits for the disk; the claim does, for all of them.
+        let_go(&engine, &first).await;
+        second.known = true;
+        let claimed = take(&engine, &second).await;
+        assert!(Some(token) > last && claimed > token, "{last:?}, {token}, {claimed}");
+        server.crash();
+        server.restart();
+        while engine.inspect(&second.name).await.is_err() {}
+        assert_eq!(take(&engine, &second).await, claimed);
+        last = Some(claimed);
+    }
+}
+
+#[tokio::test]
 async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
     let server = PostgresServer::start(PostgresConfig::default());
     let url = format!("{}?command_timeout_ms=300&connect_timeout_ms=300", server.url());

@@ -1,8 +1,8 @@
 //! The other libraries that the interop tests run against, from their registries.
 //!
 //! Versions are pinned, and every file is checked by the sums in `interop/*/` (`requirements.txt`,
-//! `package-lock.json`, `Cargo.lock`). What is there already is not fetched again: a stamp inside
-//! keeps what it was made of, so that it goes with what it stands for.
+//! `package-lock.json`, `Cargo.lock`, `go.sum`). What is there already is not fetched again: a
+//! stamp inside keeps what it was made of, so that it goes with what it stands for.
 //! Invariant I1: while a family is being made it has no stamp.
 
 use crate::cargo::{cargo, root};
@@ -29,7 +29,8 @@ pub(crate) fn prepare() -> Result<(), String> {
     let ground = Metadata::read()?.target_directory.join("interop");
     std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 3] = [("Python", python), ("npm", node), ("Rust", rust)];
+    let families: [(&str, Family); 4] =
+        [("Python", python), ("npm", node), ("Rust", rust), ("Go", go)];
     let made = std::thread::scope(|scope| {
         let running = families.map(|(name, make)| (name, scope.spawn(move || make(ground))));
         running.map(|(name, thread)| {
@@ -124,6 +125,50 @@ fn crates(ground: &Path, name: &str, how: &[&str]) -> Result<(), String> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     download(|| with(&["fetch", "--target", &platform]))?;
     build()?;
+    stamp.leave()
+}
+
+/// Builds what is Go's by a Go of a fixed version, and keeps only the programs: all else is six
+/// hundred megabytes.
+fn go(ground: &Path) -> Result<(), String> {
+    let place = ground.join("go");
+    let from = family("go");
+    let wanted = ["requirements.txt", "go.mod", "go.sum", "mutex/main.go", "etcd/main.go"];
+    let wanted = wanted.map(|name| from.join(name));
+    let inputs: Vec<&PathBuf> = wanted.iter().collect();
+    let stamp = Stamp::of(&place, &inputs, "python3")?;
+    if stamp.is_there() {
+        return Ok(());
+    }
+    remove(&place)?;
+    let work = place.join("work");
+    std::fs::create_dir_all(&work).map_err(|why| told(&work, &why))?;
+    download(|| {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]);
+        // What an earlier try has left must not stand in the way.
+        pip.args(["--upgrade", "--root-user-action=ignore", "--target"]).arg(work.join("python"));
+        pip.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(&wanted[0]);
+        pip
+    })?;
+    let go = |arguments: &[&str]| {
+        let mut command = Command::new(work.join("python/go/bin/go"));
+        command.current_dir(&from).args(arguments);
+        // Nothing of the user's, but for where modules come from.
+        command.env("GOPATH", work.join("path")).env("GOCACHE", work.join("cache"));
+        command.env("GOENV", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
+        command.env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false -trimpath");
+        command.env_remove("GOROOT").env_remove("GOMODCACHE");
+        command
+    };
+    // Fetches the modules that the programs are made of, and no others.
+    download(|| go(&["list", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", "./..."]))?;
+    let bin = place.join("bin");
+    std::fs::create_dir_all(&bin).map_err(|why| told(&bin, &why))?;
+    let mut build = go(&["build", "-ldflags=-s -w", "-o"]);
+    build.arg(&bin).arg("./...").env("GOPROXY", "off");
+    process::watch(&mut build, LIMIT, |_| ())?;
+    remove(&work)?;
     stamp.leave()
 }
 

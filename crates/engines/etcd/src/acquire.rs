@@ -81,7 +81,7 @@ impl Store {
         let mut answers = self.read(parts).await?;
         let marks = Marks::read(&answers.keys()?);
         let first = answers.keys()?;
-        let queue = Queue::read(&self.layout, name, answers.keys()?)?;
+        let queue = Queue::read_keys(&self.layout, name, answers.keys()?)?;
         let own = if held.is_some() { answers.keys()?.pop() } else { None };
         let (Some(held), Some(own)) = (held, own) else {
             self.held.forget(name, id);
@@ -168,7 +168,15 @@ impl Store {
                     return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
                 }
                 self.learn(&request.name, id, &queue, revision)?;
-                self.stands(request, &queue, Vec::new(), left).await
+                let told = self.stands(request, &queue, Vec::new(), left).await;
+                if told
+                    .as_ref()
+                    .is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
+                {
+                    // What it queued behind is none of a lock, which only the value has shown.
+                    self.take_back(&request.name, id, held.key).await?;
+                }
+                told
             }
             Entered::Repeated => match self.ask_again(request, Some(held)).await? {
                 Some(reply) => Ok(reply),
@@ -300,7 +308,7 @@ impl Store {
         if decides {
             return Ok(Entered::Alone { revision });
         }
-        match Queue::read(&self.layout, &request.name, answers.keys()?) {
+        match Queue::read_keys(&self.layout, &request.name, answers.keys()?) {
             Ok(queue) => Ok(Entered::There { queue, revision }),
             Err(foreign) => {
                 self.take_back(&request.name, request.lease_id, own.to_vec()).await?;
@@ -332,7 +340,7 @@ impl Store {
         }
         dead(&Marks::read(&answers.keys()?))?;
         let first = Queue::read(&self.layout, &request.name, answers.keys()?)?;
-        let queue = Queue::read(&self.layout, &request.name, answers.keys()?)?;
+        let queue = Queue::read_keys(&self.layout, &request.name, answers.keys()?)?;
         let Some(holder) = first.holders().first() else { return Ok(None) };
         check_kind(&queue, request.mode)?;
         if request.queue || allows(&queue, request.mode) {

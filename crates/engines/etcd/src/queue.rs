@@ -39,7 +39,7 @@ impl Place {
 }
 
 impl Queue {
-    /// Sorts the keys.
+    /// Sorts keys that were read with their values.
     ///
     /// # Errors
     /// `Foreign`: there is a key that is neither ours nor one of Go's mutexes.
@@ -48,11 +48,35 @@ impl Queue {
         name: &LockName,
         kvs: Vec<KeyValue>,
     ) -> Result<Queue, LockError> {
+        Queue::sort(layout, name, kvs, true)
+    }
+
+    /// Sorts keys that were read without their values. From etcd 3.7 on such a reading tells no
+    /// lease: a key that looks like one of a lock is taken for it until its value is read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_keys(
+        layout: &Layout,
+        name: &LockName,
+        kvs: Vec<KeyValue>,
+    ) -> Result<Queue, LockError> {
+        Queue::sort(layout, name, kvs, false)
+    }
+
+    /// Sorts keys; no lease means that there is none, or only that it was not told.
+    fn sort(
+        layout: &Layout,
+        name: &LockName,
+        kvs: Vec<KeyValue>,
+        leases_are_told: bool,
+    ) -> Result<Queue, LockError> {
         let mut places = Vec::with_capacity(kvs.len());
         for kv in kvs {
+            let untold = kv.lease == 0 && !leases_are_told;
             let stander = layout.stander(name, &kv.key).filter(|stander| match stander {
-                Stander::Ours { .. } => kv.lease != 0,
-                Stander::Go { lease } => kv.lease == *lease,
+                Stander::Ours { .. } => kv.lease != 0 || untold,
+                Stander::Go { lease } => kv.lease == *lease || untold,
             });
             let Some(stander) = stander else {
                 let key = String::from_utf8_lossy(&kv.key).into_owned();
@@ -190,7 +214,23 @@ mod tests {
             let kv = KeyValue { key: key.into(), ..KeyValue::default() };
             assert!(Queue::read(&layout, &name, vec![kv]).is_err(), "{key}");
         }
+        let other = KeyValue { key: "a/1f".into(), lease: 0x2f, ..KeyValue::default() };
+        assert!(Queue::read_keys(&layout, &name, vec![other]).is_err());
         let kv = KeyValue { key: "a/1f".into(), lease: 0x1f, ..KeyValue::default() };
         assert_eq!(Queue::read(&layout, &name, vec![kv]).expect("of Go").holders().len(), 1);
+    }
+
+    /// From etcd 3.7 on no key but foreign ones was known any more.
+    #[test]
+    fn a_reading_without_values_that_tells_no_lease_makes_no_key_foreign() {
+        let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
+        let ours = layout.contender(&name, id(1), Mode::Exclusive, 7);
+        for key in [ours, b"a/1f".to_vec()] {
+            let kv = KeyValue { key, ..KeyValue::default() };
+            let queue = Queue::read_keys(&layout, &name, vec![kv]).expect("not foreign");
+            assert_eq!(queue.holders().len(), 1);
+        }
+        let config = KeyValue { key: "a/config".into(), ..KeyValue::default() };
+        assert!(Queue::read_keys(&layout, &name, vec![config]).is_err());
     }
 }

@@ -81,7 +81,7 @@ impl Store {
         }
         let waited = reads_queue && {
             // What else stands there was not touched, and is not judged here.
-            let queue = Queue::read(&self.layout, name, answers.keys()?).unwrap_or_default();
+            let queue = Queue::read_keys(&self.layout, name, answers.keys()?).unwrap_or_default();
             queue.find(id).is_some_and(|(_, waits)| waits.is_some())
         };
         Ok(match waited {

@@ -106,7 +106,7 @@ impl Store {
                     }
                     None => {
                         let kvs = answers.keys()?;
-                        Seen::Queue(Queue::read(&self.layout, &line.name, kvs))
+                        Seen::Queue(Queue::read_keys(&self.layout, &line.name, kvs))
                     }
                 });
             }
@@ -127,7 +127,9 @@ impl Store {
             (Seen::Key { kv, blocked }, Some(held)) => (held, kv, blocked),
             (Seen::Queue(queue), _) => match queue?.find(id) {
                 Some((place, _)) => {
-                    let held = self.adopt(&line.name, id, place);
+                    let Some(held) = self.adopt(&line.name, id, place).await? else {
+                        return self.missing(line).await;
+                    };
                     self.sessions.keep(&held.session).await.or_else(or_gone)?;
                     (held, Some(place.kv.clone()), false)
                 }

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::error::{Trouble, protocol};
 use crate::held::{Held, HeldIds};
 use crate::keys::{Layout, Stander};
-use crate::ops::{Answers, keys_of};
+use crate::ops::{Answers, key_value, keys_of};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
 use crate::queue::{Place, Queue};
 use crate::record::Record;
@@ -68,7 +68,7 @@ impl Store {
     pub(crate) async fn queue(&self, name: &LockName) -> Result<(Queue, i64), LockError> {
         let reply = self.client.range(keys_of(self.layout.queue(name))).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
-        Ok((Queue::read(&self.layout, name, reply.kvs)?, revision))
+        Ok((Queue::read_keys(&self.layout, name, reply.kvs)?, revision))
     }
 
     /// Returns what is known of a lease id, here or by the name's queue.
@@ -81,15 +81,31 @@ impl Store {
             return Ok(Some(held));
         }
         let (queue, _) = self.queue(name).await?;
-        Ok(queue.find(id).map(|(place, _)| self.adopt(name, id, place)))
+        match queue.find(id) {
+            Some((place, _)) => self.adopt(name, id, place).await,
+            None => Ok(None),
+        }
     }
 
-    /// Notes a lease id that was asked for by another process.
-    pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, place: &Place) -> Held {
-        let session = Session::found(place.kv.lease, Duration::ZERO);
-        let held = Held::new(place.kv.key.clone(), Arc::new(session));
+    /// Notes a lease id that was asked for by another process. `None`: it went meanwhile.
+    pub(crate) async fn adopt(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        place: &Place,
+    ) -> Result<Option<Held>, LockError> {
+        let key = place.kv.key.clone();
+        let lease = match place.kv.lease {
+            // Newer servers tell it with the value only.
+            0 => match self.client.range(key_value(key.clone())).await?.kvs.pop() {
+                Some(kv) => kv.lease,
+                None => return Ok(None),
+            },
+            lease => lease,
+        };
+        let held = Held::new(key, Arc::new(Session::found(lease, Duration::ZERO)));
         self.held.note(name, id, held.clone(), self.clock.now());
-        held
+        Ok(Some(held))
     }
 
     /// Notes that a lease id holds its name, or what it waits for.

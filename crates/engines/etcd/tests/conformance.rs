@@ -1,4 +1,4 @@
-//! The etcd engine on real servers: Debian's alone, three of them, and a newer one.
+//! The etcd engine on real servers: Debian's alone, three of them, and newer ones.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -151,4 +151,12 @@ async fn on_a_newer_version() {
     let config = EtcdConfig::default().with_flavour(EtcdFlavour::V35);
     let servers = Servers::One(EtcdServer::start(config));
     run(Etcd::on(servers, "on_a_newer_version", FEW)).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_the_newest_version() {
+    let _turn = TURN.lock().await;
+    let config = EtcdConfig::default().with_flavour(EtcdFlavour::V37);
+    let servers = Servers::One(EtcdServer::start(config));
+    run(Etcd::on(servers, "on_the_newest_version", FEW)).await.conclude();
 }

@@ -11,7 +11,7 @@ use holdline_conformance::clock::MachineClock;
 use holdline_conformance::stress::{self, last};
 use holdline_core::Engine;
 use holdline_etcd::{EtcdEngine, EtcdOptions};
-use holdline_services::{Cut, EtcdCluster, EtcdConfig, EtcdServer, PrivateNetwork};
+use holdline_services::{Cut, EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, PrivateNetwork};
 use rand::RngExt;
 
 const CLIENTS: usize = 3;
@@ -156,6 +156,16 @@ async fn one_member_that_is_killed_and_stopped() {
     let server = EtcdServer::start(EtcdConfig::default());
     let violations = rage("one_member_that_is_killed_and_stopped", Ground::One(server)).await;
     judge(&violations, false);
+}
+
+/// Here a leader that wakes answers for no lease that is over: exclusion is promised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_members_of_the_newest_version() {
+    let test = "three_members_of_the_newest_version";
+    let Some(network) = PrivateNetwork::enter(test) else { return };
+    let config = EtcdConfig::default().with_flavour(EtcdFlavour::V37);
+    let cluster = EtcdCluster::start_apart(config, &network);
+    judge(&rage(test, Ground::Three(cluster)).await, true);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

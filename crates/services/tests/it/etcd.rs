@@ -5,7 +5,9 @@ use std::net::TcpStream;
 
 #[test]
 fn a_server_of_each_flavour_keeps_what_it_has_over_a_kill() {
-    for (flavour, version) in [(EtcdFlavour::Debian, "3.4."), (EtcdFlavour::V35, "3.5.1")] {
+    let versions =
+        [(EtcdFlavour::Debian, "3.4."), (EtcdFlavour::V35, "3.5.1"), (EtcdFlavour::V37, "3.7.3")];
+    for (flavour, version) in versions {
         let server = EtcdServer::start(EtcdConfig::default().with_flavour(flavour));
         assert_eq!(server.url(), format!("etcd://{}", server.address()));
         let status = server.ctl(&["endpoint", "status", "-w", "fields"]);

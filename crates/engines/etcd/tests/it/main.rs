@@ -2,6 +2,7 @@
 
 mod access;
 mod checkup;
+mod concurrency;
 mod go;
 mod support;
 mod traps;

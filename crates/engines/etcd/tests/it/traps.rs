@@ -3,7 +3,7 @@
 use holdline_core::{
     AcquireReply, Certainty, ErrorKind, Hint, Hold, LockError, Purpose, ReleaseReply, RenewReply,
 };
-use holdline_services::{EtcdConfig, EtcdServer};
+use holdline_services::{EtcdConfig, EtcdFlavour, EtcdServer};
 use std::time::Duration;
 
 use crate::support::{Contender, contender, engine, hint, until};
@@ -12,6 +12,12 @@ async fn server() -> (EtcdServer, holdline_etcd::EtcdEngine) {
     let server = EtcdServer::start(EtcdConfig::default());
     let engine = engine(&server.url()).await;
     (server, engine)
+}
+
+/// A server of each version that answers in a way of its own.
+fn versions() -> impl Iterator<Item = EtcdServer> {
+    let config = |flavour| EtcdConfig::default().with_flavour(flavour);
+    EtcdFlavour::ALL.into_iter().map(move |flavour| EtcdServer::start(config(flavour)))
 }
 
 /// All keys of the server but those of marks, which end by themselves.
@@ -173,4 +179,35 @@ async fn all_leases_of_a_session_end_together_and_a_detached_one_by_itself() {
     })
     .await;
     assert!(matches!(beside.keep().await, Ok(RenewReply::Renewed { .. })));
+}
+
+/// It looks like one of Go's, which newer servers tell apart only with its value.
+#[tokio::test]
+async fn a_key_without_a_lease_where_gos_would_stand_is_foreign_on_every_version() {
+    for server in versions() {
+        let engine = engine(&server.url()).await;
+        server.ctl(&["put", "holdline/a/1f", "somebody else's"]);
+        for queue in [false, true] {
+            let mut one = contender(&engine, "a");
+            one.request.queue = queue;
+            let error = one.ask().await.expect_err("foreign");
+            assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error}");
+            assert_eq!(keys(&server), ["holdline/a/1f"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_another_process_asked_for_is_found_on_every_version() {
+    for server in versions() {
+        let (engine, other) =
+            (engine(&server.url()).await, crate::support::engine(&server.url()).await);
+        let mut one = contender(&engine, "a");
+        one.request.hold = Hold::Detached(Duration::from_secs(20));
+        let there = Contender { engine: other, request: one.request.clone() };
+        one.take().await;
+        assert!(matches!(there.keep().await, Ok(RenewReply::Renewed { .. })));
+        there.let_go().await;
+        assert_eq!(keys(&server), Vec::<String>::new());
+    }
 }

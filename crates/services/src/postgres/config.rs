@@ -4,9 +4,22 @@ use crate::config::ClientCertificates;
 use std::fmt::Write;
 use std::path::Path;
 
+/// Which PostgreSQL is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PostgresFlavour {
+    /// The newest that the system has, in Debian 12 version 15; the environment variable
+    /// `HOLDLINE_POSTGRES_BIN` names another directory of programs.
+    #[default]
+    Debian,
+    /// Version 18.4. Downloaded once, into the target directory.
+    V18,
+}
+
 /// Describes a server; by default one that trusts everybody and does not wait for its disk.
 #[derive(Debug, Clone, Default)]
 pub struct PostgresConfig {
+    pub(super) flavour: PostgresFlavour,
     pub(super) tls: Option<ClientCertificates>,
     pub(super) clock: bool,
     passwords: bool,
@@ -15,6 +28,13 @@ pub struct PostgresConfig {
 }
 
 impl PostgresConfig {
+    /// Starts another server than the system's.
+    #[must_use]
+    pub fn with_flavour(mut self, flavour: PostgresFlavour) -> Self {
+        self.flavour = flavour;
+        self
+    }
+
     /// Flushes each commit to the disk, as a server does that somebody relies on.
     #[must_use]
     pub fn with_fsync(mut self) -> Self {

@@ -4,7 +4,7 @@ mod cluster;
 mod config;
 mod pooler;
 
-pub use config::PostgresConfig;
+pub use config::{PostgresConfig, PostgresFlavour};
 pub use pooler::PgBouncer;
 
 use crate::ports::Port;
@@ -56,7 +56,7 @@ impl PostgresServer {
     /// # Errors
     /// The program is missing or the server does not start. Nothing is left behind.
     pub fn try_start(config: PostgresConfig) -> Result<Self, Failure> {
-        let programs = Programs::find()?;
+        let programs = Programs::find(config.flavour)?;
         let directory = Scratch::new("postgres")?;
         let path = directory.path();
         let mut server = Self {

@@ -38,7 +38,7 @@ impl PgBouncer {
                 "`pgbouncer` is missing. Install the Debian package pgbouncer (`./check` does)";
             return Err(Failure::new(says));
         }
-        let (port, programs) = (Port::reserve()?, Programs::find()?);
+        let (port, programs) = (Port::reserve()?, Programs::find(server.config.flavour)?);
         let (at, behind) = (server.directory().display(), server.address().port());
         let text = format!(
             "[databases]\n* = host={at} port={behind} user=postgres\n\

@@ -1,6 +1,6 @@
 //! PostgreSQL servers start, stand still, die and come back as told, and never outlive us.
 
-use holdline_services::{PgBouncer, PostgresConfig, PostgresServer};
+use holdline_services::{PgBouncer, PostgresConfig, PostgresFlavour, PostgresServer};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -32,6 +32,21 @@ fn a_server_answers_by_port_and_by_socket_and_goes_with_its_owner() {
     drop(server);
     assert!(!is_alive(pid));
     assert!(!directory.exists());
+}
+
+#[test]
+fn each_flavour_has_its_version_and_is_killed_and_restarted() {
+    for (flavour, least) in [(PostgresFlavour::Debian, 140_000), (PostgresFlavour::V18, 180_000)] {
+        let server = PostgresServer::start(PostgresConfig::default().with_flavour(flavour));
+        let version: u32 = server.sql("show server_version_num")[0].parse().expect("a number");
+        assert!((least..least + 100_000).contains(&version), "{flavour:?} is {version}");
+        server.sql("create table a (b int)");
+        let pid = server.pid();
+        server.kill();
+        assert!(!is_alive(pid));
+        server.restart();
+        assert_eq!(server.sql("select count(*) from a"), ["0"]);
+    }
 }
 
 #[test]

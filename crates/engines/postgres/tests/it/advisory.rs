@@ -7,7 +7,7 @@ use holdline::{ClockKind, SystemClock};
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
 use holdline_postgres::{AdvisoryGuard, AdvisoryKey, AdvisoryLock, PostgresOptions};
-use holdline_services::{PgBouncer, PostgresConfig, PostgresServer};
+use holdline_services::{PgBouncer, PostgresConfig, PostgresFlavour, PostgresServer};
 
 use crate::support::{drive, engine, eventually, growing, let_go, request, take, yields};
 
@@ -61,6 +61,27 @@ async fn one_holds_at_a_time_and_tokens_grow() {
     let next = next.expect("its turn");
     assert!(next.fencing_token() > before);
     next.release().await.expect("released");
+    await_nothing(&server).await;
+}
+
+#[tokio::test]
+async fn a_newer_server_does_the_same() {
+    let server =
+        PostgresServer::start(PostgresConfig::default().with_flavour(PostgresFlavour::V18));
+    let lock = lock(&server, 7);
+    let held = lock.lock(LONG).await.expect("free");
+    assert!(busy(&lock.try_lock().await.expect_err("held")));
+    let error = lock.lock(Duration::from_millis(50)).await.expect_err("held");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
+    // A waiter that is dropped leaves the line there too.
+    let in_line = eventually("it waits", || server.sql(LOCKS).len() == 2);
+    tokio::select! {
+        biased;
+        done = lock.lock(LONG) => panic!("somebody else holds it: {done:?}"),
+        () = in_line => {}
+    }
+    eventually("only the holder is left", || server.sql(LOCKS).len() == 1).await;
+    held.release().await.expect("released");
     await_nothing(&server).await;
 }
 

@@ -140,8 +140,9 @@ impl Ears {
         let listener = Listener(hears.clone());
         let end = CancellationToken::new();
         let ended = end.clone();
-        let mut inbox = self.node.subscribe(self.channel.clone());
-        let watches = self.watches.clone();
+        let (watches, told) = (self.watches.clone(), self.watches.clone());
+        let taker = Box::new(move |message: &[u8]| messages::deliver(&told, message));
+        let mut inbox = self.node.hear(self.channel.clone(), taker);
         self.node.spawn(Box::pin(async move {
             loop {
                 let next = poll_fn(|context| Pin::new(&mut inbox).poll_next(context));
@@ -151,7 +152,7 @@ impl Ears {
                     heard = next => heard,
                 };
                 match heard {
-                    Some(Heard::Message(message)) => messages::deliver(&watches, &message),
+                    Some(Heard::Message(_)) => {}
                     Some(Heard::Lost) => listener.0.set(NOT_YET),
                     Some(Heard::Resubscribed) => {
                         listener.0.set(HEARS);

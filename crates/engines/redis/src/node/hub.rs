@@ -27,11 +27,22 @@ pub(crate) enum Heard {
     Lost,
 }
 
+/// Takes the messages of a channel as they are read; it must neither wait nor ask for anything.
+pub(crate) type Taker = Box<dyn Fn(&[u8]) + Send + Sync>;
+
 /// The messages of one channel, until it is dropped.
 pub(crate) struct Inbox {
     channel: Vec<u8>,
-    post: Arc<Mutex<Post>>,
+    post: Arc<Reader>,
     hub: Weak<Hub>,
+}
+
+/// Who hears a channel.
+#[derive(Default)]
+struct Reader {
+    post: Mutex<Post>,
+    /// Takes the messages in place of the post: that saves a switch of tasks for each.
+    taker: Option<Taker>,
 }
 
 #[derive(Default)]
@@ -67,7 +78,7 @@ impl futures_core::Stream for Inbox {
     type Item = Heard;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Heard>> {
-        let mut post = self.post.lock();
+        let mut post = self.post.post.lock();
         if std::mem::take(&mut post.lost) {
             return Poll::Ready(Some(Heard::Lost));
         }
@@ -95,7 +106,7 @@ impl Drop for Inbox {
 
 #[derive(Default)]
 struct Channel {
-    readers: Vec<Arc<Mutex<Post>>>,
+    readers: Vec<Arc<Reader>>,
     /// The connection on which it is subscribed, or refused.
     on: Option<u64>,
     refused: bool,
@@ -105,7 +116,7 @@ impl Channel {
     /// Tells all readers that nothing is heard for now.
     fn lose(&self) {
         for reader in &self.readers {
-            let mut post = reader.lock();
+            let mut post = reader.post.lock();
             // Whatever was missed is made good when the subscription stands again.
             (post.lost, post.missed) = (true, false);
             drop(post);
@@ -136,19 +147,19 @@ pub(super) struct Hub {
 
 impl Hub {
     /// Opens an inbox; whoever keeps the subscriptions is told.
-    pub(super) fn open(self: &Arc<Hub>, channel: Vec<u8>) -> Inbox {
-        let post: Arc<Mutex<Post>> = Arc::default();
+    pub(super) fn open(self: &Arc<Hub>, channel: Vec<u8>, taker: Option<Taker>) -> Inbox {
+        let post = Arc::new(Reader { post: Mutex::default(), taker });
         let mut channels = self.channels.lock();
         let entry = channels.entry(channel.clone()).or_default();
         // The subscription may be there already: then nobody will say that it was made.
-        post.lock().missed = entry.on.is_some() && !entry.refused;
+        post.post.lock().missed = entry.on.is_some() && !entry.refused;
         entry.readers.push(post.clone());
         drop(channels);
         self.changed.notify_one();
         Inbox { channel, post, hub: Arc::downgrade(self) }
     }
 
-    fn leave(&self, channel: &[u8], post: &Arc<Mutex<Post>>) {
+    fn leave(&self, channel: &[u8], post: &Arc<Reader>) {
         if let Some(entry) = self.channels.lock().get_mut(channel) {
             entry.readers.retain(|reader| !Arc::ptr_eq(reader, post));
         }
@@ -216,8 +227,12 @@ impl Hub {
 
     /// Hands a message to whoever reads the channel.
     pub(super) fn deliver(&self, channel: &[u8], message: &[u8]) {
-        if let Some(channel) = self.channels.lock().get(channel) {
-            channel.readers.iter().for_each(|reader| tell(reader, Some(message)));
+        let readers = self.channels.lock().get(channel).map(|channel| channel.readers.clone());
+        for reader in readers.into_iter().flatten() {
+            match &reader.taker {
+                Some(take) => take(message),
+                None => tell(&reader, Some(message)),
+            }
         }
     }
 
@@ -225,20 +240,20 @@ impl Hub {
     pub(super) fn close(&self) {
         for channel in self.channels.lock().values() {
             for reader in &channel.readers {
-                reader.lock().closed = true;
+                reader.post.lock().closed = true;
                 wake(reader);
             }
         }
     }
 }
 
-fn tell(reader: &Mutex<Post>, message: Option<&[u8]>) {
-    reader.lock().take_in(message);
+fn tell(reader: &Reader, message: Option<&[u8]>) {
+    reader.post.lock().take_in(message);
     wake(reader);
 }
 
-fn wake(reader: &Mutex<Post>) {
-    let waker = reader.lock().reader.take();
+fn wake(reader: &Reader) {
+    let waker = reader.post.lock().reader.take();
     waker.into_iter().for_each(Waker::wake);
 }
 
@@ -258,7 +273,7 @@ mod tests {
     #[test]
     fn an_inbox_hears_first_that_it_is_subscribed_and_then_the_messages() {
         let hub: Arc<Hub> = Arc::default();
-        let mut inbox = hub.open(b"c".to_vec());
+        let mut inbox = hub.open(b"c".to_vec(), None);
         assert_eq!(next(&mut inbox), Poll::Pending);
         assert_eq!(hub.wishes(1).subscribe, [b"c".to_vec()]);
         hub.subscribed(&[b"c".to_vec()], 1);
@@ -272,18 +287,33 @@ mod tests {
     }
 
     #[test]
+    fn a_taker_has_the_messages_as_they_come_and_the_inbox_only_what_else_there_is() {
+        let hub: Arc<Hub> = Arc::default();
+        let taken: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        let keep = taken.clone();
+        let taker: Taker = Box::new(move |message| keep.lock().push(message.to_vec()));
+        let mut inbox = hub.open(b"c".to_vec(), Some(taker));
+        hub.subscribed(&[b"c".to_vec()], 1);
+        hub.deliver(b"c", b"one");
+        hub.deliver(b"other", b"two");
+        assert_eq!(*taken.lock(), [b"one".to_vec()]);
+        assert_eq!(next(&mut inbox), ready(Heard::Resubscribed));
+        assert_eq!(next(&mut inbox), Poll::Pending);
+    }
+
+    #[test]
     fn a_second_reader_of_a_channel_is_told_although_nothing_is_sent() {
         let hub: Arc<Hub> = Arc::default();
-        let _first = hub.open(b"c".to_vec());
+        let _first = hub.open(b"c".to_vec(), None);
         hub.subscribed(&[b"c".to_vec()], 1);
-        let mut second = hub.open(b"c".to_vec());
+        let mut second = hub.open(b"c".to_vec(), None);
         assert_eq!(next(&mut second), ready(Heard::Resubscribed));
     }
 
     #[test]
     fn what_overflows_is_told_as_missed() {
         let hub: Arc<Hub> = Arc::default();
-        let mut inbox = hub.open(b"c".to_vec());
+        let mut inbox = hub.open(b"c".to_vec(), None);
         for _ in 0..=ROOM {
             hub.deliver(b"c", b"x");
         }
@@ -294,7 +324,7 @@ mod tests {
     #[test]
     fn a_lost_subscription_is_told_and_then_that_it_stands_anew() {
         let hub: Arc<Hub> = Arc::default();
-        let mut inbox = hub.open(b"c".to_vec());
+        let mut inbox = hub.open(b"c".to_vec(), None);
         hub.subscribed(&[b"c".to_vec()], 1);
         hub.lost(2);
         hub.lost(1);
@@ -310,7 +340,7 @@ mod tests {
     #[test]
     fn a_new_connection_subscribes_anew_and_a_dropped_inbox_is_unsubscribed() {
         let hub: Arc<Hub> = Arc::default();
-        let inbox = hub.open(b"c".to_vec());
+        let inbox = hub.open(b"c".to_vec(), None);
         hub.subscribed(&[b"c".to_vec()], 1);
         assert_eq!(hub.wishes(2).subscribe, [b"c".to_vec()]);
         drop(inbox);
@@ -321,7 +351,7 @@ mod tests {
     #[test]
     fn who_heard_on_another_connection_is_told_when_the_new_one_refuses() {
         let hub: Arc<Hub> = Arc::default();
-        let mut inbox = hub.open(b"c".to_vec());
+        let mut inbox = hub.open(b"c".to_vec(), None);
         hub.subscribed(&[b"c".to_vec()], 1);
         assert_eq!(next(&mut inbox), ready(Heard::Resubscribed));
         hub.refused(&[b"c".to_vec()], 2);
@@ -329,7 +359,7 @@ mod tests {
         hub.lost(1);
         assert_eq!(next(&mut inbox), Poll::Pending, "it was told");
         assert!(hub.wishes(2).is_empty(), "it is not asked for there again");
-        let mut late = hub.open(b"c".to_vec());
+        let mut late = hub.open(b"c".to_vec(), None);
         assert_eq!(next(&mut late), Poll::Pending, "nothing is heard there");
         hub.lost(2);
         assert_eq!(hub.wishes(3).subscribe, [b"c".to_vec()]);
@@ -338,7 +368,7 @@ mod tests {
     #[test]
     fn a_closed_hub_ends_its_inboxes() {
         let hub: Arc<Hub> = Arc::default();
-        let mut inbox = hub.open(b"c".to_vec());
+        let mut inbox = hub.open(b"c".to_vec(), None);
         hub.deliver(b"c", b"last");
         hub.close();
         assert_eq!(next(&mut inbox), ready(Heard::Message(b"last".to_vec())));

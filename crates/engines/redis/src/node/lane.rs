@@ -8,6 +8,9 @@
 //!   of step shows as a wrong answer to the ping, and is taken for nobody's.
 //! - Invariant L4: a connection that ends with something unanswered is reset, not closed.
 //! - Invariant L5: nobody is woken under the lock.
+//! - Invariant L6: whoever finds nothing written down that waits to leave sees to it that what it
+//!   writes down leaves: by its own hand, or by waking the task. The stream is locked before the
+//!   state, and nobody but the task waits for it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,11 +20,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, LockError, Moment};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::pending::{Deadline, Look, Overdue, Pending, Ticket};
 use super::request::Request;
 use super::resp::{Frame, Reply};
+use super::wire::{Broke, Wire};
 use super::{Affinity, ServerFacts};
 use crate::error::unavailable;
 
@@ -32,6 +36,11 @@ const MOST_BEHIND: usize = 1_024;
 
 /// How long a ping may be unanswered before the connection is suspect, unless it is a slow one.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// How many bytes gather at least before whoever adds to them sends them, and which part of all
+/// that is unanswered: the server then works on the first while we make the others.
+const PORTION: usize = 4 * 1024;
+const PART: usize = 4;
 
 /// What a lane tells those who look after it.
 pub(super) trait Told: Send + Sync {
@@ -68,13 +77,16 @@ pub(super) struct Lane {
     /// Nothing new comes here: it ends when it is empty.
     retired: AtomicBool,
     state: Mutex<State>,
+    /// `None` once it has ended.
+    wire: Mutex<Option<Wire>>,
 }
 
 #[derive(Default)]
 struct State {
     pending: Pending,
-    /// What the lane's task is to write next.
+    /// What is to be written next, and how many requests that is.
     out: Vec<u8>,
+    gathered: usize,
     /// The deadline that the lane's task sleeps towards.
     armed: Option<Moment>,
     /// A deadline is sooner than that: the task looks anew.
@@ -98,7 +110,13 @@ impl std::fmt::Debug for Lane {
 pub(super) struct NotTaken(pub(super) LockError);
 
 impl Lane {
-    pub(super) fn new(id: u64, facts: ServerFacts, clock: Arc<dyn Clock>, ends: Ends) -> Lane {
+    pub(super) fn new(
+        id: u64,
+        facts: ServerFacts,
+        clock: Arc<dyn Clock>,
+        ends: Ends,
+        wire: Option<Wire>,
+    ) -> Lane {
         Lane {
             id,
             facts: Arc::new(facts),
@@ -107,6 +125,7 @@ impl Lane {
             health: AtomicU8::new(GOOD),
             retired: AtomicBool::new(false),
             state: Mutex::new(State { room: MOST_PENDING, ..State::default() }),
+            wire: Mutex::new(wire),
         }
     }
 
@@ -172,16 +191,49 @@ impl Lane {
         let deadline = Deadline { at: limit.end, hasty: limit.asked < self.grace() };
         let mut state = self.state.lock();
         self.admit(&state)?;
+        // A server that has nothing to do is given this at once.
+        let first = state.pending.is_empty();
         let ticket = state.pending.add(deadline, affinity, request.confirmations());
         // Until the task has taken what is written down, it need not be woken for more.
         let idle = state.out.is_empty();
         request.write(&mut state.out);
         let sooner = state.armed.is_none_or(|armed| limit.end < armed) && !state.sooner;
         state.sooner |= sooner;
-        let task = if idle || sooner { state.task.clone() } else { None };
+        state.gathered += 1;
+        let sends =
+            first || (state.out.len() >= PORTION && state.gathered >= state.pending.len() / PART);
+        let task = if idle || sooner || sends { state.task.clone() } else { None };
         drop(state);
-        task.into_iter().for_each(Waker::wake);
+        if let Some(task) = task {
+            let sent = sends && self.send(&task);
+            if sooner || !sent {
+                task.wake();
+            }
+        }
         Ok(Exchange { lane: self, ticket: Some(ticket), limit })
+    }
+
+    /// Sends what is written down, unless the task is at the stream; tells whether all has left.
+    fn send(&self, task: &Waker) -> bool {
+        let Some(mut wire) = self.wire.try_lock() else { return false };
+        let Some(wire) = &mut *wire else { return false };
+        // What does not leave now the task will be woken for; how the stream broke it will see.
+        self.write(wire, &mut Context::from_waker(task)).is_ok_and(|all| all)
+    }
+
+    /// Writes what is written down; tells whether all has left.
+    pub(super) fn write(&self, wire: &mut Wire, context: &mut Context<'_>) -> Result<bool, Broke> {
+        while wire.idle_out().is_none_or(|out| self.fetch(out)) {
+            if wire.poll_write(context)?.is_pending() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The stream, for the task.
+    pub(super) fn wire(&self) -> MutexGuard<'_, Option<Wire>> {
+        self.wire.lock()
     }
 
     /// Checks whether there is room, under the lock.
@@ -198,31 +250,32 @@ impl Lane {
     }
 
     /// Moves what is to be written; false when there is nothing.
-    pub(super) fn fetch(&self, out: &mut Vec<u8>) -> bool {
+    fn fetch(&self, out: &mut Vec<u8>) -> bool {
         let mut state = self.state.lock();
         std::mem::swap(out, &mut state.out);
+        state.gathered = 0;
         !out.is_empty()
     }
 
     /// Gives answers to the requests, in their order; false when one came that nobody asked for.
-    /// What is left in `frames` is no answer.
-    pub(super) fn settle(&self, frames: &mut Vec<Frame>, wake: &mut Vec<Waker>) -> bool {
+    pub(super) fn settle(
+        &self,
+        frames: impl Iterator<Item = Frame>,
+        wake: &mut Vec<Waker>,
+    ) -> bool {
         let mut state = self.state.lock();
         let mut asked = true;
-        frames.retain_mut(|frame| match frame {
-            Frame::Reply(reply) => {
-                let reply = std::mem::replace(reply, Ok(super::Value::Nil));
-                asked &= state.pending.answered(reply, wake);
-                false
-            }
-            Frame::Push(parts) => match parts.first().and_then(super::Value::as_text) {
-                Some("subscribe" | "unsubscribe") => {
-                    state.pending.confirmed(wake);
-                    false
+        for frame in frames {
+            match frame {
+                Frame::Reply(reply) => asked &= state.pending.answered(reply, wake),
+                Frame::Push(parts) => {
+                    let kind = parts.first().and_then(super::Value::as_text);
+                    if let Some("subscribe" | "unsubscribe") = kind {
+                        state.pending.confirmed(wake);
+                    }
                 }
-                _ => true,
-            },
-        });
+            }
+        }
         let over = state.pending.is_empty() && self.retired.load(Ordering::Acquire);
         drop(state);
         if over {
@@ -366,6 +419,11 @@ mod tests {
     use crate::node::Value;
     use holdline::ManualClock;
 
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use tokio::io::{AsyncRead, DuplexStream, ReadBuf};
+
     struct Nobody;
 
     impl Told for Nobody {
@@ -374,7 +432,7 @@ mod tests {
 
     fn lane() -> Arc<Lane> {
         let ends = Ends { told: Arc::new(Nobody), reset: Arc::default() };
-        Arc::new(Lane::new(1, ServerFacts::default(), Arc::new(ManualClock::new()), ends))
+        Arc::new(Lane::new(1, ServerFacts::default(), Arc::new(ManualClock::new()), ends, None))
     }
 
     fn begin(lane: &Arc<Lane>) -> Option<Exchange> {
@@ -389,8 +447,8 @@ mod tests {
         let place = first.ticket;
         drop(first);
         assert_ne!(begin(&lane).expect("room").ticket, place, "it is unanswered");
-        let mut frames = vec![Frame::Reply(Ok(Value::Nil)), Frame::Reply(Ok(Value::Nil))];
-        assert!(lane.settle(&mut frames, &mut Vec::new()));
+        let frames = [Frame::Reply(Ok(Value::Nil)), Frame::Reply(Ok(Value::Nil))];
+        assert!(lane.settle(frames.into_iter(), &mut Vec::new()));
         let places = [begin(&lane), begin(&lane)].map(|begun| begun.expect("room").ticket);
         assert!(places.contains(&place), "{places:?} {place:?}");
     }
@@ -405,5 +463,90 @@ mod tests {
         lane.clear();
         assert_eq!(lane.health(), Health::Good);
         assert!(begin(&lane).is_some());
+    }
+
+    /// Counts how often the lane's task is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    const LIMIT: Limit = Limit { end: Moment::from_nanos(1), asked: Duration::from_secs(1) };
+
+    /// A lane whose task sleeps towards its first deadline, and the server's end of its stream.
+    fn attended() -> (Arc<Lane>, DuplexStream, Arc<Woken>) {
+        let (near, mut far) = tokio::io::duplex(PORTION * 4);
+        let ends = Ends { told: Arc::new(Nobody), reset: Arc::default() };
+        let (facts, clock) = (ServerFacts::default(), Arc::new(ManualClock::new()));
+        let lane = Arc::new(Lane::new(1, facts, clock, ends, Some(Wire::new(Box::new(near)))));
+        let woken: Arc<Woken> = Arc::default();
+        lane.attend(&Waker::from(woken.clone()));
+        drop(ask(&lane));
+        lane.arm(None);
+        assert!(answer(&lane));
+        lane.attend(&Waker::from(woken.clone()));
+        assert!(!read(&mut far).is_empty());
+        woken.0.store(0, Ordering::SeqCst);
+        (lane, far, woken)
+    }
+
+    fn ask(lane: &Arc<Lane>) -> Exchange {
+        let Ok(exchange) = lane.clone().begin(Request::Ping("1"), None, LIMIT) else {
+            panic!("no room")
+        };
+        exchange
+    }
+
+    fn answer(lane: &Lane) -> bool {
+        lane.settle([Frame::Reply(Ok(Value::Nil))].into_iter(), &mut Vec::new())
+    }
+
+    fn read(far: &mut DuplexStream) -> Vec<u8> {
+        let mut room = [0; PORTION * 4];
+        let mut read = ReadBuf::new(&mut room);
+        let mut context = Context::from_waker(Waker::noop());
+        let _ = Pin::new(far).poll_read(&mut context, &mut read);
+        read.filled().to_vec()
+    }
+
+    #[test]
+    fn what_a_server_without_work_is_asked_leaves_at_once_and_wakes_nobody() {
+        let (lane, mut far, woken) = attended();
+        for _ in 0..3 {
+            let _asked = ask(&lane);
+            assert_eq!(read(&mut far), b"*2\r\n$4\r\nPING\r\n$1\r\n1\r\n");
+            assert!(answer(&lane));
+        }
+        assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn what_comes_behind_gathers_for_the_task_or_until_it_is_a_portion() {
+        let (lane, mut far, woken) = attended();
+        let mut asked = vec![ask(&lane)];
+        let one = read(&mut far).len();
+        asked.push(ask(&lane));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the task is to send it");
+        while asked.len() <= PORTION / one {
+            asked.push(ask(&lane));
+            assert!(read(&mut far).is_empty(), "{}", asked.len());
+        }
+        asked.push(ask(&lane));
+        assert_eq!(read(&mut far).len(), (PORTION / one + 1) * one);
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn while_the_task_is_at_the_stream_it_is_woken_and_nobody_waits() {
+        let (lane, mut far, woken) = attended();
+        let stream = lane.wire();
+        let _asked = ask(&lane);
+        drop(stream);
+        assert!(read(&mut far).is_empty());
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
     }
 }

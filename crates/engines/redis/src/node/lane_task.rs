@@ -20,7 +20,7 @@ use super::lane::{Exchange, Health, Lane, Limit};
 use super::pending::Overdue;
 use super::request::Request;
 use super::resp::Frame;
-use super::wire::{Broke, Wire};
+use super::wire::Broke;
 use crate::error::{protocol, unavailable};
 use crate::surroundings::Task;
 
@@ -33,7 +33,7 @@ const MOST_LOOKS: u32 = 8;
 
 pub(super) struct LaneTask {
     lane: Arc<Lane>,
-    wire: Option<Wire>,
+    over: bool,
     hub: Arc<Hub>,
     /// What was read, until it is told.
     frames: Vec<Frame>,
@@ -69,11 +69,11 @@ struct Probe {
 }
 
 impl LaneTask {
-    pub(super) fn new(lane: Arc<Lane>, wire: Wire, hub: Arc<Hub>) -> LaneTask {
+    pub(super) fn new(lane: Arc<Lane>, hub: Arc<Hub>) -> LaneTask {
         let bell = Arc::new(Bell { rung: AtomicBool::new(false), lane: lane.clone() });
         LaneTask {
             lane,
-            wire: Some(wire),
+            over: false,
             hub,
             frames: Vec::new(),
             wake: Vec::new(),
@@ -86,8 +86,11 @@ impl LaneTask {
     }
 
     fn end(&mut self, error: LockError) {
-        let Some(wire) = self.wire.take() else { return };
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
         self.probe = None;
+        let wire = self.lane.wire().take();
         self.lane.ended(error, &mut self.wake);
         drop(wire);
         self.lane.tell();
@@ -97,36 +100,34 @@ impl LaneTask {
     /// Reads what there is and writes what there is to write: always both, as a server that
     /// cannot get rid of its answers stops to read.
     fn drive(&mut self, context: &mut Context<'_>) -> Result<(), Broke> {
+        let lane = self.lane.clone();
         // Something may have been read together with the first words.
-        self.take_in()?;
-        while let Some(wire) = &mut self.wire
-            && wire.poll_read(context)?.is_ready()
-        {
-            self.take_in()?;
+        let mut more = true;
+        while more {
+            let read = match &mut *lane.wire() {
+                Some(wire) => wire.take_in(&mut self.frames),
+                None => return Ok(()),
+            };
+            self.tell();
+            read?;
+            more = match &mut *lane.wire() {
+                Some(wire) => wire.poll_read(context)?.is_ready(),
+                None => false,
+            };
         }
-        while let Some(wire) = &mut self.wire
-            && wire.idle_out().is_none_or(|out| self.lane.fetch(out))
-            && wire.poll_write(context)?.is_ready()
-        {}
+        if let Some(wire) = &mut *lane.wire() {
+            lane.write(wire, context)?;
+        }
         Ok(())
     }
 
     /// Tells what was read.
-    fn take_in(&mut self) -> Result<(), Broke> {
-        let Some(wire) = &mut self.wire else { return Ok(()) };
-        let read = loop {
-            match wire.next() {
-                Ok(Some(frame)) => self.frames.push(frame),
-                Ok(None) => break Ok(()),
-                Err(broke) => break Err(broke),
-            }
-        };
+    fn tell(&mut self) {
         if self.frames.is_empty() {
-            return read;
+            return;
         }
-        let asked = self.lane.settle(&mut self.frames, &mut self.wake);
-        self.wake.drain(..).for_each(Waker::wake);
-        for frame in self.frames.drain(..) {
+        // First the messages: whoever was handed a name goes before whoever gave one back.
+        for frame in &self.frames {
             if let Frame::Push(parts) = frame
                 && let [kind, Value::Bytes(channel), Value::Bytes(message)] = parts.as_slice()
                 && kind.as_text() == Some("message")
@@ -134,10 +135,11 @@ impl LaneTask {
                 self.hub.deliver(channel, message);
             }
         }
+        let asked = self.lane.settle(self.frames.drain(..), &mut self.wake);
+        self.wake.drain(..).for_each(Waker::wake);
         if !asked {
             self.lane.close("the connection was given up: an answer came that nobody asked for");
         }
-        read
     }
 
     /// Looks at what is due when there is something to look at, and sleeps towards what is next.
@@ -231,7 +233,7 @@ impl Future for LaneTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.wire.is_none() {
+        if self.over {
             return Poll::Ready(());
         }
         let sooner = self.lane.attend(context.waker());
@@ -260,5 +262,52 @@ fn broken(broke: Broke) -> LockError {
 impl Drop for LaneTask {
     fn drop(&mut self) {
         self.end(unavailable("the runtime of the connection ended", Certainty::Unknown));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline::ManualClock;
+    use parking_lot::Mutex;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::node::ServerFacts;
+    use crate::node::board::Board;
+    use crate::node::lane::Ends;
+    use crate::node::wire::Wire;
+
+    type Order = Arc<Mutex<Vec<&'static str>>>;
+
+    struct Tells(&'static str, Order);
+
+    impl Wake for Tells {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().push(self.0);
+        }
+    }
+
+    /// Who was handed a name goes before who gave one back, although it is told of later.
+    #[tokio::test]
+    async fn a_message_is_told_before_the_answers_that_came_with_it() {
+        let (near, mut far) = tokio::io::duplex(1024);
+        let ends = Ends { told: Arc::new(Board::new()), reset: Arc::default() };
+        let (facts, clock) = (ServerFacts::default(), Arc::new(ManualClock::new()));
+        let lane = Arc::new(Lane::new(1, facts, clock, ends, Some(Wire::new(Box::new(near)))));
+        let (hub, order): (Arc<Hub>, Order) = Default::default();
+        let told = order.clone();
+        let taker = Box::new(move |_: &[u8]| told.lock().push("message"));
+        let _inbox = hub.open(b"c".to_vec(), Some(taker));
+        let mut task = LaneTask::new(lane.clone(), hub);
+        let limit = Limit { end: Moment::NEVER, asked: Duration::from_secs(1) };
+        let Ok(mut exchange) = lane.begin(Request::Ping("1"), None, limit) else {
+            panic!("no room")
+        };
+        let waker = Waker::from(Arc::new(Tells("answer", order.clone())));
+        assert!(Pin::new(&mut exchange).poll(&mut Context::from_waker(&waker)).is_pending());
+        far.write_all(b"+1\r\n>3\r\n+message\r\n$1\r\nc\r\n$1\r\nm\r\n").await.expect("room");
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut task).poll(&mut context).is_pending());
+        assert_eq!(*order.lock(), ["message", "answer"]);
     }
 }

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
-pub(crate) use hub::{Heard, Inbox};
+pub(crate) use hub::{Heard, Inbox, Taker};
 pub(crate) use resp::digits;
 pub(crate) use script::Script;
 pub(crate) use value::Value;
@@ -81,6 +81,11 @@ impl Tie {
             Tie::Free => None,
             Tie::Behind(affinity) | Tie::Again(affinity) | Tie::Undo(affinity) => Some(affinity),
         }
+    }
+
+    /// What was asked before, and may hang, is worth asking over another connection only.
+    fn is_patient(&self) -> bool {
+        matches!(self, Tie::Again(_))
     }
 
     /// Tells whether it may overtake what hangs.
@@ -277,9 +282,16 @@ impl Node {
         exchange.await?.map_err(refusal)
     }
 
-    /// Hears a channel until the inbox is dropped, over all connections that come and go.
-    pub(crate) fn subscribe(&self, channel: Vec<u8>) -> Inbox {
-        self.shared().hub.open(channel)
+    /// Hears a channel until the inbox is dropped, over all connections that come and go. The
+    /// messages go to the taker; all else is told by the inbox.
+    pub(crate) fn hear(&self, channel: Vec<u8>, taker: Taker) -> Inbox {
+        self.shared().hub.open(channel, Some(taker))
+    }
+
+    /// The same with the messages in the inbox.
+    #[cfg(test)]
+    fn subscribe(&self, channel: Vec<u8>) -> Inbox {
+        self.shared().hub.open(channel, None)
     }
 
     /// Runs a task where the connection's own tasks run.
@@ -311,6 +323,22 @@ impl Node {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
         }
+        // Mostly there is a connection: then what it takes to wait for one is not even made.
+        if let Route::Take(lane) = self.shared().board.route(tie, None, tie.is_patient())?
+            && let Ok(exchange) = lane.clone().begin(request, tie.affinity().copied(), limit)
+        {
+            return Ok((lane, exchange));
+        }
+        Box::pin(self.put_later(request, tie, limit)).await
+    }
+
+    /// Puts a request on a connection, when one is there that takes it.
+    async fn put_later(
+        &self,
+        request: Request<'_>,
+        tie: Tie,
+        limit: Limit,
+    ) -> Result<(Arc<lane::Lane>, Exchange), LockError> {
         let mut waiter = Waiter::default();
         loop {
             let lane = self.next_lane(tie, limit, &mut waiter).await?;
@@ -331,8 +359,7 @@ impl Node {
         waiter: &mut Waiter<'a>,
     ) -> Result<Arc<lane::Lane>, LockError> {
         let board = &*self.shared().board;
-        // What was asked before, and may hang, is worth asking over another connection only.
-        let mut patient = matches!(tie, Tie::Again(_));
+        let mut patient = tie.is_patient();
         loop {
             match board.route(tie, waiter.tries, patient)? {
                 Route::Take(lane) => return Ok(lane),

@@ -231,10 +231,10 @@ async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
         tracing::warn!(%address, "another server than before, or started anew: is all kept?");
     }
     let ends = super::lane::Ends { told: shared.board.clone(), reset };
-    let lane = Lane::new(shared.next_id(), facts, shared.clock.clone(), ends);
+    let lane = Lane::new(shared.next_id(), facts, shared.clock.clone(), ends, Some(wire));
     let lane = Unadopted(Some(Arc::new(lane)));
     if let Some(lane) = &lane.0 {
-        let task = LaneTask::new(lane.clone(), wire, shared.hub.clone());
+        let task = LaneTask::new(lane.clone(), shared.hub.clone());
         shared.home.spawn(Box::pin(task));
         // Before any request: so who queues with our inbox is never passed over as deaf.
         if lane.facts().resp == 3 {

@@ -116,11 +116,19 @@ impl Wire {
     }
 
     /// Takes the next frame out of what was read; `None` when more must come first.
-    pub(super) fn next(&mut self) -> Result<Option<Frame>, Broke> {
+    fn next(&mut self) -> Result<Option<Frame>, Broke> {
         let read = &self.read[self.taken..self.filled];
         let Some((frame, length)) = resp::read(read, &mut self.skim)? else { return Ok(None) };
         self.taken += length;
         Ok(Some(frame))
+    }
+
+    /// Takes all frames out of what was read; those before rubbish as well.
+    pub(super) fn take_in(&mut self, frames: &mut Vec<Frame>) -> Result<(), Broke> {
+        while let Some(frame) = self.next()? {
+            frames.push(frame);
+        }
+        Ok(())
     }
 
     /// Waits for the next frame; while nobody else reads.

@@ -41,9 +41,17 @@ impl LeaseId {
 
     /// Returns all 32 hex digits. This is the proof itself: keep it out of logs and messages.
     pub fn to_hex(self) -> String {
-        let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
-        let mut hex = String::with_capacity(32);
-        self.0.iter().for_each(|byte| hex.extend([digit(byte >> 4), digit(byte & 15)]));
+        self.hex_digits().map(char::from).iter().collect()
+    }
+
+    /// Returns all 32 hex digits, for whoever writes bytes. The same caution applies.
+    pub fn hex_digits(self) -> [u8; 32] {
+        let mut hex = [0; 32];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            for (digit, half) in pair.iter_mut().zip([byte >> 4, byte & 15]) {
+                *digit = b"0123456789abcdef"[usize::from(half)];
+            }
+        }
         hex
     }
 

@@ -1,7 +1,7 @@
-local id, mode = sub(ARGV[1], 1, 32), sub(ARGV[4], 1, 1)
-local _, _, longest, count, of = find(ARGV[4], ' (%d+) ?(%d*) ?(%d*)')
+local mode = sub(asked, 1, 1)
+local _, _, longest, count, of = find(asked, ' (%d+) ?(%d*) ?(%d*)')
 count, of = tonumber(count) or 1, tonumber(of)
-local s = load(2)
+local s = load(LOCK)
 if s.foreign then return { 'foreign', s.foreign } end
 asking[id] = true
 settle(s)
@@ -31,10 +31,10 @@ if record then
   end
   return { 'granted', sub(record, 68, 83), left_of(s, record) }
 end
-if call('EXISTS', KEYS[5]) == 1 then return { 'cancelled' } end
+if call('EXISTS', LOCK .. ':1t:' .. id) == 1 then return { 'cancelled' } end
 local reason = revoked(s, id)
 if reason then return { 'revoked', reason } end
-if sub(ARGV[4], 2, 2) == 'k' then return { 'unknown' } end
+if sub(asked, 2, 2) == 'k' then return { 'unknown' } end
 
 local held = s.set or (s.value and state_of(s.value) ~= 'f')
 if (held or s.waiting > 0) and s.of ~= of then return { 'mode', s.of or 0 } end
@@ -43,7 +43,7 @@ if not s.freeze and s.waiting == 0 and admits(s, mode, count, of) then
   hold(s, ARGV[1] .. token .. since .. ARGV[2], tonumber(ARGV[3]))
   return token
 end
-if sub(ARGV[4], 3, 3) == '-' then
+if sub(asked, 3, 3) == '-' then
   local holder, left = blocker(s)
   local _, last = ends(s)
   return { 'busy', last, next_look(s, 0), since, holder, left }

@@ -17,7 +17,7 @@ local LONGEST = 86400000
 local MARGIN, LATE = 5000, 9000
 -- In the line, places are scores below this and stand for order; above, µs of last hearing.
 local TIMES = '1000000000000000'
-local INBOX = sub(KEYS[1], 1, -6) .. 'inbox:'
+local INBOX = sub(COUNTER, 1, -6) .. 'inbox:'
 
 local since = stamp(call('TIME'))
 local us = tonumber(since)
@@ -101,8 +101,8 @@ local function foreign_beside(s, kept, members)
 end
 
 -- Looks how a name stands. A set of ours is one of which the data tells how many it holds.
-local function load(at)
-  local s = { lock = KEYS[at], line = KEYS[at + 1], data = KEYS[at + 2], used = 0, waiting = 0,
+local function load(lock)
+  local s = { lock = lock, line = lock .. ':1q', data = lock .. ':1d', used = 0, waiting = 0,
     handed = 0 }
   local kept, members = redis.pcall('HMGET', s.data, 'f', 'n', 'u'), redis.pcall('ZCARD', s.line)
   s.foreign = foreign_beside(s, kept, members)

@@ -1,6 +1,8 @@
 -- What every script begins with.
 --
--- KEYS[1] is the counter. The keys of a name follow in threes: lock, line, data.
+-- A name is given by its lock key. Its line, its data and its tombstones are that key and a suffix, so
+-- on the same slot. A word more in a call costs as much as half a command: so they are not given,
+-- and nothing is that is as usual.
 --
 -- A record is what is kept of a holder or a waiter; its fields stand at fixed places:
 --   1-32 lease id   33 state: g granted, h handed, r revoked, f freeze, q queued

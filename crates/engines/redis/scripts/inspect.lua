@@ -1,4 +1,4 @@
--- KEYS: counter, and for each name: lock, line, data.
+-- KEYS: counter, and the lock key of each name.
 -- ARGV: how many holders and how many waiters of a name to show at most.
 local most = tonumber(ARGV[1])
 
@@ -45,8 +45,8 @@ local function waiters_of(s)
   return waiters
 end
 
-local function inspect(at)
-  local s = load(at)
+local function inspect(lock)
+  local s = load(lock)
   if s.foreign then return { 'foreign', s.foreign } end
   settle(s)
   local holders, count = holders_of(s)
@@ -60,5 +60,5 @@ local function inspect(at)
 end
 
 local shown = {}
-for at = 2, #KEYS, 3 do shown[#shown + 1] = attempt(inspect, at) end
+for at = 2, #KEYS do shown[#shown + 1] = attempt(inspect, KEYS[at]) end
 return shown

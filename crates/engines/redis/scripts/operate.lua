@@ -1,9 +1,8 @@
--- KEYS: counter, lock, line, data.
 -- ARGV: the operation, and
 --   revoke: token of 16 digits, now or polite, the operator's words
 --   freeze: for how many ms, the operator's words
 --   unfreeze: nothing
-local s = load(2)
+local s = load(LOCK)
 -- How many revoked grants of one name are remembered.
 local MARKS = 64
 if s.foreign then return { 'foreign', s.foreign } end

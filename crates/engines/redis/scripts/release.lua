@@ -1,4 +1,4 @@
-local s = load(2)
+local s = load(LOCK)
 if s.foreign then return { 'foreign', s.foreign } end
 settle(s)
 local id = sub(ARGV[1], 1, 32)
@@ -11,7 +11,7 @@ elseif record then
 end
 -- Behind the end: a server whose memory is full refuses a script's first write only if it adds.
 if not record then go_on_when_full(s.data) end
-if ARGV[2] then call('SET', KEYS[5], '', 'PX', ARGV[2]) end
+if ARGV[2] then call('SET', LOCK .. ':1t:' .. id, '', 'PX', ARGV[2]) end
 if not record then return { 'nothing', revoked(s, id) or false } end
 hand_over(s)
 if queued then return 'withdrawn' end

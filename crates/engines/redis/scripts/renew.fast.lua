@@ -1,4 +1,4 @@
--- KEYS: counter, and for each line: lock, line, data.
+-- KEYS: counter, and for each line the lock key.
 -- ARGV: for each line: lease id and `g`; hold (l, d) or w for the queue heartbeat, client, inbox;
 --       lease in ms.
 -- Renews what one holder has alone, where nothing but its time changes: what is left is the answer.
@@ -6,7 +6,7 @@
 local replies, rest = {}, {}
 for line = 1, #ARGV / 3 do
   local at = 3 * line - 1
-  local key, purpose, value = KEYS[at], ARGV[at], false
+  local key, purpose, value = KEYS[line + 1], ARGV[at], false
   local kind = sub(purpose, 1, 1)
   if kind ~= 'w' then value = redis.pcall('GET', key) end
   if type(value) == 'string' and sub(value, 1, 33) == ARGV[at - 1] then

@@ -32,18 +32,18 @@ local function renew(s, id, purpose, ms)
 end
 
 local function answer(line)
-  local at = 3 * line - 1
-  local s = states[KEYS[at]]
+  local at, lock = 3 * line - 1, KEYS[line + 1]
+  local s = states[lock]
   if not s then
-    s = load(at)
+    s = load(lock)
     if not s.foreign then settle(s) end
-    states[KEYS[at]] = s
+    states[lock] = s
   end
   if s.foreign then return { 'foreign', s.foreign } end
   return renew(s, sub(ARGV[at - 1], 1, 32), ARGV[at], tonumber(ARGV[at + 1]))
 end
 
-go_on_when_full(KEYS[4])
+go_on_when_full(KEYS[2] .. ':1d')
 for _, line in ipairs(rest) do asking[sub(ARGV[3 * line - 2], 1, 32)] = true end
 for _, line in ipairs(rest) do replies[line] = attempt(answer, line) end
 return replies

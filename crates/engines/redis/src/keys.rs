@@ -7,15 +7,16 @@
 
 use std::borrow::Cow;
 
-use holdline_core::{LeaseId, LockName};
+use holdline_core::LockName;
 
 use crate::node::Words;
 
 /// The number of the format, and what each key is for.
 const LINE: &str = ":1q";
 const DATA: &str = ":1d";
-const TOMBSTONE: &str = ":1t:";
 const COUNTER: &str = "fence";
+/// What the scripts take for the prefix unless they are told another.
+const USUAL_PREFIX: &str = "holdline:";
 /// Stands for the name in a template.
 const PLACE: &str = "{name}";
 
@@ -62,16 +63,16 @@ impl Layout {
         keys.push_parts(&[self.prefix.as_bytes(), COUNTER.as_bytes()]);
     }
 
-    /// Adds the keys of a name: lock, line and data; and the one that remembers that a lease id
-    /// was given up.
-    pub(crate) fn push_name(&self, keys: &mut Words, name: &LockName, tombstone: Option<LeaseId>) {
+    /// Tells whether the scripts know the counter's key, which then need not be named.
+    pub(crate) fn has_usual_counter(&self) -> bool {
+        self.prefix == USUAL_PREFIX
+    }
+
+    /// Adds the lock key of a name: the scripts make the others of it.
+    pub(crate) fn push_lock(&self, keys: &mut Words, name: &LockName) {
         let name = escape(name.as_str());
-        let mut with = |suffix: &str, rest: &str| {
-            let parts = [&self.before, "{", &name, "}", &self.after, suffix, rest];
-            keys.push_parts(&parts.map(str::as_bytes));
-        };
-        ["", LINE, DATA].into_iter().for_each(|suffix| with(suffix, ""));
-        tombstone.into_iter().for_each(|id| with(TOMBSTONE, &id.to_hex()));
+        let parts = [&self.before, "{", &name, "}", &self.after];
+        keys.push_parts(&parts.map(str::as_bytes));
     }
 
     fn lock_key(&self, name: &str) -> String {
@@ -163,11 +164,25 @@ mod tests {
             assert_eq!(layout().name_of(&keys.data).as_ref(), Some(&name));
             assert_eq!(layout().name_of(&keys.line), None);
             let mut words = Words::default();
-            layout().push_name(&mut words, &name, Some(LeaseId::from_bytes([0xab; 16])));
-            let tombstone = [&keys.lock, TOMBSTONE.as_bytes(), "ab".repeat(16).as_bytes()].concat();
-            let expected = Words::from([keys.lock, keys.line, keys.data, tombstone]);
-            assert_eq!(words.as_written(), expected.as_written());
+            layout().push_lock(&mut words, &name);
+            assert_eq!(words.as_written(), Words::from([keys.lock]).as_written());
         }
+    }
+
+    #[test]
+    fn the_scripts_know_the_suffixes_the_usual_counter_and_the_usual_request() {
+        let acquire = include_str!("../scripts/acquire.fast.lua");
+        for suffix in [LINE, DATA] {
+            assert!(acquire.contains(&format!("LOCK .. '{suffix}'")), "{suffix}");
+        }
+        let options = crate::RedisOptions::default();
+        let (layout, prefix) = (Layout::new(options.key_template(), options.prefix()), "mine:");
+        let counter = String::from_utf8(layout.counter()).expect("text");
+        assert!(include_str!("../scripts/of_one.lua").contains(&format!("or '{counter}'")));
+        assert!(layout.has_usual_counter());
+        assert!(!Layout::new(options.key_template(), prefix).has_usual_counter());
+        let usual = format!("'x-q {}'", options.max_waiters());
+        assert!(acquire.contains(&usual), "{usual}");
     }
 
     #[test]

@@ -12,13 +12,14 @@ const GUARD: &str = "whoever can write to the server can take and free every loc
 
 /// The commands of the scripts with as many arguments as they need, `K` for the lock key; and
 /// those that we send ourselves, with `C` for the counter and `I` for an inbox.
-const NEEDED: [&str; 32] = [
+const NEEDED: [&str; 33] = [
     "DEL K",
     "EVAL text 1 K",
     "EVALSHA 0000000000000000000000000000000000000000 1 K",
     "EXISTS K",
     "GET C",
     "GET K",
+    "GETRANGE K 0 1",
     "GETSET C 1",
     "HDEL K f",
     "HGET K f",

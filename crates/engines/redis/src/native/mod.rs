@@ -19,9 +19,11 @@ macro_rules! script {
     };
 }
 
-static ACQUIRE: Script = script!("acquire", "head", "acquire.fast", "draw", "common", "acquire");
-static RELEASE: Script = script!("release", "head", "release.fast", "draw", "common", "release");
-static RENEW: Script = script!("renew", "head", "renew.fast", "draw", "common", "renew");
-static INSPECT: Script = script!("inspect", "head", "draw", "common", "inspect");
-static OPERATE: Script = script!("operate", "head", "draw", "common", "operate");
+static ACQUIRE: Script =
+    script!("acquire", "head", "of_one", "acquire.fast", "draw", "common", "acquire");
+static RELEASE: Script =
+    script!("release", "head", "of_one", "release.fast", "draw", "common", "release");
+static RENEW: Script = script!("renew", "head", "of_many", "renew.fast", "draw", "common", "renew");
+static INSPECT: Script = script!("inspect", "head", "of_many", "draw", "common", "inspect");
+static OPERATE: Script = script!("operate", "head", "of_one", "draw", "common", "operate");
 static RAISE: Script = script!("raise", "raise");

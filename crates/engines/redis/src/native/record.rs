@@ -1,5 +1,6 @@
 //! A record as the scripts show it: what they keep of a holder or a waiter, with the lease id cut.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use holdline_core::{
@@ -112,11 +113,11 @@ fn short(hex: &str) -> Option<ShortLeaseId> {
 }
 
 /// Writes a mode as it stands in the terms.
-pub(super) fn mode_text(mode: Mode) -> String {
+pub(super) fn mode_text(mode: Mode) -> Cow<'static, str> {
     match mode {
-        Mode::Exclusive => "x".to_owned(),
-        Mode::Shared => "s".to_owned(),
-        Mode::Permits { count, of } => format!("p{count}/{of}"),
+        Mode::Exclusive => Cow::Borrowed("x"),
+        Mode::Shared => Cow::Borrowed("s"),
+        Mode::Permits { count, of } => Cow::Owned(format!("p{count}/{of}")),
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{
-    AcquireRequest, Ending, FencingToken, Hold, LeaseId, LockName, Mode, Operation, Purpose,
-    ReleaseRequest, RenewRequest,
+    AcquireRequest, Ending, FencingToken, Hold, LockName, Mode, Operation, Purpose, ReleaseRequest,
+    RenewRequest,
 };
 
 use super::record::mode_text;
@@ -27,6 +27,10 @@ const DEAF: &str = "0000000000000000";
 /// How much longer than its claim window a hand-over is kept, in ms: the sum has five digits.
 const LATE: u64 = 9_000;
 
+/// How the commonest acquire is asked for, which the script knows: an exclusive lock, for the first
+/// time, with a queue of the usual length.
+const USUAL: &[u8] = b"x-q 10000";
+
 /// Room for the keys, or the arguments, that one name commonly takes.
 const ROOM: usize = 256;
 
@@ -36,36 +40,35 @@ pub(crate) fn acquire(
     hears: bool,
     max_waiters: usize,
 ) -> Call {
-    let id = request.lease_id.to_hex();
+    let id = request.lease_id.hex_digits();
     let inbox = if hears { asker.inbox.as_str() } else { DEAF };
     let kind = kind_of(request.hold);
     let lease = request.hold.duration().map(millis).unwrap_or_default();
-    let client = format!("{:016x}", request.client.as_u64());
+    let client = hex_digits(request.client.as_u64());
     let metadata = request.metadata.as_encoded();
     let mode = mode_text(request.mode);
-    let kept = format!("{:05}", millis(request.claim_window) + LATE);
-    let yes = |set: bool, word: char| if set { word } else { '-' };
-    let mut line = format!(
-        "{}{}{} {max_waiters}",
-        &mode[..1],
-        yes(request.known, 'k'),
-        yes(request.queue, 'q'),
-    );
-    if let Mode::Permits { count, of } = request.mode {
-        line.push_str(&format!(" {count} {of}"));
-    }
     let mut arguments = Words::with_room(ROOM + metadata.len());
-    let head = [&id, "g-", kind, &client, inbox];
-    arguments.push_parts(&head.map(str::as_bytes));
+    arguments.push_parts(&[&id, b"g-", kind.as_bytes(), &client, inbox.as_bytes()]);
     let mut room = [0; 20];
     let (lease_text, metadata) = (digits(lease, &mut room), metadata.as_bytes());
-    let (kept, mode, kind) = (kept.as_bytes(), mode.as_bytes(), kind.as_bytes());
-    arguments.push_parts(&[kept, mode, b" ", kind, lease_text, b";", metadata]);
+    let kept = five_digits(millis(request.claim_window) + LATE);
+    let parts = [&kept, mode.as_bytes(), b" ", kind.as_bytes(), lease_text, b";", metadata];
+    arguments.push_parts(&parts);
     arguments.push_number(lease);
-    arguments.push(line);
+    let yes = |set: bool, word: u8| if set { word } else { b'-' };
+    let flags = [mode.as_bytes()[0], yes(request.known, b'k'), yes(request.queue, b'q'), b' '];
+    let permits = match request.mode {
+        Mode::Permits { count, of } => format!(" {count} {of}"),
+        Mode::Exclusive | Mode::Shared => String::new(),
+    };
+    let longest = digits(max_waiters as u64, &mut room);
+    let asked = [&flags, longest, permits.as_bytes()];
+    if !asked.iter().copied().flatten().eq(USUAL) {
+        arguments.push_parts(&asked);
+    }
     Call {
         script: &ACQUIRE,
-        keys: keys_of(asker, &request.name, Some(request.lease_id)),
+        keys: keys_of(asker, &request.name),
         arguments,
         tie: Tie::Again(*request.lease_id.as_bytes()),
         deadline: asker.deadline,
@@ -76,11 +79,11 @@ pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Call {
     let id = request.lease_id;
     let remembered = tombstone_of(request.ending);
     let mut arguments = Words::with_room(ROOM);
-    arguments.push_parts(&[id.to_hex().as_bytes(), b"g-"]);
+    arguments.push_parts(&[&id.hex_digits(), b"g-"]);
     remembered.into_iter().for_each(|remembered| arguments.push_number(millis(remembered)));
     Call {
         script: &RELEASE,
-        keys: keys_of(asker, &request.name, remembered.map(|_| id)),
+        keys: keys_of(asker, &request.name),
         arguments,
         tie: Tie::Undo(*id.as_bytes()),
         deadline: asker.deadline,
@@ -100,14 +103,14 @@ pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Call
     let mut arguments = Words::with_room(ROOM / 2 * lines.len());
     asker.layout.push_counter(&mut keys);
     for line in lines {
-        asker.layout.push_name(&mut keys, &line.name, None);
+        asker.layout.push_lock(&mut keys, &line.name);
         let (kind, lease) = match line.purpose {
             Purpose::Keep(hold) => (kind_of(hold), hold.duration()),
             Purpose::Wait => ("w", None),
         };
-        let client = format!("{:016x}", line.client.as_u64());
-        arguments.push_parts(&[line.lease_id.to_hex().as_bytes(), b"g"]);
-        arguments.push_parts(&[kind, &client, inbox].map(str::as_bytes));
+        let client = hex_digits(line.client.as_u64());
+        arguments.push_parts(&[&line.lease_id.hex_digits(), b"g"]);
+        arguments.push_parts(&[kind.as_bytes(), &client, inbox.as_bytes()]);
         arguments.push_number(lease.map(millis).unwrap_or_default());
     }
     Call { script: &RENEW, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
@@ -117,7 +120,7 @@ pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Call
 pub(crate) fn inspect(asker: &Asker, names: &[LockName], most: usize) -> Call {
     let mut keys = Words::with_room(ROOM * names.len());
     asker.layout.push_counter(&mut keys);
-    names.iter().for_each(|name| asker.layout.push_name(&mut keys, name, None));
+    names.iter().for_each(|name| asker.layout.push_lock(&mut keys, name));
     let arguments = Words::from([most.to_string()]);
     Call { script: &INSPECT, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
 }
@@ -138,7 +141,7 @@ pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
     };
     Call {
         script: &OPERATE,
-        keys: keys_of(asker, name, None),
+        keys: keys_of(asker, name),
         arguments: arguments.into(),
         tie: Tie::Free,
         deadline: asker.deadline,
@@ -155,16 +158,29 @@ fn raise(asker: &Asker, to: FencingToken) -> Call {
     }
 }
 
-/// The counter's key, those of a name, and where it is wanted that of a tombstone.
-fn keys_of(asker: &Asker, name: &LockName, tombstone: Option<LeaseId>) -> Words {
+/// The lock key of a name, and the counter's key where the scripts do not know it.
+fn keys_of(asker: &Asker, name: &LockName) -> Words {
     let mut keys = Words::with_room(ROOM);
-    asker.layout.push_counter(&mut keys);
-    asker.layout.push_name(&mut keys, name, tombstone);
+    asker.layout.push_lock(&mut keys, name);
+    if !asker.layout.has_usual_counter() {
+        asker.layout.push_counter(&mut keys);
+    }
     keys
 }
 
 fn sixteen(token: FencingToken) -> String {
     format!("{:016}", token.get())
+}
+
+/// Writes a client's number in 16 hex digits.
+fn hex_digits(number: u64) -> [u8; 16] {
+    std::array::from_fn(|at| b"0123456789abcdef"[(number >> (60 - 4 * at)) as usize & 15])
+}
+
+/// Writes a number in five digits, which is as many as it has.
+fn five_digits(number: u64) -> [u8; 5] {
+    debug_assert!(number < 100_000, "a claim window is shorter");
+    std::array::from_fn(|at| b'0' + (number / 10_u64.pow(4 - at as u32) % 10) as u8)
 }
 
 fn kind_of(hold: Hold) -> &'static str {
@@ -184,6 +200,16 @@ mod tests {
     fn durations_are_rounded_up() {
         for (nanos, expected) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)] {
             assert_eq!(millis(Duration::from_nanos(nanos)), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_in_as_many_digits_as_their_place_has() {
+        for number in [0, 1, 0xab, 1 << 60, u64::MAX - 1] {
+            assert_eq!(hex_digits(number), *format!("{number:016x}").as_bytes());
+        }
+        for number in [0, 7, 9_000, 69_000, 99_999] {
+            assert_eq!(five_digits(number), *format!("{number:05}").as_bytes());
         }
     }
 

@@ -191,7 +191,7 @@ impl Inner {
     /// Takes by the bare command; looks who holds only when somebody does.
     async fn take(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let AcquireRequest { name, lease_id, .. } = request;
-        if self.given_up.has(*lease_id, self.clock.now()) {
+        if self.given_up.has(*lease_id, || self.clock.now()) {
             return Err(LockError::new(ENGINE, ErrorKind::Cancelled, Certainty::NotApplied));
         }
         // No token is given; the smallest of all is refused by whoever has ever seen one.

@@ -37,8 +37,8 @@ impl GivenUp {
         }
     }
 
-    pub(super) fn has(&self, id: LeaseId, now: Moment) -> bool {
-        self.0.lock().until.get(&id).is_some_and(|until| now < *until)
+    pub(super) fn has(&self, id: LeaseId, now: impl FnOnce() -> Moment) -> bool {
+        self.0.lock().until.get(&id).is_some_and(|until| now() < *until)
     }
 }
 
@@ -60,9 +60,9 @@ mod tests {
     fn an_id_is_remembered_until_its_time() {
         let given_up = GivenUp::default();
         given_up.add(id(1), at(0), at(10));
-        assert!(given_up.has(id(1), at(9)));
-        assert!(!given_up.has(id(1), at(10)));
-        assert!(!given_up.has(id(2), at(0)));
+        assert!(given_up.has(id(1), || at(9)));
+        assert!(!given_up.has(id(1), || at(10)));
+        assert!(!given_up.has(id(2), || at(0)));
     }
 
     #[test]
@@ -73,8 +73,8 @@ mod tests {
             given_up.add(id(number), at(0), at(10));
         }
         assert_eq!(given_up.0.lock().order.len(), ROOM);
-        assert!(!given_up.has(id(2), at(0)), "the oldest went");
-        assert!(given_up.has(id(rooms + 2), at(0)));
+        assert!(!given_up.has(id(2), || at(0)), "the oldest went");
+        assert!(given_up.has(id(rooms + 2), || at(0)));
         given_up.add(id(0), at(10), at(20));
         assert_eq!(given_up.0.lock().order.len(), 1, "all others are over");
     }

@@ -34,8 +34,15 @@ macro_rules! script {
     };
 }
 
-static ACQUIRE: Script =
-    script!("plain_acquire", "head", "draw", "plain_acquire_fast", "plain_common", "plain_acquire");
+static ACQUIRE: Script = script!(
+    "plain_acquire",
+    "head",
+    "of_many",
+    "draw",
+    "plain_acquire_fast",
+    "plain_common",
+    "plain_acquire"
+);
 static RELEASE: Script =
     script!("plain_release", "plain_release_fast", "plain_common", "plain_release");
 static RENEW: Script = script!("plain_renew", "plain_common", "plain_renew");

@@ -74,15 +74,17 @@ impl Asker {
         let ReleaseRequest { name, lease_id, ending } = request;
         let mut keys = Words::with_room(ROOM);
         keys.push_parts(&self.keys.lock_parts(name));
-        let mut which = String::from("-");
         if self.fencing {
             keys.push(self.keys.mark(name, *lease_id));
-            which.push('m');
         }
-        if let Some(signal) = self.keys.signal(name) {
-            keys.push(signal);
-            which.push('s');
-        }
+        let signal = self.keys.signal(name);
+        let which = match (self.fencing, signal.is_some()) {
+            (false, false) => "-",
+            (false, true) => "-s",
+            (true, false) => "-m",
+            (true, true) => "-ms",
+        };
+        signal.into_iter().for_each(|signal| keys.push(signal));
         let mut words = Words::with_room(ROOM);
         words.push(self.lease(*lease_id));
         words.push_number(remembered(*ending).map(millis).unwrap_or_default());

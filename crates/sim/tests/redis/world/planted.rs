@@ -51,10 +51,9 @@ impl Bug {
     fn change(self) -> Option<(&'static str, &'static str)> {
         Some(match self {
             // What is left of the comparison is whether somebody waits.
-            Bug::ReleaseWithoutCompare => (
-                "elseif sub(value, 1, 34) == ARGV[1] then",
-                "elseif sub(value, 34, 34) == '-' then",
-            ),
+            Bug::ReleaseWithoutCompare => {
+                ("elseif value == ARGV[1] then", "elseif sub(value, 34, 34) == '-' then")
+            }
             Bug::NoSettling => {
                 ("local function settle(s)\n", "local function settle(s)\n  if s then return end\n")
             }
@@ -70,7 +69,7 @@ impl Bug {
             ),
             Bug::TokenStandsStill => (
                 "  if not last then return since end\n",
-                "  if last then call('SET', KEYS[1], last) return last end\n  if not last then \
+                "  if last then call('SET', COUNTER, last) return last end\n  if not last then \
                  return since end\n",
             ),
             Bug::NewcomerPassesQueue => {

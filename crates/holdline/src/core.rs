@@ -134,14 +134,20 @@ impl Shared {
     ///
     /// The engine is always polled inside a runtime: the caller's, or else the worker's.
     pub(crate) async fn answered<T>(&self, answer: Answer<'_, T>, limit: Moment) -> Option<T> {
-        let mut future = match answer {
-            Answer::Ready(answer) => return answer,
-            Answer::Later(future) => future,
-        };
-        if !self.is_own_process() {
-            return None;
+        match answer {
+            Answer::Ready(answer) => answer,
+            Answer::Later(_) if !self.is_own_process() => None,
+            Answer::Later(future) => self.answered_here(future, self.clock.now(), limit).await,
         }
-        let sent = self.clock.now();
+    }
+
+    /// Does the same where the process is known to be our own, and the clock was just read.
+    pub(crate) async fn answered_here<T>(
+        &self,
+        mut future: Boxed<'_, T>,
+        sent: Moment,
+        limit: Moment,
+    ) -> Option<T> {
         let mut timer = None;
         let mut wait = std::pin::pin!(poll_fn(|context| {
             let polled = self.home.within(|| future.as_mut().poll(context));

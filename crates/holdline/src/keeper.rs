@@ -52,7 +52,7 @@ pub(crate) fn first_look(terms: &LeaseTerms, renews: bool, is_cut: bool) -> Dura
     match renews {
         // The first lease is a part only: the whole one is reached by a renewal that leaves now.
         true if is_cut => Duration::ZERO,
-        true => WATCH_AFTER.min(terms.renew_interval() / 8 * 7),
+        true => WATCH_AFTER.min(terms.renew_interval() / 16 * 13),
         false => WATCH_AFTER,
     }
 }
@@ -98,8 +98,17 @@ fn plan_next(keeping: &mut Keeping, sent: Moment) {
         // would be renewed sooner and sooner, to no end.
         let is_whole = until != Moment::NEVER && !grant.is_cut();
         let left = is_whole.then_some(sent.until(until));
-        renewal::renew_at(sent, left, terms, grant.lease_id.as_bytes()[15])
+        let at = renewal::renew_at(sent, left, terms, grant.lease_id.as_bytes()[15]);
+        on_tick(sent, at)
     };
+}
+
+/// Brings a renewal forward to the tick before it, so that all that are due until the next one
+/// leave together: many leases otherwise wake the keeper for a few at a time.
+fn on_tick(sent: Moment, at: Moment) -> Moment {
+    let tick = BUNDLE.min(sent.until(at) / 16).as_nanos();
+    let beyond = u64::try_from(u128::from(at.as_nanos()) % tick.max(1)).unwrap_or(0);
+    at.before(Duration::from_nanos(beyond))
 }
 
 /// Returns when the keeper must look at a lease next.

@@ -63,13 +63,14 @@ pub(crate) async fn release(
             let held_for = since.until(shared.clock.now());
             return ReleaseOutcome::Released { held_for, confirmed: false };
         }
-        later => {
+        Answer::Later(later) => {
             ticket.register();
             // The id is dead from here on, and this future may be dropped.
             ticket.unsettled = true;
             let now = shared.clock.now();
             began = Some(now);
-            shared.answered(later, now.after(PATIENCE.min(shared.answer_within))).await
+            let limit = now.after(PATIENCE.min(shared.answer_within));
+            shared.answered_here(later, now, limit).await
         }
     };
     match reply {

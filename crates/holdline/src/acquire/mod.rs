@@ -101,10 +101,10 @@ pub(crate) async fn acquire(
         match answer {
             Answer::Ready(reply) => reply,
             _ if !shared.is_own_process() => return Err(shared.no_answer().with_name(&plan.name)),
-            later => {
+            Answer::Later(later) => {
                 ticket.register();
                 ticket.unsettled = true;
-                let reply = shared.answered(later, wait.limit(shared, sent)).await;
+                let reply = shared.answered_here(later, sent, wait.limit(shared, sent)).await;
                 ticket.unsettled = reply.is_none();
                 reply
             }

@@ -13,6 +13,8 @@ use crate::rounds::{Failure, Peer, Round, each, median, report, report_beside};
 
 const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_millis(1_500);
+/// In less time many contenders have so few grants each that one more makes a tenth.
+const TIME_EACH: Duration = Duration::from_millis(4);
 const WAKE_UPS: usize = 300;
 /// More threads than this the peer does not bear.
 const MOST_OF_PEER: usize = 128;
@@ -21,18 +23,19 @@ const MOST_OF_PEER: usize = 128;
 pub(crate) fn section(world: &World, contenders: usize) -> Result<(), Failure> {
     let (mut rounds, mut spreads, mut commands) = (Vec::new(), Vec::new(), Vec::new());
     let mut peers: [Peer; 1] = [("python-redis-lock", Vec::new())];
+    let time = TIME.max(TIME_EACH * u32::try_from(contenders)?);
     for _ in 0..ROUNDS {
-        let floor = world.runtime.block_on(floor(world.server.address(), contenders))?;
+        let floor = world.runtime.block_on(floor(world.server.address(), contenders, time))?;
         if contenders <= MOST_OF_PEER {
-            let peer = world.peers.hand_off(&world.server.url(), contenders, TIME)?;
+            let peer = world.peers.hand_off(&world.server.url(), contenders, time)?;
             peers[0].1.extend(peer);
         }
         let mut observer = world.server.raw();
         let before = commands_so_far(&mut observer)?;
-        let ours = world.runtime.block_on(ours(world, contenders))?;
+        let ours = world.runtime.block_on(ours(world, contenders, time))?;
         let after = commands_so_far(&mut observer)?;
         let total: usize = ours.iter().sum();
-        rounds.push(Round { floor: each(TIME, floor), subject: each(TIME, total) });
+        rounds.push(Round { floor: each(time, floor), subject: each(time, total) });
         let (most, least) = (ours.iter().max().copied(), ours.iter().min().copied());
         spreads.push(ratio(most.unwrap_or(0), least.unwrap_or(0)));
         commands.push(ratio(after - before, total));
@@ -66,10 +69,10 @@ fn commands_so_far(observer: &mut Observer) -> Result<usize, Failure> {
 }
 
 /// A token in a list: who pops it pushes it back.
-async fn floor(address: SocketAddr, contenders: usize) -> Result<usize, Failure> {
+async fn floor(address: SocketAddr, contenders: usize, time: Duration) -> Result<usize, Failure> {
     let set = LocalSet::new();
     Raw::connect(address).await?.ask(&["DEL", "token"]).await?;
-    let deadline = Instant::now() + TIME;
+    let deadline = Instant::now() + time;
     let mut running = Vec::new();
     for _ in 0..contenders {
         let mut raw = Raw::connect(address).await?;
@@ -96,10 +99,10 @@ async fn floor(address: SocketAddr, contenders: usize) -> Result<usize, Failure>
 }
 
 /// Grants of each contender.
-async fn ours(world: &World, contenders: usize) -> Result<Vec<usize>, Failure> {
+async fn ours(world: &World, contenders: usize, time: Duration) -> Result<Vec<usize>, Failure> {
     let client = Rc::new(world.client(&NATIVE).await?);
     let set = LocalSet::new();
-    let deadline = Instant::now() + TIME;
+    let deadline = Instant::now() + time;
     let running: Vec<_> = (0..contenders)
         .map(|_| {
             let client = client.clone();

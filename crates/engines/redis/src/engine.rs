@@ -17,7 +17,7 @@ use crate::batch;
 use crate::ears::Ears;
 use crate::error::{ENGINE, protocol};
 use crate::keys::Layout;
-use crate::listing::{Ahead, Listings};
+use crate::listing::{Ahead, Listings, Steps};
 use crate::native::{self, Asker};
 use crate::node::Node;
 use crate::options::{Dialect, RedisOptions};
@@ -254,10 +254,11 @@ impl Inner {
         let mut page = ListPage::default();
         let mut after = request.after.clone();
         let mut kept = self.listings.take(&request.prefix, after.as_ref());
+        let mut steps = Steps::of_a_page();
         loop {
             let ahead = match kept.take() {
                 Some(ahead) => ahead,
-                None => self.names_after(&request.prefix, after.as_ref()).await?,
+                None => self.names_after(&request.prefix, after.as_ref(), &mut steps).await?,
             };
             let next: Vec<LockName> = ahead.names.iter().cloned().collect();
             for part in next.chunks(SHOWN_AT_ONCE) {
@@ -306,11 +307,13 @@ impl Inner {
         &self,
         prefix: &str,
         after: Option<&LockName>,
+        steps: &mut Steps,
     ) -> Result<Ahead, LockError> {
         let pattern = self.asker.layout.pattern(prefix);
         let mut ahead = Ahead::default();
         let mut cursor = b"0".to_vec();
         loop {
+            steps.take()?;
             let words = [
                 b"SCAN".to_vec(),
                 cursor,

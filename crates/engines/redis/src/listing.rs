@@ -9,13 +9,33 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Clock, LockName, Moment};
+use holdline_core::{Clock, LockError, LockName, Moment};
 use parking_lot::Mutex;
+
+use crate::error::protocol;
 
 /// How many names one look at all keys brings home.
 pub(crate) const MOST_NAMES: usize = 32_768;
 const MOST_LISTINGS: usize = 4;
+/// How many steps of a scan one page takes at most: those of a thousand million keys.
+const MOST_STEPS: u32 = if cfg!(test) { 100 } else { 1_000_000 };
 const FRESH: Duration = Duration::from_secs(30);
+
+/// The steps that a page may still take: a server whose scan does not end is not asked for ever.
+pub(crate) struct Steps(u32);
+
+impl Steps {
+    pub(crate) fn of_a_page() -> Steps {
+        Steps(MOST_STEPS)
+    }
+
+    /// Counts one.
+    pub(crate) fn take(&mut self) -> Result<(), LockError> {
+        let left = self.0.checked_sub(1);
+        self.0 = left.ok_or_else(|| protocol("the scan of the server's keys does not end"))?;
+        Ok(())
+    }
+}
 
 /// The names that come next in a listing.
 #[derive(Debug, Default, PartialEq, Eq)]

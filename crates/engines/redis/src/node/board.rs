@@ -289,7 +289,60 @@ impl Drop for Parked<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::node::Value;
+    use crate::node::lane::{Ends, Limit};
+    use crate::node::request::Request;
+    use crate::node::resp::Frame;
+
+    /// Counts what a lane tells.
+    #[derive(Default)]
+    struct Counted(AtomicU64);
+
+    impl Told for Counted {
+        fn lane_changed(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn lane(id: u64, told: &Arc<Counted>) -> Arc<Lane> {
+        let ends = Ends { told: told.clone(), reset: Arc::default() };
+        let clock = Arc::new(holdline::ManualClock::new());
+        Arc::new(Lane::new(id, ServerFacts::default(), clock, ends, None))
+    }
+
+    #[test]
+    fn a_connection_that_comes_when_all_is_closed_is_closed_too() {
+        let (board, told) = (Board::new(), Arc::default());
+        board.close();
+        let late = lane(1, &told);
+        board.adopt(late.clone());
+        assert_eq!((late.health(), board.current()), (Health::Closed, None));
+    }
+
+    /// One that was to end as soon as it is empty, and is needed again, is one like any other.
+    #[test]
+    fn a_connection_that_comes_back_no_longer_tells_that_it_is_empty() {
+        let (board, told) = (Board::new(), Arc::default());
+        let (first, second) = (lane(1, &told), lane(2, &told));
+        let limit = Limit { end: holdline_core::Moment::NEVER, asked: Duration::from_secs(1) };
+        let ask = || first.clone().begin(Request::Ping("1"), None, limit).ok();
+        board.adopt(first.clone());
+        let _hangs = ask().expect("room");
+        first.suspect();
+        board.tend();
+        board.adopt(second.clone());
+        first.clear();
+        assert!(matches!(board.tend(), Found::Current(lane) if lane.id() == 2));
+        second.close("gone");
+        assert!(matches!(board.tend(), Found::Current(lane) if lane.id() == 1));
+        let before = told.0.load(Ordering::SeqCst);
+        let answers = [Frame::Reply(Ok(Value::Nil))].into_iter();
+        assert!(first.settle(answers, &mut Vec::new()));
+        assert_eq!(told.0.load(Ordering::SeqCst), before);
+    }
 
     #[test]
     fn whoever_waits_no_more_makes_room() {

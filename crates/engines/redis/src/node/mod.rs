@@ -139,7 +139,7 @@ struct Shared {
     old_protocol: AtomicBool,
     /// How often the tasks have moved to another runtime.
     moves: AtomicU32,
-    process: u32,
+    process: AtomicU32,
 }
 
 impl Shared {
@@ -204,7 +204,7 @@ impl Node {
             ids: AtomicU64::new(1),
             old_protocol: AtomicBool::new(false),
             moves: AtomicU32::new(0),
-            process: std::process::id(),
+            process: AtomicU32::new(std::process::id()),
         });
         supervisor::start(&shared);
         Ok(Node(Arc::new(Owner(shared))))
@@ -288,6 +288,12 @@ impl Node {
         self.shared().hub.open(channel, Some(taker))
     }
 
+    /// Makes this process look like a copy of the one that made the node.
+    #[cfg(test)]
+    fn pretend_fork(&self) {
+        self.shared().process.store(0, Ordering::Relaxed);
+    }
+
     /// The same with the messages in the inbox.
     #[cfg(test)]
     fn subscribe(&self, channel: Vec<u8>) -> Inbox {
@@ -319,7 +325,7 @@ impl Node {
         tie: Tie,
         limit: Limit,
     ) -> Result<(Arc<lane::Lane>, Exchange), LockError> {
-        if std::process::id() != self.shared().process {
+        if std::process::id() != self.shared().process.load(Ordering::Relaxed) {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
         }

@@ -162,3 +162,31 @@ impl Wire {
         Ok(replies)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const LONG: usize = USUAL_ROOM * 64;
+
+    /// One large answer, or one large burst of requests, does not keep its room for ever.
+    #[tokio::test]
+    async fn room_for_what_was_long_is_given_back() {
+        let (near, mut far) = tokio::io::duplex(LONG * 2);
+        let mut wire = Wire::new(Box::new(near));
+        let text = format!("${LONG}\r\n{}\r\n", "x".repeat(LONG));
+        far.write_all(text.as_bytes()).await.expect("room");
+        wire.frame().await.expect("a long answer");
+        assert!(wire.read.len() > USUAL_ROOM);
+        far.write_all(b"+OK\r\n").await.expect("room");
+        wire.frame().await.expect("a short one");
+        assert_eq!(wire.read.len(), USUAL_ROOM);
+        let long = "x".repeat(LONG);
+        wire.send(&[vec![long.as_bytes()]]).await.expect("sent");
+        assert!(wire.out.capacity() <= USUAL_ROOM * 32, "{}", wire.out.capacity());
+        let mut read = vec![0; LONG];
+        far.read_exact(&mut read).await.expect("all of it");
+    }
+}

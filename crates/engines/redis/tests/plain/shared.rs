@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{
-    AcquireReply, Certainty, Engine, ErrorKind, FencingToken, Health, Operation, OperationReply,
-    Purpose, ReleaseReply, RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, Certainty, Engine, ErrorKind, FencingToken, Health, Operation,
+    OperationReply, Purpose, ReleaseReply, RenewReply, RenewRequest,
 };
 use holdline_redis::{RedisOptions, checkup};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
@@ -140,6 +140,21 @@ async fn a_foreign_holder_is_never_revoked() {
     let error = engine.operate(&revoke(false)).await.expect_err("it cannot be told");
     assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
     assert_eq!(behind(&server, "EXISTS lock:a").integer(), Some(1));
+}
+
+/// A request of the holder's that hangs may come a while after its lease.
+#[tokio::test]
+async fn a_revoked_lease_id_is_remembered_longer_than_a_short_lease() {
+    let server = server();
+    let engine = engine(&server, "").await;
+    let hold = holdline_core::Hold::Leased(Duration::from_secs(5));
+    let taken = AcquireRequest { hold, ..request("a") };
+    let token = take(&engine, &taken).await;
+    let revoke = Operation::Revoke { name: name("a"), token, reason: "why".into(), now: true };
+    assert_eq!(engine.operate(&revoke).await.expect("answered"), OperationReply::Done);
+    let mark = format!("holdline:1m:{}:lock:a", taken.lease_id.to_hex());
+    let left = behind(&server, &format!("PTTL {mark}")).integer().expect("a number");
+    assert!(left > 10_000, "{left} ms");
 }
 
 /// The request waits in a server that stands still; its undo goes behind it.

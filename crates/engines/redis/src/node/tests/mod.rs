@@ -3,6 +3,7 @@
 mod access;
 mod blocked;
 mod commands;
+mod edges;
 mod frozen;
 mod hearing;
 mod loss;

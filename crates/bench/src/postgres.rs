@@ -3,6 +3,8 @@
 //! The server is Debian's, started for this run with `fsync` on; its files lie where temporary
 //! files do (`TMPDIR`), so a disk's flush is in the floor and in our figure alike.
 
+mod waits;
+
 use std::hint::black_box;
 use std::rc::Rc;
 use std::task::Context;
@@ -60,7 +62,8 @@ async fn run(server: &PostgresServer) -> Result<(), Failure> {
     // The server wakes each session that listens in the database, whomever it is for.
     let title = "postgres: among 64, each a client of its own, p50";
     hand_offs(server, &floor, 64, 64, title).await?;
-    told(server, &floor).await
+    told(server, &floor).await?;
+    waits::run(server, &floor).await
 }
 
 /// Prints the hand-offs among so many waiters of so many clients; returns the middle ratio.
@@ -196,7 +199,7 @@ async fn told(server: &PostgresServer, floor: &Floor) -> Result<(), Failure> {
 
 /// A bare session that listens.
 struct Ear {
-    _client: tokio_postgres::Client,
+    client: tokio_postgres::Client,
     heard: UnboundedReceiver<Instant>,
 }
 
@@ -214,6 +217,6 @@ impl Ear {
             }
         });
         client.batch_execute(&format!("listen ear{number}")).await?;
-        Ok(Ear { _client: client, heard })
+        Ok(Ear { client, heard })
     }
 }

@@ -32,6 +32,7 @@ mod redis;
 mod resp;
 mod scratch;
 mod spawner;
+mod vdso;
 mod wait;
 mod wheel;
 

@@ -1,5 +1,9 @@
 //! The library on real etcd clusters whose members die, stand still, or are too few.
 
+mod clocks;
+#[path = "../redis/copies.rs"]
+mod copies;
 mod faults;
+mod forks;
 mod network;
 mod support;

@@ -1,45 +1,17 @@
 //! A process that is copied by `fork` while it holds and waits: the copy has the memory of its
 //! parent, its sockets, and a right to nothing.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use fork::{Fork, fork, waitpid};
 use futures_util::FutureExt;
 use holdline::{Client, Guard, ReleaseOutcome};
 use holdline_services::PrivateNetwork;
-use rustix::process::{Signal, getpid, kill_process};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::copies::in_a_copy;
 use crate::support::{
     behind, clean, client_at, connections, let_go, patient, queued, renewed, server, take, try_take,
 };
-
-/// Runs `work` in a copy of this process, which then dies without a word to anybody, and returns
-/// what it has written.
-fn in_a_copy(work: impl FnOnce() -> String) -> String {
-    let (mut here, mut there) = UnixStream::pair().expect("a pair");
-    match fork().expect("a copy") {
-        Fork::Child => {
-            let told = catch_unwind(AssertUnwindSafe(work));
-            let told = told.unwrap_or_else(|_| "it panicked".to_owned());
-            // Nobody is there to be told of a failure.
-            let _ = there.write_all(told.as_bytes());
-            // No destructor and no handler of the parent's may run here.
-            let _ = kill_process(getpid(), Signal::KILL);
-            unreachable!("killed");
-        }
-        Fork::Parent(copy) => {
-            drop(there);
-            let mut told = String::new();
-            here.read_to_string(&mut told).expect("text");
-            waitpid(copy).expect("our copy");
-            told
-        }
-    }
-}
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")

@@ -6,6 +6,7 @@
 
 mod clocks;
 mod connections;
+mod copies;
 mod crowds;
 mod forks;
 mod holders;

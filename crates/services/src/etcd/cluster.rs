@@ -175,6 +175,20 @@ impl EtcdCluster {
         self.nodes[member].cont();
     }
 
+    /// As [`EtcdServer::step_clock`](crate::EtcdServer::step_clock), for one member.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn step_clock(&self, member: usize, ahead: i64) {
+        self.nodes[member].step_clock(ahead);
+    }
+
+    /// What a member has written to its log since its first start.
+    #[must_use]
+    pub fn log(&self, member: usize) -> String {
+        self.nodes[member].log()
+    }
+
     /// Kills a member (`SIGKILL`) and waits until it is dead.
     ///
     /// # Panics

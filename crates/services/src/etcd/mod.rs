@@ -108,6 +108,15 @@ impl EtcdServer {
         self.node.cont();
     }
 
+    /// Lets the server's wall clock run this many seconds ahead of ours, or behind, from now on
+    /// and until it ends. Monotonic clocks are left alone.
+    ///
+    /// # Panics
+    /// The server does not run, or the kernel does not let us at its memory.
+    pub fn step_clock(&self, ahead: i64) {
+        self.node.step_clock(ahead);
+    }
+
     /// Kills the server (`SIGKILL`) and waits until it is dead.
     ///
     /// # Panics

@@ -5,7 +5,7 @@ use crate::Scratch;
 use crate::hosts::Host;
 use crate::ports::Port;
 use crate::wait::{LIMIT, until};
-use crate::{Certificates, Failure, programs, spawner};
+use crate::{Certificates, Failure, programs, spawner, vdso};
 use rustix::process::Signal;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -108,6 +108,14 @@ impl Node {
         self.await_stopped(false);
     }
 
+    pub(super) fn step_clock(&self, ahead: i64) {
+        let pid = self.pid();
+        let stood = vdso::stand_outside(pid, || self.stop(), || self.cont());
+        let set = stood.and_then(|()| vdso::set_ahead(pid, ahead));
+        self.cont();
+        set.unwrap_or_else(|why| panic!("{why}"));
+    }
+
     pub(super) fn kill(&self) {
         self.tell(Signal::KILL);
         self.reap();
@@ -133,6 +141,8 @@ impl Node {
             None => spawner::mortal(&self.program),
         };
         command.args(self.arguments(members)).env("ETCD_UNSUPPORTED_ARCH", "arm64");
+        // Its log then says the same hour everywhere.
+        command.env("TZ", "UTC");
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         *self.child() = Some(spawner::spawn(command)?);
         Ok(())

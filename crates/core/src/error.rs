@@ -31,6 +31,8 @@ pub enum LostReason {
     Expired,
     /// It was held for as long as its holder had allowed itself (`max_hold`).
     MaxHold,
+    /// It was taken for a fixed time, without renewal, and that time is over.
+    RanOut,
     /// The store no longer knows it: deleted, flushed, or ended by the store's own timer.
     Missing,
     /// An operator revoked it, with these words.
@@ -46,6 +48,7 @@ impl fmt::Display for LostReason {
         match self {
             LostReason::Expired => f.write_str("not renewed in time"),
             LostReason::MaxHold => f.write_str("held for as long as max_hold allows"),
+            LostReason::RanOut => f.write_str("its fixed lease has ended"),
             LostReason::Missing => f.write_str("the store no longer knows the lease"),
             LostReason::Revoked(reason) => {
                 write!(f, "revoked by an operator: {}", crate::Escaped(reason))

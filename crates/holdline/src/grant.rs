@@ -302,7 +302,13 @@ impl Grant {
 
     /// Which of its times is over, when one is.
     fn ran_out(&self) -> LostReason {
-        if self.is_cut() { LostReason::MaxHold } else { LostReason::Expired }
+        if self.is_cut() {
+            LostReason::MaxHold
+        } else if self.plan.renews() {
+            LostReason::Expired
+        } else {
+            LostReason::RanOut
+        }
     }
 
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {

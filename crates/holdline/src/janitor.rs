@@ -152,7 +152,8 @@ pub(crate) fn undo_of(shared: &Shared, plan: &Plan, lease_id: LeaseId, for_good:
 /// Tells whether the store may still keep a lease that was lost for this reason: it ran out by
 /// our clock, which is the earlier one, revoked before or not.
 pub(crate) fn may_linger(lost: &LostReason) -> bool {
-    matches!(lost, LostReason::Expired | LostReason::MaxHold | LostReason::Revoked(_))
+    use LostReason::{Expired, MaxHold, RanOut, Revoked};
+    matches!(lost, Expired | MaxHold | RanOut | Revoked(_))
 }
 
 /// Hands an id over to the worker, which gives it up.

@@ -65,6 +65,6 @@ async fn a_fixed_lease_runs_out_and_says_so() {
     let token = guard.cancellation_token();
     pass(&clock, Duration::from_secs(30)).await;
     assert!(!guard.is_valid() && token.is_cancelled());
-    assert_eq!(guard.lost().await, holdline::LostReason::Expired);
+    assert_eq!(guard.lost().await, holdline::LostReason::RanOut);
     assert!(!guard.release().await.is_released());
 }

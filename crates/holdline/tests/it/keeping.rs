@@ -253,6 +253,22 @@ async fn a_loss_at_the_longest_hold_is_told_as_that() {
 }
 
 #[tokio::test]
+async fn a_fixed_lease_that_ends_is_told_as_that_and_not_as_one_that_failed_to_renew() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 14);
+    for keep in [Keep::Fixed, Keep::Detached] {
+        let options = LockOptions::default().with_lease_duration(20 * S).with_keep(keep);
+        let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+        pass(&clock, 21 * S).await;
+        assert!(!guard.is_valid());
+        assert_eq!(guard.lost().await, LostReason::RanOut, "{keep:?}");
+        let error = guard.renew().await.expect_err("over");
+        assert!(error.to_string().contains("its fixed lease has ended"), "{error}");
+        assert_eq!(guard.release().await, ReleaseOutcome::Lost { reason: LostReason::RanOut });
+    }
+}
+
+#[tokio::test]
 async fn near_the_longest_hold_renewals_keep_their_pace() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);

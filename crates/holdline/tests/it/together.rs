@@ -72,7 +72,7 @@ async fn an_owner_whose_grant_is_lost_is_told_when_it_enters_again() {
     let outer = mutex.lock_as(&owner).await.expect("free");
     pass(&clock, 31 * S).await;
     let error = mutex.lock_as(&owner).await.expect_err("lost");
-    assert!(matches!(error.kind(), ErrorKind::Lost { reason: LostReason::Expired }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Lost { reason: LostReason::RanOut }), "{error}");
     assert!(!outer.release().await.is_released());
     mutex.lock_as(&owner).await.expect("a new grant").release().await;
 }

@@ -271,7 +271,7 @@ async fn the_observer_is_told_of_everything() {
         "renewed with 20s",
         "released true",
         "dropped true",
-        "lost: not renewed in time",
+        "lost: its fixed lease has ended",
         "released false",
     ] {
         assert!(told.iter().any(|seen| seen == event), "no {event}: {told:?}");

@@ -164,7 +164,7 @@ async fn whoever_releases_what_is_not_theirs_changes_nothing() {
     referee.granted(&next);
     let late_id = late.lease_id();
     let outcome = soon("a release", late.release()).await;
-    assert_eq!(outcome, ReleaseOutcome::Lost { reason: LostReason::Expired });
+    assert_eq!(outcome, ReleaseOutcome::Lost { reason: LostReason::RanOut });
     assert_eq!(release(&holder, late_id).await, missing);
     assert_eq!(look().await.0, [Some(next.fencing_token())]);
     renewed(&next).await;

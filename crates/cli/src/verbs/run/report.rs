@@ -176,6 +176,7 @@ impl Report {
 fn lost_object(reason: &LostReason) -> Value {
     let kind = match reason {
         LostReason::Expired => "expired",
+        LostReason::RanOut => "ran_out",
         LostReason::Missing => "missing",
         LostReason::Revoked(_) => "revoked",
         LostReason::StoreGone(_) => "store_gone",

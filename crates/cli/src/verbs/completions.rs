@@ -21,6 +21,26 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(arguments: &CompletionsArgs, console: &Console) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut cli::command(), "holdline", &mut script);
-    console.data(&String::from_utf8_lossy(&script))?;
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if arguments.shell == Shell::Fish {
+        script += &names_for_fish();
+    }
+    console.data(&script)?;
     Ok(Exit::Success)
+}
+
+/// What the generator leaves out for fish: it knows flags and verbs, and offers files for NAME.
+fn names_for_fish() -> String {
+    let command = cli::command();
+    let run = command.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
+    let takes_value =
+        |argument: &&clap::Arg| !argument.is_positional() && argument.get_action().takes_values();
+    let written = |argument: &clap::Arg| {
+        let long = argument.get_long().map(|long| format!("--{long}"));
+        let short = argument.get_short().map(|short| format!("-{short}"));
+        long.into_iter().chain(short)
+    };
+    // Flags that all verbs take stand at the top only.
+    let all = run.chain(command.get_arguments()).filter(takes_value).flat_map(written);
+    include_str!("completions.fish").replace("@VALUES@", &all.collect::<Vec<_>>().join(" "))
 }

@@ -130,6 +130,38 @@ fn help_and_manual_are_there() {
     assert!(world.run(&["--version"]).stdout.starts_with("holdline 0."));
 }
 
+/// What fish itself offers behind a line.
+fn offered(world: &World, line: &str) -> Vec<String> {
+    let script = format!(
+        "holdline completions fish > holdline.fish
+         HOME=$PWD fish --no-config -c 'source holdline.fish; complete -C \"{line}\"'"
+    );
+    let told = world.shell(&script);
+    assert_eq!(told.code, 0, "{told:?}");
+    told.stdout.lines().map(|line| line.split('\t').next().unwrap_or(line).to_owned()).collect()
+}
+
+#[test]
+fn fish_offers_names_where_a_name_is_wanted() {
+    let world = World::new();
+    for name in ["deploy/a", "deploy/b", "other"] {
+        assert_eq!(world.run(&["acquire", name]).code, 0);
+    }
+    std::fs::write(world.path("deploy.sh"), "").expect("a writable directory");
+    for line in [
+        "holdline who dep",
+        "holdline revoke dep",
+        "holdline run dep",
+        "holdline run --lease 10s --try -E 3 dep",
+    ] {
+        assert_eq!(offered(&world, line), ["deploy/a", "deploy/b"], "{line}");
+    }
+    // Behind the name stands a command.
+    for line in ["holdline run other ./dep", "holdline run --url local: other -- ./dep"] {
+        assert_eq!(offered(&world, line), ["./deploy.sh"], "{line}");
+    }
+}
+
 #[test]
 fn help_is_a_verb_too() {
     let world = World::new();

@@ -50,6 +50,7 @@ fn run() -> ExitCode {
     if let Some(code) = child::hidden_verb() {
         return code;
     }
+    child::outlive_file_limit();
     let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(unparsed) => return tell(unparsed),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::failure::Failure;
 use crate::held;
 use crate::holder::{self, Holder, cut};
 use crate::user;
+use crate::verbs::common::TRY;
 
 /// How long the end of a verb waits for a store that does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -151,8 +153,28 @@ impl Session {
         &self.client
     }
 
-    /// Takes a name.
+    /// Takes a name. A try of a store that does not answer ends with its limit.
     pub(crate) async fn acquire(
+        &self,
+        name: &LockName,
+        mode: Mode,
+        options: &LockOptions,
+        only_try: bool,
+    ) -> Result<Guard, LockError> {
+        let attempt = self.take(name, mode, options, only_try);
+        // The local engine has limits of its own, and names who stands in the way.
+        if !only_try || self.local.is_some() {
+            return attempt.await;
+        }
+        tokio::time::timeout(self.left_of(TRY), attempt).await.unwrap_or_else(|_| {
+            let message = format!("no answer within {}", duration::written(TRY));
+            let kind = ErrorKind::Unavailable { message };
+            let error = LockError::new(self.capabilities().engine, kind, Certainty::Unknown);
+            Err(error.with_name(name))
+        })
+    }
+
+    async fn take(
         &self,
         name: &LockName,
         mode: Mode,
@@ -300,8 +322,19 @@ fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
             Failure::config(message)
                 .fix("name a directory of this machine: --url local:///DIRECTORY, or HOLDLINE_URL")
         }
+        (Some(why), Some(place)) if is_kept_from_us(&place, &why) => {
+            url_failure(error).fix(format_args!(
+                "{} is sticky, as /tmp is, and there the kernel keeps users from files of each \
+                 other (fs.protected_regular): name a directory in it of mode 0700, or of mode \
+                 2770 for a group",
+                Escaped(&place.to_string_lossy())
+            ))
+        }
         (Some(_), Some(place)) if refused => {
             let place = place.to_string_lossy();
+            if error.to_string().contains("ulimit") {
+                return url_failure(error);
+            }
             if is_full(&error) {
                 let fix = format_args!("make room on the disk of {}", Escaped(&place)).to_string();
                 return url_failure(error).fix(fix);
@@ -316,6 +349,27 @@ fn open_failure(error: LockError, place: Option<PathBuf>) -> Failure {
         }
         _ => url_failure(error),
     }
+}
+
+/// Tells whether the kernel keeps us from a file of another user that its mode would let us open.
+fn is_kept_from_us(place: &Path, why: &str) -> bool {
+    let us = rustix::process::geteuid().as_raw();
+    let owned = |about: std::fs::Metadata| (about.mode(), about.uid());
+    let Ok(directory) = std::fs::metadata(place).map(owned) else { return false };
+    let Ok(files) = std::fs::read_dir(place) else { return false };
+    let files = files.filter_map(|file| file.ok()?.metadata().ok());
+    let mut files = files.filter(std::fs::Metadata::is_file).map(owned);
+    let denied = why.contains("ermission denied") || why.contains("unable to open");
+    denied && files.any(|file| is_protected(directory, file, us))
+}
+
+/// The rule of `fs.protected_regular`: in a sticky directory that others may write to, a file is
+/// opened for making it by its own owner, and where it is the directory's owner's. Each is a mode
+/// and an owner.
+fn is_protected(directory: (u32, u32), file: (u32, u32), us: u32) -> bool {
+    let (sticky, open_to_others) = (directory.0 & 0o1000 != 0, directory.0 & 0o022 != 0);
+    let (mode_lets_us, foreign) = (file.0 & 0o006 == 0o006, file.1 != us);
+    sticky && open_to_others && mode_lets_us && foreign && file.1 != directory.1
 }
 
 /// Tells whether an error says that there is no room.
@@ -354,5 +408,28 @@ pub(crate) fn url_failure(error: LockError) -> Failure {
             .fix("give --url or HOLDLINE_URL; `holdline explain` shows what is used")
     } else {
         failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's own setting is of the whole machine, so no test switches it on.
+    #[test]
+    fn a_file_of_another_in_a_sticky_directory_is_protected() {
+        let (root, ann, bob) = (0, 1, 2);
+        let tmp = (0o041_777, root);
+        for (directory, file, us, protected) in [
+            (tmp, (0o100_666, ann), bob, true),
+            (tmp, (0o100_666, bob), bob, false),
+            (tmp, (0o100_666, root), bob, false),
+            (tmp, (0o100_600, ann), bob, false),
+            ((0o040_777, root), (0o100_666, ann), bob, false),
+            ((0o041_755, root), (0o100_666, ann), bob, false),
+            ((0o041_770, ann), (0o100_666, bob), ann, true),
+        ] {
+            assert_eq!(is_protected(directory, file, us), protected, "{directory:?} {file:?}");
+        }
     }
 }

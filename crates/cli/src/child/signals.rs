@@ -8,6 +8,8 @@
 use std::future::poll_fn;
 use std::io;
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 
 use nix::sys::signal::{SigSet, Signal as NixSignal};
@@ -235,6 +237,19 @@ fn told_of_stops() -> io::Result<AsyncFd<SignalFd>> {
         SignalFd::with_flags(&stops(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     #[expect(deprecated, reason = "its replacement is unsafe; a SignalFd keeps its descriptor")]
     AsyncFd::with_interest(descriptor, Interest::READABLE)
+}
+
+/// Keeps the limit of file sizes (`ulimit -f`) from killing this process: a write that exceeds it
+/// then fails, and that is told. The command, which is executed anew, is killed by it as ever.
+pub(crate) fn outlive_file_limit() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // Whoever had it ignored wants that for the command too, and a handler would undo it.
+    if ignored_mask(&status) & mask_of(Signal::XFSZ) == 0 {
+        // A handler, unlike ignoring it, ends with the next `exec`. If it cannot be set, the limit
+        // kills, as it does everybody else.
+        let caught = Arc::new(AtomicBool::new(false));
+        let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), caught);
+    }
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {

@@ -46,7 +46,7 @@ pub(crate) struct AcquireArgs {
 impl AcquireArgs {
     /// How long it may wait.
     pub(crate) fn wait(&self) -> Option<Duration> {
-        self.wait.wait
+        self.wait.limit()
     }
 }
 

@@ -51,6 +51,9 @@ fn permits(text: &str) -> Result<Mode, String> {
     Mode::permits(number(count)?, number(of)?).map_err(|error| error.to_string())
 }
 
+/// How long a verb that does not wait gives the store to answer, for a connection too.
+pub(crate) const TRY: Duration = Duration::from_secs(2);
+
 /// How long to wait for the name.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct WaitArgs {
@@ -58,9 +61,17 @@ pub(crate) struct WaitArgs {
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = wait)]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait: if the name is not free, end with 75
+    /// Do not wait: if the name is not free, end with 75; if the store has not answered after
+    /// 2s, with 69
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) only_try: bool,
+}
+
+impl WaitArgs {
+    /// How long the verb may take to have the name or not, for a connection too.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.wait.or(self.only_try.then_some(TRY))
+    }
 }
 
 /// Reads how long to wait.

@@ -433,3 +433,26 @@ fn a_store_without_room_asks_for_room() {
     assert_eq!(told.code, 77, "{told:?}");
     assert!(told.stderr.contains("make room on the disk of"), "{told:?}");
 }
+
+#[test]
+fn a_limit_of_file_sizes_is_told_and_kills_no_wrapper() {
+    let world = World::new();
+    // Of 512 bytes, for all that is made there.
+    let told = world.shell("ulimit -f 1; exec holdline run demo -- true");
+    assert_eq!(told.code, 77, "{told:?}");
+    assert!(told.stderr.contains("limited to 512 bytes: raise it with `ulimit -f`"), "{told:?}");
+    let told = world.shell("ulimit -f 0; exec holdline fence seal mark --token 34");
+    assert!((64..126).contains(&told.code), "{told:?}");
+    assert!(told.stderr.contains("File too large"), "{told:?}");
+
+    // A job is killed by its own limit, as it would be without us, and the wrapper releases.
+    let job = "head -c 1000000 /dev/zero > large";
+    let told = world.shell(&format!("ulimit -f 500; exec holdline run demo -- sh -c '{job}'"));
+    assert_eq!(told.code, 128 + 25, "{told:?}");
+    world.free("demo");
+    // Whoever had the signal ignored keeps it so.
+    let told = world
+        .shell(&format!("trap '' XFSZ; ulimit -f 500; exec holdline run demo -- sh -c '{job}'"));
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("File too large"), "{told:?}");
+}

@@ -163,6 +163,9 @@ fn kind_of_database(error: &rusqlite::Error) -> ErrorKind {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ErrorKind::Unavailable {
             message: "another program keeps the database in a transaction of its own".into(),
         },
+        Some(ErrorCode::SystemIoFailure) if is_write(error) && file_limit().is_some() => {
+            ErrorKind::Refused { message: too_large("the database could not be written") }
+        }
         Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
             ErrorKind::Unavailable { message: format!("the database cannot be reached: {error}") }
         }
@@ -171,6 +174,23 @@ fn kind_of_database(error: &rusqlite::Error) -> ErrorKind {
         }
         _ => ErrorKind::Protocol { message: format!("the database answered: {error}") },
     }
+}
+
+/// Tells whether a file could not grow, or not be written.
+fn is_write(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_SHMSIZE, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
+    let writes = [SQLITE_IOERR_WRITE, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_SHMSIZE];
+    error.sqlite_error().is_some_and(|error| writes.contains(&error.extended_code))
+}
+
+/// How large files of this process may become, if that is limited (`ulimit -f`).
+fn file_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current
+}
+
+fn too_large(doing: &str) -> String {
+    let limit = file_limit().map_or_else(String::new, |bytes| format!(" to {bytes} bytes"));
+    format!("{doing}: files of this process are limited{limit}: raise it with `ulimit -f`")
 }
 
 /// Tells whether a statement met another table, or a value of another type, than ours.
@@ -190,6 +210,7 @@ fn is_wrong_shape(error: &rusqlite::Error) -> bool {
 fn kind_of_file(doing: &str, error: &io::Error) -> ErrorKind {
     let message = format!("{doing}: {error}");
     match error.kind() {
+        io::ErrorKind::FileTooLarge => ErrorKind::Refused { message: too_large(doing) },
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ReadOnlyFilesystem
         | io::ErrorKind::StorageFull

@@ -37,6 +37,7 @@ use crate::failure::{Failure, Outcome};
 use crate::held::Held;
 use crate::holder::Holder;
 use crate::session::{Asker, Session};
+use crate::verbs::common::TRY;
 
 /// How long the end of a job waits to hear whether it was made to end.
 const NEWS: Duration = Duration::from_secs(1);
@@ -51,7 +52,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         observer: Some(waiting.clone()),
         program: Some(program.to_string_lossy().into_owned()),
         detached: false,
-        wait: arguments.wait.wait,
+        wait: arguments.wait.limit().or(arguments.skip.then_some(TRY)),
     };
     // Before the session has threads of its own.
     let stops = HeldStops::here()?;

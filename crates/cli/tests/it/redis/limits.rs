@@ -32,6 +32,37 @@ fn a_wait_for_a_server_that_stands_still_ends_with_its_limit() {
     redis.server.cont();
 }
 
+const TRYING: [&[&str]; 3] = [
+    &["run", "demo", "--try", "--", "true"],
+    &["run", "demo", "--skip", "--", "true"],
+    &["acquire", "demo", "--try"],
+];
+
+/// The server stands still before or after the connection is made, and both may take a minute by
+/// their own limits.
+#[test]
+fn a_try_of_a_server_that_does_not_answer_ends_with_its_own_limit() {
+    let redis = Redis::start();
+    let limits = "?connect_timeout_ms=60000&command_timeout_ms=60000";
+    let proxy = FaultProxy::start(redis.server.address());
+    proxy.inject(Frames::requests().containing("holdline:{demo}"), Fault::Swallow);
+    let deaf = format!("redis://{}{limits}", proxy.address());
+    let frozen = format!("{}{limits}", redis.server.url());
+    for (url, says) in
+        [(&deaf, "no answer within 2s"), (&frozen, "no answer to connecting within 2s")]
+    {
+        if url == &frozen {
+            redis.server.stop();
+        }
+        for arguments in TRYING {
+            let told = told(redis.world.command(arguments).env("HOLDLINE_URL", url));
+            assert_eq!(told.code, 69, "{arguments:?}: {told:?}");
+            assert!(told.stderr.contains(says), "{arguments:?}: {told:?}");
+        }
+    }
+    redis.server.cont();
+}
+
 /// Connected, and then there is no answer to anything about the name.
 #[test]
 fn a_wait_for_an_answer_that_never_comes_ends_with_its_limit() {

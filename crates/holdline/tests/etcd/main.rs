@@ -5,5 +5,7 @@ mod clocks;
 mod copies;
 mod faults;
 mod forks;
+mod inputs;
 mod network;
+mod stores;
 mod support;

@@ -156,6 +156,7 @@ async fn a_majority_that_is_lost_and_comes_back_costs_only_leases_that_ended_mea
     let_go(long).await;
     let next = match soon("the next one", waiter).await {
         Ok(guard) => guard,
+        // It was told that nobody answers, if that took long; then it asks again.
         Err(_) => take(&client, "long", &patient()).await,
     };
     assert!(next.fencing_token() > token);

@@ -10,6 +10,7 @@ use node::Node;
 
 use crate::{Certificates, Failure, Scratch};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 /// A running `etcd` of one member on a loopback port, in a directory of its own.
 ///
@@ -123,6 +124,36 @@ impl EtcdServer {
     /// The server does not run.
     pub fn kill(&self) {
         self.node.kill();
+    }
+
+    /// The revision of the store now.
+    ///
+    /// # Panics
+    /// The server does not tell.
+    #[must_use]
+    pub fn revision(&self) -> i64 {
+        let status = self.ctl(&["endpoint", "status", "-w", "fields"]);
+        let revision = status.lines().find_map(|line| line.strip_prefix("\"Revision\" : "));
+        revision.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{status}"))
+    }
+
+    /// Copies the store as it is now, into the server's directory; returns where the copy lies.
+    ///
+    /// # Panics
+    /// The server does not run, or its copy cannot be written.
+    #[must_use]
+    pub fn save(&self) -> PathBuf {
+        self.node.save().unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Kills the server, puts an old copy of the store in place, and starts it again.
+    ///
+    /// # Panics
+    /// `copy` is none, or the server does not start with it; the message says why.
+    pub fn restore(&self, copy: &Path) {
+        self.node.kill();
+        self.node.restore(copy, &self.node.as_member()).unwrap_or_else(|why| panic!("{why}"));
+        self.restart();
     }
 
     /// Starts the server again with what it has stored; kills it first if it runs.

@@ -9,7 +9,7 @@ use crate::{Certificates, Failure, programs, spawner, vdso};
 use rustix::process::Signal;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -152,7 +152,7 @@ impl Node {
         let scheme = if self.config.tls { "https" } else { "http" };
         let client = format!("{scheme}://{}", self.address());
         let peer = format!("http://{}:{}", self.ip(), self.peer.number());
-        let data = self.directory.path().join("data");
+        let data = self.data();
         let mut arguments: Vec<String> = [
             ("--name", self.name.as_str()),
             ("--data-dir", &data.to_string_lossy()),
@@ -264,6 +264,39 @@ impl Node {
     pub(super) fn log(&self) -> String {
         let bytes = std::fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    pub(super) fn save(&self) -> Result<PathBuf, Failure> {
+        let copy = self.directory.path().join("copy.db");
+        self.ctl(&["snapshot", "save", &copy.to_string_lossy()])?;
+        Ok(copy)
+    }
+
+    /// Puts a copy in place of what the member has stored; it must not run.
+    pub(super) fn restore(&self, copy: &Path, members: &str) -> Result<(), Failure> {
+        let data = self.data();
+        std::fs::remove_dir_all(&data)
+            .map_err(|why| Failure::because("what a member has stored cannot be removed", why))?;
+        let peer = format!("http://{}:{}", self.ip(), self.peer.number());
+        let (copy, data) = (copy.to_string_lossy(), data.to_string_lossy());
+        self.ctl(&[
+            "snapshot",
+            "restore",
+            &copy,
+            "--name",
+            &self.name,
+            "--data-dir",
+            &data,
+            "--initial-cluster",
+            members,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ])
+        .map(drop)
     }
 
     fn log_path(&self) -> PathBuf {

@@ -1,0 +1,49 @@
+//! An old copy of the store that is put back: what it knows no more, and what it gives twice.
+
+use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
+use holdline::{ErrorKind, FencingToken, LostReason, Operation};
+use holdline_services::{EtcdConfig, EtcdServer};
+
+use crate::support::{client, let_go, patient, queued, soon, take, taking};
+
+/// Tokens repeat then, as long as nobody raises the revision: the resource is what refuses them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuses_old_tokens() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    let (one, other) = (client(&server.url()).await, client(&server.url()).await);
+    let_go(take(&one, "a", &patient()).await).await;
+    let copy = server.save();
+    for _ in 0..20 {
+        let_go(take(&one, "a", &patient()).await).await;
+    }
+    let held = take(&one, "a", &patient()).await;
+    let waiter = taking(&other, "a");
+    queued(&one, "a", 1).await;
+    let resource = FencedCell::new(());
+    let write =
+        |token: FencingToken| resource.check_and_write(&Proof::exclusive(token), |()| Ok(()));
+    write(held.fencing_token()).expect("the newest");
+
+    server.restore(&copy);
+    assert_eq!(soon("the loss", held.lost()).await, LostReason::Missing);
+    let next = match soon("the next one", waiter).await {
+        Ok(guard) => guard,
+        // It was told that nobody answers, if that took long; then it asks again.
+        Err(_) => take(&other, "a", &patient()).await,
+    };
+    assert!(next.fencing_token() <= held.fencing_token(), "the danger is there");
+    assert!(matches!(write(next.fencing_token()), Err(FenceError::Stale(_))));
+    // What helps elsewhere is not to be had here, and says what is.
+    let raise = Operation::RaiseFence { to: held.fencing_token() };
+    let refused = soon("an answer", one.operate(&raise)).await.expect_err("not here");
+    assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("--bump-revision"), "{refused}");
+    // By whatever is written the revisions grow beyond those that were given once.
+    while u64::try_from(server.revision()).expect("none is below 0") <= held.fencing_token().get() {
+        server.ctl(&["put", "other", "value"]);
+    }
+    let_go(next).await;
+    let fresh = take(&other, "a", &patient()).await;
+    write(fresh.fencing_token()).expect("larger than all before");
+    let_go(fresh).await;
+}

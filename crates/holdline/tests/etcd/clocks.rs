@@ -20,7 +20,7 @@ async fn wall_clocks_of_the_members_that_are_stepped_end_no_lease_and_lengthen_n
         // It ends by the leader's timer, no hour late; the long one is there yet, no hour early.
         let short = take(&one, "short", &lease(2).with_keep(Keep::Fixed)).await;
         let next = taking(&other, "short");
-        assert_eq!(soon("the loss", short.lost()).await, LostReason::Expired);
+        assert_eq!(soon("the loss", short.lost()).await, LostReason::RanOut);
         let next = soon("the next one", next).await.expect("no panic");
         assert!(next.fencing_token() > short.fencing_token());
         let shown = soon("a look", one.inspect(&name)).await.expect("shown");

@@ -196,7 +196,8 @@ impl AdvisoryLock {
             }
         };
         if let Some(wait) = wait {
-            session.limit_waits(wait).await?;
+            let answer = self.0.options.command_timeout();
+            session.limit_waits(wait, answer, &*self.0.clock).await?;
         }
         let (call, parameters) = self.0.key.call(function);
         // Whatever stands in the condition is done before what depends on it.

@@ -16,6 +16,7 @@ use rustix::net::{Shutdown, sockopt};
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
 use crate::error::{ENGINE, of_command, of_greeting, refused, unavailable};
@@ -126,10 +127,15 @@ impl Session {
     }
 
     /// Sets how long a statement may wait for a lock.
-    pub(super) async fn limit_waits(&self, limit: Duration) -> Result<(), LockError> {
-        let millis = limit.as_millis().clamp(1, i32::MAX as u128);
-        let set = format!("set lock_timeout = {millis}");
-        self.client.batch_execute(&set).await.map_err(|error| of_greeting(&error))
+    pub(super) async fn limit_waits(
+        &self,
+        wait: Duration,
+        limit: Duration,
+        clock: &dyn Clock,
+    ) -> Result<(), LockError> {
+        let millis = wait.as_millis().clamp(1, i32::MAX as u128).to_string();
+        let set = "select pg_catalog.set_config('lock_timeout', $1, false)";
+        self.ask(set, &[(&millis, Type::TEXT)], limit, clock).await.map(drop)
     }
 
     /// Tells whether the connection stands, as far as we have heard.

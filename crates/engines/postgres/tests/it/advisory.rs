@@ -1,13 +1,20 @@
 //! Advisory locks against real servers: who is kept out, and that nothing is left behind.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fork::{Fork, fork, waitpid};
 use holdline::{ClockKind, SystemClock};
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
 use holdline_postgres::{AdvisoryGuard, AdvisoryKey, AdvisoryLock, PostgresOptions};
-use holdline_services::{PgBouncer, PostgresConfig, PostgresFlavour, PostgresServer};
+use holdline_services::{
+    PgBouncer, PostgresConfig, PostgresFlavour, PostgresServer, PrivateNetwork,
+};
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::support::{drive, engine, eventually, growing, let_go, request, take, yields};
 
@@ -23,8 +30,14 @@ fn lock_at(url: &str, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
     AdvisoryLock::new(&options, key, Arc::new(MachineClock)).expect("good options")
 }
 
+/// A lock whose limits no busy machine meets.
 fn lock(server: &PostgresServer, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
-    lock_at(&server.url(), key)
+    lock_at(&patient(&server.url()), key)
+}
+
+fn patient(url: &str) -> String {
+    let joint = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{joint}command_timeout_ms=60000&connect_timeout_ms=60000")
 }
 
 fn busy(error: &LockError) -> bool {
@@ -62,6 +75,71 @@ async fn one_holds_at_a_time_and_tokens_grow() {
     assert!(next.fencing_token() > before);
     next.release().await.expect("released");
     await_nothing(&server).await;
+}
+
+#[tokio::test]
+async fn a_drop_ends_a_connection_with_tls_too() {
+    let server = PostgresServer::start(PostgresConfig::default().with_client_certificates());
+    let (files, port) = (server.certificates(), server.address().port());
+    let (cert, key) = files.client();
+    let url = format!(
+        "postgres://postgres@localhost:{port}/postgres?sslmode=verify-full&ca={}&cert={}&key={}",
+        files.ca().display(),
+        cert.display(),
+        key.display()
+    );
+    let lock = lock_at(&patient(&url), 1);
+    drop(lock.try_lock().await.expect("let in"));
+    await_nothing(&server).await;
+    lock.lock(LONG).await.expect("free").release().await.expect("released");
+    await_nothing(&server).await;
+}
+
+/// Does something in a copy of this process, which then dies without a word, and tells whether it
+/// went well there.
+fn in_a_copy(work: impl FnOnce() -> bool) -> bool {
+    let (mut here, mut there) = UnixStream::pair().expect("a pair");
+    match fork().expect("a copy") {
+        Fork::Child => {
+            let good = catch_unwind(AssertUnwindSafe(work)).unwrap_or(false);
+            // No destructor and no handler of the parent's may run here.
+            let _ = there.write_all(&[u8::from(good)]);
+            let _ = kill_process(getpid(), Signal::KILL);
+            unreachable!("killed");
+        }
+        Fork::Parent(copy) => {
+            drop(there);
+            let mut told = Vec::new();
+            here.read_to_end(&mut told).expect("told");
+            waitpid(copy).expect("our copy");
+            told == [1]
+        }
+    }
+}
+
+/// The copy's drop ends nothing, and it can neither believe nor release.
+#[test]
+fn a_copy_of_the_process_costs_its_parent_nothing() {
+    // In a process of its own: a copy has only the thread that made it.
+    let name = "advisory::a_copy_of_the_process_costs_its_parent_nothing";
+    let Some(_network) = PrivateNetwork::enter(name) else { return };
+    let server = PostgresServer::start(PostgresConfig::default());
+    let clock = SystemClock::new(ClockKind::Boottime).expect("a clock");
+    let options = PostgresOptions::from_url(&patient(&server.url())).expect("a good URL");
+    let lock = AdvisoryLock::new(&options, 1, Arc::new(clock)).expect("good options");
+    let mut held = Some(drive(lock.try_lock()).expect("free"));
+    let copied = in_a_copy(|| {
+        let held = held.take().expect("a guard");
+        !held.is_valid() && drive(held.release()).is_err()
+    });
+    assert!(copied, "the copy believed, or released");
+    let mut held = held.take();
+    assert!(in_a_copy(|| held.take().is_some()), "the copy's drop went wrong");
+    let held = held.expect("this process has its own");
+    assert!(held.is_valid());
+    assert_eq!(server.sql(LOCKS).len(), 1);
+    drive(held.release()).expect("still ours");
+    drive(await_nothing(&server));
 }
 
 #[tokio::test]
@@ -147,9 +225,12 @@ async fn a_role_with_usage_alone_can_draw_its_token() {
     drop(lock(&server, 1).try_lock().await.expect("the schema is made"));
     server.sql("create role locker login; grant usage on schema holdline to locker");
     server.sql("create role stranger login");
-    let held = lock_at(&server.url_of("locker", "postgres"), 2).try_lock().await.expect("let in");
+    let held = lock_at(&patient(&server.url_of("locker", "postgres")), 2)
+        .try_lock()
+        .await
+        .expect("let in");
     held.release().await.expect("released");
-    let refused = lock_at(&server.url_of("stranger", "postgres"), 2).try_lock().await;
+    let refused = lock_at(&patient(&server.url_of("stranger", "postgres")), 2).try_lock().await;
     let error = refused.expect_err("no right");
     assert!(error.to_string().contains("GRANT USAGE"), "{error}");
     await_nothing(&server).await;
@@ -160,7 +241,7 @@ async fn a_pooler_is_refused() {
     let server = PostgresServer::start(PostgresConfig::default());
     let pooler = PgBouncer::start(&server, 2);
     for wait in [None, Some(LONG)] {
-        let lock = lock_at(&pooler.url(), 1);
+        let lock = lock_at(&patient(&pooler.url()), 1);
         let error = match wait {
             None => lock.try_lock().await,
             Some(wait) => lock.lock(wait).await,
@@ -204,15 +285,15 @@ async fn a_connection_that_ends_is_a_lock_that_is_lost_and_told() {
 async fn a_server_that_stands_still_costs_a_limit_and_nothing_is_left() {
     let server = PostgresServer::start(PostgresConfig::default());
     let url = format!("{}?command_timeout_ms=300&connect_timeout_ms=300", server.url());
-    let lock = lock_at(&url, 1);
+    let hasty = lock_at(&url, 1);
     let held = loop {
         // A slow machine may need longer to connect than this test allows.
-        if let Ok(held) = lock.lock(LONG).await {
+        if let Ok(held) = hasty.lock(LONG).await {
             break held;
         }
     };
     server.stop();
-    let error = lock.try_lock().await.expect_err("no answer");
+    let error = hasty.try_lock().await.expect_err("no answer");
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
     let error = held.release().await.expect_err("no answer");
@@ -255,7 +336,7 @@ fn a_drop_needs_no_runtime() {
     assert!(matches!(drive(held.lost()), LostReason::StoreGone(_)));
     // Outside of any runtime, on the thread of the process.
     let clock = SystemClock::new(ClockKind::Boottime).expect("a clock");
-    let options = PostgresOptions::from_url(&server.url()).expect("a good URL");
+    let options = PostgresOptions::from_url(&patient(&server.url())).expect("a good URL");
     let lock = AdvisoryLock::new(&options, 1, Arc::new(clock)).expect("good options");
     let held = drive(lock.try_lock()).expect("free");
     assert_eq!(server.sql(LOCKS).len(), 1);

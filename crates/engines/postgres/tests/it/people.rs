@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 
 use crate::support::{LIMIT, connect, eventually};
 
-/// A client of this URL with short deadlines, where none stands in it.
+/// A client of this URL with deadlines that a busy machine keeps.
 pub(crate) async fn client_at(url: &str) -> Client {
     let joint = if url.contains('?') { '&' } else { '?' };
-    let url = format!("{url}{joint}command_timeout_ms=1000&connect_timeout_ms=3000");
+    let url = format!("{url}{joint}command_timeout_ms=5000&connect_timeout_ms=10000");
     Client::new(Arc::new(connect(&url).await.expect("connected"))).expect("a client")
 }
 

@@ -123,6 +123,11 @@ impl Session {
         wait.saturating_sub(self.since.elapsed()).max(LEAST_WAIT)
     }
 
+    /// Tells how long the verb has waited, from where its limit runs too.
+    pub(crate) fn waited(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// Tells how the local engine's directory stands, if it is that engine.
     pub(crate) fn local_report(&self) -> Result<Option<LocalReport>, LockError> {
         self.local.as_ref().map(LocalEngine::report).transpose()
@@ -218,6 +223,7 @@ impl Session {
 
     /// Tells why a name was not given, and who has it.
     pub(crate) async fn failure(&self, error: LockError) -> Failure {
+        let error = self.with_whole_wait(error);
         let (ErrorKind::Busy { holder } | ErrorKind::TimedOut { holder, .. }) = error.kind() else {
             return error.into();
         };
@@ -227,6 +233,19 @@ impl Session {
                 Failure::of(&error, Some(seen))
             }
             _ => error.into(),
+        }
+    }
+
+    /// The client was given what was left of the limit, so it tells of a shorter wait than the
+    /// limit; the user asked for all of it.
+    fn with_whole_wait(&self, error: LockError) -> LockError {
+        let ErrorKind::TimedOut { waited, holder } = error.kind() else { return error };
+        let waited = self.waited().max(*waited);
+        let kind = ErrorKind::TimedOut { waited, holder: holder.clone() };
+        let whole = LockError::new(error.engine(), kind, error.certainty());
+        match error.name() {
+            Some(name) => whole.with_name(name),
+            None => whole,
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::{Either, select};
-use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason, Moment};
+use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
 use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
@@ -111,20 +111,19 @@ impl Nested {
     async fn enter(&self, wait: Wait) -> Result<MutexGuard<'_, ()>, LockError> {
         let (shared, gate) = (&self.core.shared, &self.nest.gate);
         let refused = |kind| Err(shared.error(kind, Certainty::NotApplied).with_name(&self.key.0));
-        let deadline = match wait {
+        let (since, until) = match wait {
             Wait::Try => {
                 let busy = |_| refused(ErrorKind::Busy { holder: None });
                 return gate.try_lock().or_else(busy);
             }
-            Wait::Until(Moment::NEVER) => return Ok(gate.lock().await),
-            Wait::Until(deadline) => deadline,
+            Wait::Forever => return Ok(gate.lock().await),
+            Wait::Limited { since, until } => (since, until),
         };
-        let started = shared.clock.now();
         let entered = pin!(gate.lock());
-        match select(entered, shared.clock.sleep_until(deadline)).await {
+        match select(entered, shared.clock.sleep_until(until)).await {
             Either::Left((entered, _)) => Ok(entered),
             Either::Right(_) => {
-                let waited = started.until(shared.clock.now());
+                let waited = since.until(shared.clock.now());
                 refused(ErrorKind::TimedOut { waited, holder: None })
             }
         }

@@ -49,8 +49,7 @@ impl WaitVerbArgs {
 pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
     Held::from_environment()?.check(session, name, Mode::Exclusive).await?;
-    let started = Instant::now();
-    let limit = arguments.wait.map(|wait| started + session.left_of(wait));
+    let limit = arguments.wait.map(|wait| Instant::now() + session.left_of(wait));
     let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
     let mut told = false;
     loop {
@@ -58,10 +57,9 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
         if !snapshot.is_held() {
             return free(&snapshot, console);
         }
-        let waited = started.elapsed();
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Err(timed_out(session, name, waited, &snapshot));
+            return Err(timed_out(session, name, &snapshot));
         }
         if !told {
             console.info(&format!("waiting for {name}: {}", in_the_way(&snapshot)));
@@ -107,7 +105,8 @@ fn in_the_way(snapshot: &Snapshot) -> String {
     }
 }
 
-fn timed_out(session: &Session, name: &LockName, waited: Duration, last: &Snapshot) -> Failure {
+fn timed_out(session: &Session, name: &LockName, last: &Snapshot) -> Failure {
+    let waited = session.waited();
     let seen = last.holders.first().map(Holder::seen);
     if let (None, Some(freeze)) = (&seen, &last.freeze) {
         let reason = holdline_core::Escaped(&freeze.reason);

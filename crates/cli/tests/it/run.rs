@@ -1,5 +1,7 @@
 //! `run`: exit codes, waiting, losing the lease, and what is left when the wrapper is killed.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -299,6 +301,29 @@ fn reports_say_what_happened() {
     assert_eq!((told.code, &report(&world, "none")["outcome"]), (127, &"failed".into()));
 }
 
+/// The limit has run since the engine began to be opened, and that takes long here.
+#[test]
+fn a_wait_that_ran_out_is_told_no_shorter_than_its_limit() {
+    let world = World::new();
+    let _holder = world.hold(&["a"]);
+    let directory = std::fs::File::open(world.path("store")).expect("a directory");
+    for verb in [&["run", "--report", "report", "a", "true"][..], &["acquire", "a"], &["wait", "a"]]
+    {
+        directory.lock().expect("the lock is short");
+        let mut waiter = world.start(&[verb, &["--wait", "2s"]].concat());
+        let since = Instant::now();
+        eventually("the wait is under way", || since.elapsed() >= Duration::from_secs(1));
+        directory.unlock().expect("ours");
+        let said = waiter.rest();
+        assert_eq!(waiter.code(), 75, "{said}");
+        let (_, told) = said.split_once("not free after ").expect("how long");
+        let seconds = told.split_once("s,").expect("seconds").0;
+        assert!(seconds.parse::<f64>().is_ok_and(|seconds| seconds >= 2.0), "{verb:?}: {said}");
+    }
+    let told = report(&world, "report");
+    assert!(told["waited_ms"].as_u64().is_some_and(|waited| waited >= 2_000), "{told}");
+}
+
 #[test]
 fn two_of_one_user_meet_without_any_environment() {
     // The user's own directory: the one place that the environment must not decide.
@@ -325,7 +350,7 @@ fn a_person_sees_one_line_that_is_redrawn_and_removed() {
     let world = World::new();
     let _holder = world.hold(&["--reason", "month end", "a"]);
     let binary = env!("CARGO_BIN_EXE_holdline");
-    let line = format!("script -qec '{binary} run --wait 1500ms -E 9 a -- true' /dev/null");
+    let line = format!("script -qec '{binary} run --wait 5s -E 9 a -- true' /dev/null");
     let told = world.shell(&line);
     assert_eq!(told.code, 9, "{told:?}");
     let drawn: Vec<&str> = told.stdout.split("\r\u{1b}[K").collect();

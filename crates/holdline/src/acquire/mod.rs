@@ -40,16 +40,30 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 pub(crate) enum Wait {
     /// Not at all: a busy name is `Busy`.
     Try,
-    /// Until this moment.
-    Until(Moment),
+    /// As long as it takes.
+    Forever,
+    /// From one moment until another. What is told of the wait counts from the same moment, so
+    /// that nobody reads of a shorter wait than the one that was asked for.
+    Limited { since: Moment, until: Moment },
 }
 
 impl Wait {
     /// Returns the wait that a plan asks for, from now on.
     pub(crate) fn of(core: &Core, plan: &Plan) -> Wait {
         match plan.wait {
-            Some(wait) => Wait::Until(core.shared.clock.now().after(wait)),
-            None => Wait::Until(Moment::NEVER),
+            Some(wait) => {
+                let since = core.shared.clock.now();
+                Wait::Limited { since, until: since.after(wait) }
+            }
+            None => Wait::Forever,
+        }
+    }
+
+    /// Returns since when an attempt waits whose first request left at `sent`.
+    fn since(self, sent: Moment) -> Moment {
+        match self {
+            Wait::Try | Wait::Forever => sent,
+            Wait::Limited { since, .. } => since,
         }
     }
 
@@ -57,8 +71,8 @@ impl Wait {
     fn limit(self, shared: &Shared, sent: Moment) -> Moment {
         let limit = sent.after(shared.answer_within);
         match self {
-            Wait::Try => limit,
-            Wait::Until(at) => limit.min(at.max(sent.after(LAST_ANSWER))),
+            Wait::Try | Wait::Forever => limit,
+            Wait::Limited { until, .. } => limit.min(until.max(sent.after(LAST_ANSWER))),
         }
     }
 }
@@ -117,7 +131,7 @@ pub(crate) async fn acquire(
         request,
         ticket,
         wait,
-        started: sent,
+        started: wait.since(sent),
         holder: None,
         looked: sent,
         repeats: 0,
@@ -266,17 +280,19 @@ impl Attempt<'_> {
     fn deadline(&self) -> Moment {
         match self.wait {
             Wait::Try => self.started,
-            Wait::Until(at) => at,
+            Wait::Forever => Moment::NEVER,
+            Wait::Limited { until, .. } => until,
         }
     }
 
     /// Waits before asking an engine again that has no queue, or that did not let us queue.
     async fn wait_outside(&mut self, next_look: Duration) -> Next {
         self.repeats = 0;
-        let Wait::Until(deadline) = self.wait else {
+        if self.wait == Wait::Try {
             let kind = ErrorKind::Busy { holder: self.holder.take() };
             return Next::Fail(self.shared.error(kind, Certainty::NotApplied));
-        };
+        }
+        let deadline = self.deadline();
         let now = self.shared.clock.now();
         if now >= deadline {
             return Next::TimedOut;

@@ -136,6 +136,26 @@ async fn the_wait_limit_ends_a_wait_and_leaves_nothing() {
     first.release().await;
 }
 
+/// The second name is asked for when half of the limit has passed, the first one's end waited for.
+#[tokio::test]
+async fn a_wait_that_ran_out_is_told_no_shorter_than_its_limit() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 6);
+    let first = client.mutex("a").expect("good").lock().await.expect("free");
+    let _second = client.mutex("b").expect("good").lock().await.expect("free");
+    let taking = client.clone();
+    let both = tokio::spawn(async move {
+        let options = LockOptions::default().with_wait(2 * S);
+        taking.lock_all_with(["a", "b"], &options).await
+    });
+    pass(&clock, S).await;
+    first.release().await;
+    let both = async { both.await.expect("no panic").map(drop) };
+    let error = drive(&clock, both).await.expect_err("b is held");
+    let ErrorKind::TimedOut { waited, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!(*waited, 2 * S);
+}
+
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 

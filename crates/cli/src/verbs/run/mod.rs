@@ -112,9 +112,8 @@ impl Run<'_> {
         held.check(self.session, &arguments.name, mode).await?;
         let (options, window) = self.terms()?;
         let mut signals = Signals::listen(stops)?;
-        let started = Instant::now();
         let granted = self.wait(&options, &mut signals).await;
-        report.waited = started.elapsed();
+        report.waited = self.session.waited();
         let guard = match granted? {
             Granted::Guard(guard) => *guard,
             Granted::Signal(exit) => {

@@ -34,6 +34,7 @@ pub mod processes;
 pub mod recorder;
 pub mod report;
 mod run;
+mod stalls;
 pub mod storm;
 pub mod stress;
 pub mod table_engine;

@@ -8,14 +8,15 @@ use tokio::task::JoinSet;
 use crate::bench::Bench;
 use crate::case::{Case, Feature};
 use crate::cases;
-use crate::factory::Factory;
+use crate::factory::{BoxFuture, Factory};
 use crate::failure::Outcome;
 use crate::history;
 use crate::report::{Line, Report, Status};
+use crate::stalls::unspoilt;
 use crate::storm;
 
 /// How long one case may take, by a real clock: a case that hangs is a failure that names itself.
-const CASE_LIMIT: Duration = Duration::from_secs(60);
+const CASE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the fixed cases and the random histories against a store.
 ///
@@ -27,8 +28,14 @@ pub async fn run(factory: impl Factory) -> Report {
     let lines = match Bench::open(factory).await {
         Ok(bench) => {
             let mut lines = run_cases(&bench).await;
-            lines.push(history::run(&bench).await);
-            lines.push(storm::run(&bench).await);
+            let histories = |bench: Bench| -> BoxFuture<'static, Line> {
+                Box::pin(async move { history::run(&bench).await })
+            };
+            lines.push(unspoilt(bench.clone(), histories).await);
+            let storms = |bench: Bench| -> BoxFuture<'static, Line> {
+                Box::pin(async move { storm::run(&bench).await })
+            };
+            lines.push(unspoilt(bench, storms).await);
             lines
         }
         Err(failure) => {
@@ -46,7 +53,7 @@ pub async fn run(factory: impl Factory) -> Report {
 /// Runs the one fixed case of this name; `None` when there is none.
 pub async fn run_one(bench: &Bench, name: &str) -> Option<Line> {
     let case = cases::all().into_iter().find(|case| case.name == name)?;
-    Some(run_case(bench.clone(), &case).await)
+    Some(run_case(bench.clone(), case).await)
 }
 
 fn line(case: &Case, status: Status) -> Line {
@@ -72,7 +79,7 @@ async fn run_some(bench: &Bench, cases: Vec<Case>, at_once: usize) -> Vec<Line> 
             && let Some((place, case)) = waiting.next()
         {
             let bench = bench.clone();
-            running.spawn(async move { (place, run_case(bench, &case).await) });
+            running.spawn(async move { (place, run_case(bench, case).await) });
         }
         match running.join_next().await {
             Some(Ok(line)) => done.push(line),
@@ -84,7 +91,16 @@ async fn run_some(bench: &Bench, cases: Vec<Case>, at_once: usize) -> Vec<Line> 
     done.into_iter().map(|(_, line)| line).collect()
 }
 
-async fn run_case(bench: Bench, case: &Case) -> Line {
+async fn run_case(bench: Bench, case: Case) -> Line {
+    let case = Arc::new(case);
+    let once = move |bench: Bench| -> BoxFuture<'static, Line> {
+        let case = case.clone();
+        Box::pin(async move { run_once(bench, &case).await })
+    };
+    unspoilt(bench, once).await
+}
+
+async fn run_once(bench: Bench, case: &Case) -> Line {
     let missing: Vec<Feature> =
         case.needs.iter().copied().filter(|feature| !feature.is_in(bench.capabilities())).collect();
     for feature in &missing {

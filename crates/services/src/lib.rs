@@ -33,6 +33,7 @@ mod resp;
 mod scratch;
 mod spawner;
 mod vdso;
+mod steady;
 mod wait;
 mod wheel;
 
@@ -50,3 +51,4 @@ pub use raw::Raw;
 pub use redis::RedisServer;
 pub use resp::Reply;
 use scratch::Scratch;
+pub use steady::steady;

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Set for the process that runs in a network of its own.
 const INSIDE: &str = "HOLDLINE_TEST_NETWORK";
 /// How long a test in a network of its own may take.
-const TEST: Duration = Duration::from_secs(180);
+const TEST: Duration = Duration::from_secs(600);
 const TABLE: &str = "add table inet faults; \
     add chain inet faults in { type filter hook input priority 0; };";
 

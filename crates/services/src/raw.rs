@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long an answer may take, unless it was set otherwise.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 enum Stream {
     Tcp(TcpStream),
@@ -108,8 +108,13 @@ impl Raw {
             }
             let mut more = [0; 4096];
             let count = match &mut self.stream {
-                Stream::Tcp(stream) => stream.read(&mut more)?,
-                Stream::Unix(stream) => stream.read(&mut more)?,
+                Stream::Tcp(stream) => stream.read(&mut more),
+                Stream::Unix(stream) => stream.read(&mut more),
+            };
+            let count = match count {
+                // A process that is stopped and continued is told so where a read has a limit.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                count => count?,
             };
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long the server may take for the first answer to a connection while it starts.
-const FIRST_ANSWER: Duration = Duration::from_secs(2);
+const FIRST_ANSWER: Duration = Duration::from_secs(20);
 /// How often another port is tried when a stranger took the one that was free a moment ago.
 const PORTS: usize = 5;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// How long anything in the test ground may take. Generous: the machine may be busy.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Looks until `seen` returns something; none if `limit` has passed.

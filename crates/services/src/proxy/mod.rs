@@ -32,7 +32,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long connecting to the server may take. Past it the client is cut off.
-const CONNECTING: Duration = Duration::from_secs(5);
+const CONNECTING: Duration = Duration::from_secs(20);
 
 /// How long after it the port of a door that does not open is tried again.
 const NEXT_TRY: Duration = Duration::from_millis(100);

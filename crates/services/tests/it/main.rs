@@ -7,4 +7,5 @@ mod person;
 mod postgres;
 mod proxy;
 mod server;
+mod steady;
 mod tls;

@@ -32,8 +32,8 @@ mod redis;
 mod resp;
 mod scratch;
 mod spawner;
-mod vdso;
 mod steady;
+mod vdso;
 mod wait;
 mod wheel;
 

@@ -9,7 +9,7 @@ use crate::world::World;
 
 const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stepped_clock.c");
 /// Longer than the lease, so that it lasts by renewals that come under the stepped clock.
-const JOB: &str = "date +%s; read line; date +%s; sleep 7; echo $HOLDLINE_NAME";
+const JOB: &str = "date +%s; read line; date +%s; sleep 21; echo $HOLDLINE_NAME";
 
 pub(crate) fn build_shim(world: &World) -> PathBuf {
     let shim = world.path("stepped_clock.so");
@@ -32,7 +32,7 @@ fn a_wall_clock_that_is_stepped_changes_nothing() {
         command.env("LD_PRELOAD", &shim).env("STEP_FILE", &step);
         command
     };
-    let lease = ["run", "--lease", "6s", "--grace", "1s", "night", "--", "sh", "-c", JOB];
+    let lease = ["run", "--lease", "20s", "--grace", "1s", "night", "--", "sh", "-c", JOB];
     let mut holder = world.start_command(&mut stepped(&lease));
     let before = number(&holder.line());
     std::fs::write(&step, "").expect("a file");

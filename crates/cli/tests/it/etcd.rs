@@ -20,7 +20,8 @@ impl Etcd {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.world.command(arguments);
-        command.env("HOLDLINE_URL", self.server.url());
+        // A limit that a machine that is busy does not meet.
+        command.env("HOLDLINE_URL", format!("{}?command_timeout_ms=10000", self.server.url()));
         command
     }
 

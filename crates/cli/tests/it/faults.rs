@@ -10,7 +10,7 @@ use crate::world::{Running, Told, World, is_alive};
 
 /// A world whose store gives up waiting soon.
 fn impatient() -> World {
-    World::with_parameters("?transaction_limit_ms=100")
+    World::with_parameters("?transaction_limit_ms=1000")
 }
 
 fn says(told: &Told, code: i32, words: &[&str]) {
@@ -79,7 +79,7 @@ fn a_lease_that_cannot_be_renewed_stops_the_job_before_its_end() {
     let world = impatient();
     let job = "trap 'echo term' TERM; echo up $$; while :; do read line; done";
     let options =
-        ["run", "--lease", "4s", "--grace", "500ms", "--report", "report", "a", "--", "sh", "-c"];
+        ["run", "--lease", "18s", "--grace", "5s", "--report", "report", "a", "--", "sh", "-c"];
     let mut holder = world.start(&[&options[..], &[job]].concat());
     assert!(holder.line().starts_with("up "));
     let directory = File::open(world.path("store")).expect("a directory");
@@ -115,7 +115,7 @@ fn a_stderr_that_takes_nothing_holds_up_neither_the_wait_nor_the_kill() {
     while writer.write(&[b'x'; 4096]).is_ok() {}
     fcntl_setfl(&writer, status).expect("set");
     let job = "trap 'echo term' TERM; echo up $$; while :; do read line; done";
-    let line = ["run", "-v", "--lease", "4s", "--grace", "500ms", "a", "--", "sh", "-c", job];
+    let line = ["run", "-v", "--lease", "18s", "--grace", "5s", "a", "--", "sh", "-c", job];
     let mut first = world.hold(&["a"]);
     let mut command = world.command(&line);
     let mut holder = Running::start_with_stderr(&mut command, writer.into());

@@ -60,7 +60,7 @@ fn only_the_id_that_was_granted_renews_and_releases() {
 #[test]
 fn a_lease_outlives_its_maker_and_ends_by_its_duration() {
     let world = World::new();
-    assert_eq!(world.run(&["acquire", "a", "--lease", "1s", "--lease-id", ID]).code, 0);
+    assert_eq!(world.run(&["acquire", "a", "--lease", "8s", "--lease-id", ID]).code, 0);
     assert_eq!(world.who("a")["holders"][0]["detached"], true);
     assert_eq!(world.who("a")["holders"][0]["pid"], serde_json::Value::Null);
     let told = world.run(&["run", "--wait", "1m", "a", "--", "echo", "mine"]);

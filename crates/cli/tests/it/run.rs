@@ -307,10 +307,11 @@ fn a_wait_that_ran_out_is_told_no_shorter_than_its_limit() {
     let world = World::new();
     let _holder = world.hold(&["a"]);
     let directory = std::fs::File::open(world.path("store")).expect("a directory");
-    for verb in [&["run", "--report", "report", "a", "true"][..], &["acquire", "a"], &["wait", "a"]]
+    for (verb, rest) in
+        [("run", &["--report", "report", "a", "true"][..]), ("acquire", &["a"]), ("wait", &["a"])]
     {
         directory.lock().expect("the lock is short");
-        let mut waiter = world.start(&[verb, &["--wait", "2s"]].concat());
+        let mut waiter = world.start(&[&[verb, "--wait", "2s"], rest].concat());
         let since = Instant::now();
         eventually("the wait is under way", || since.elapsed() >= Duration::from_secs(1));
         directory.unlock().expect("ours");

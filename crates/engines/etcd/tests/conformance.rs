@@ -10,7 +10,7 @@ use holdline_etcd::{EtcdEngine, EtcdOptions};
 use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 
 /// How long a client may take to find servers that are there again.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
 /// How many histories suffice where only the servers are others.
 const FEW: usize = 40;
 const FOREIGN: &str = "somebody else's value";
@@ -90,7 +90,9 @@ impl Factory for Etcd {
     fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
         Box::pin(async {
             // A queue short enough that the suite can fill it.
-            let options = EtcdOptions::from_url(&self.url())?.with_max_waiters(50);
+            let options = EtcdOptions::from_url(&self.url())?
+                .with_max_waiters(50)
+                .with_command_timeout(Duration::from_secs(10));
             let engine = EtcdEngine::connect(&options, Arc::new(MachineClock)).await?;
             self.engines.lock().expect("nobody panicked").push(engine.clone());
             let engine: Arc<dyn Engine> = Arc::new(engine);

@@ -112,7 +112,7 @@ fn suffer_among_three(cluster: &EtcdCluster, harm: Harm, leader: usize, pause: D
 }
 
 async fn connect(url: &str) -> Arc<dyn Engine> {
-    let url = format!("{url}?command_timeout_ms=1000&connect_timeout_ms=1000");
+    let url = format!("{url}?command_timeout_ms=1000&connect_timeout_ms=4000");
     let options = EtcdOptions::from_url(&url).expect("a good URL");
     let engine = EtcdEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected");
     Arc::new(engine)

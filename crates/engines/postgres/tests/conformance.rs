@@ -10,7 +10,7 @@ use holdline_postgres::{PostgresEngine, PostgresOptions};
 use holdline_services::{PostgresConfig, PostgresFlavour, PostgresServer};
 
 /// How long a client may take to find a server that is there again.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// How many histories suffice where only the server is another.
 const FEW: usize = 40;
@@ -60,7 +60,9 @@ impl Factory for Postgres {
     fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
         Box::pin(async {
             // A queue short enough that the suite can fill it.
-            let options = PostgresOptions::from_url(&self.server.url())?.with_max_waiters(100);
+            let options = PostgresOptions::from_url(&self.server.url())?
+                .with_max_waiters(100)
+                .with_command_timeout(Duration::from_secs(10));
             let engine = PostgresEngine::connect(&options, Arc::new(MachineClock)).await?;
             self.engines.lock().expect("nobody panicked").push(engine.clone());
             let engine: Arc<dyn Engine> = Arc::new(engine);

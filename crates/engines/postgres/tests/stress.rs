@@ -109,7 +109,7 @@ impl Ground {
 }
 
 async fn connect(url: String) -> Arc<dyn Engine> {
-    let url = format!("{url}?command_timeout_ms=1000&connect_timeout_ms=1000");
+    let url = format!("{url}?command_timeout_ms=1000&connect_timeout_ms=4000");
     let options = PostgresOptions::from_url(&url).expect("a good URL");
     let clock = Arc::new(MachineClock);
     Arc::new(PostgresEngine::connect(&options, clock).await.expect("connected"))

@@ -10,7 +10,7 @@ use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
 /// How long a client may take to find a server that is there again.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(90);
 /// How many histories suffice where only the server or the protocol is another.
 const FEW: usize = 50;
 const FOREIGN: &str = "somebody else's lock";
@@ -58,7 +58,9 @@ impl Redis {
     fn options(&self) -> Result<RedisOptions, LockError> {
         // A queue short enough that the suite can fill it.
         let url = format!("{}{}", self.server.url(), self.parameters);
-        RedisOptions::from_url(&url).map(|options| options.with_max_waiters(100))
+        RedisOptions::from_url(&url).map(|options| {
+            options.with_max_waiters(100).with_command_timeout(Duration::from_secs(10))
+        })
     }
 
     fn ask(&self, words: &[&str]) -> Result<Reply, String> {

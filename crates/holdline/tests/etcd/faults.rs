@@ -64,7 +64,7 @@ async fn over_a_leader_that_wakes_again_the_tokens_tell_who_came_later() {
 async fn without_a_majority_nobody_holds_for_long_and_with_it_all_goes_on() {
     let cluster = EtcdCluster::start(EtcdConfig::default());
     let client = client(&cluster.url()).await;
-    let held = take(&client, "a", &lease(3)).await;
+    let held = take(&client, "a", &lease(10)).await;
     let token = held.fencing_token();
     cluster.kill(0);
     cluster.kill(1);

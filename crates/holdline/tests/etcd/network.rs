@@ -86,7 +86,7 @@ async fn a_follower_that_is_cut_from_its_peers_costs_no_lock_and_no_place() {
 async fn told_before_the_next_gets_in(cluster: &EtcdCluster, only: usize, from: Cut) {
     let (alone, waiting) =
         (client(&cluster.url_of(only)).await, client(&others(cluster, only)).await);
-    let held = take(&alone, "a", &lease(5)).await;
+    let held = take(&alone, "a", &lease(10)).await;
     let waiter = taking(&waiting, "a");
     queued(&waiting, "a", 1).await;
     cluster.cut(only, from);
@@ -138,7 +138,7 @@ async fn a_majority_that_is_lost_and_comes_back_costs_only_leases_that_ended_mea
     let (cluster, _) = apart(&network);
     let client = client(&cluster.url()).await;
     let (short, long) =
-        (take(&client, "short", &lease(3)).await, take(&client, "long", &patient()).await);
+        (take(&client, "short", &lease(8)).await, take(&client, "long", &patient()).await);
     let waiter = taking(&client, "long");
     queued(&client, "long", 1).await;
     (0..3).for_each(|member| cluster.cut(member, Cut::Peers));

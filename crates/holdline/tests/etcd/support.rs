@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use holdline::{Client, Guard, LockError, LockName, LockOptions, ReleaseOutcome};
+use holdline::{Client, ErrorKind, Guard, LockError, LockName, LockOptions, ReleaseOutcome};
 use holdline_services::EtcdCluster;
 use tokio::task::JoinHandle;
 
@@ -16,7 +16,7 @@ pub(crate) async fn client(url: &str) -> Client {
 }
 
 pub(crate) async fn try_client(url: &str) -> Result<Client, LockError> {
-    Client::connect(&format!("{url}?command_timeout_ms=1000&connect_timeout_ms=1000")).await
+    Client::connect(&format!("{url}?command_timeout_ms=3000&connect_timeout_ms=3000")).await
 }
 
 /// A client that asks this member first, and then the others.
@@ -35,10 +35,21 @@ pub(crate) fn patient() -> LockOptions {
     lease(30).with_renew_interval(Duration::from_millis(500)).with_wait(LONG)
 }
 
-/// Takes a name.
+/// Takes a name; asks again where the members had no leader for longer than an attempt asks.
 pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> Guard {
     let mutex = client.mutex_with(name, options).expect("a good lock");
-    soon("the lock", mutex.lock_owned()).await.expect("the lock")
+    let taken = async {
+        loop {
+            match mutex.lock().await {
+                Ok(guard) => return guard,
+                Err(error) => {
+                    let away = matches!(error.kind(), ErrorKind::Unavailable { .. });
+                    assert!(away, "no lock: {error:?}");
+                }
+            }
+        }
+    };
+    soon("the lock", taken).await
 }
 
 /// Takes a name in a task.

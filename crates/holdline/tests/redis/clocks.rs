@@ -95,9 +95,9 @@ async fn a_machine_that_slept_longer_than_the_lease_does_not_believe_it() {
     let options = ClientOptions::default().with_clock(Arc::new(clock.clone()));
     let url = url_of(server.address());
     let client = soon("a client", Client::connect_with(&url, options)).await.expect("connected");
-    let short = take(&client, "short", &lease(5_000)).await;
+    let short = take(&client, "short", &lease(20_000)).await;
     let long = take(&client, "long", &lease(3_600_000)).await;
-    clock.suspend(Duration::from_secs(6));
+    clock.suspend(Duration::from_secs(21));
     // At once, before any task has run.
     assert!(!short.is_valid(), "the server's timer ran on");
     assert_eq!(soon("the loss", short.lost()).await, LostReason::Expired);
@@ -111,11 +111,11 @@ async fn a_machine_that_slept_longer_than_the_lease_does_not_believe_it() {
 async fn a_server_clock_set_back_keeps_exclusion_and_operators_can_free_the_name() {
     let server = server_with_clock();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
-    let guard = take(&holder, "a", &lease(1_500)).await;
+    let guard = take(&holder, "a", &patient()).await;
     server.clock().step_back(HOUR);
     server.await_clock();
     renewed(&guard).await;
-    assert!(guard.remaining() <= Duration::from_millis(1_500), "{:?}", guard.remaining());
+    assert!(guard.remaining() <= Duration::from_secs(20), "{:?}", guard.remaining());
     let busy = try_take(&other, "a", &patient()).await.expect_err("held");
     assert!(matches!(busy.kind(), ErrorKind::Busy { .. }), "{busy:?}");
     // The holder is gone, and its lock would stay for an hour.
@@ -143,7 +143,7 @@ async fn a_server_clock_set_forward_ends_leases_and_the_token_tells_who_came_lat
         async move { take(&other, "a", &patient()).await }
     });
     queued(&server, "a", 1).await;
-    server.clock().step_forward(Duration::from_secs(20));
+    server.clock().step_forward(Duration::from_secs(60));
     let next = soon("the next", waiting).await.expect("no panic");
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Missing);

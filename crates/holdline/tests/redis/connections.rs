@@ -8,8 +8,9 @@ use holdline::{Certainty, Client, ErrorKind, LockError, LostReason};
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer, Traffic};
 
 use crate::support::{
-    LONG, Referee, behind, clean, client, client_at, connections, lease, let_go, patient, queued,
-    reached, renewed, server, soon, take, try_take, until, url_of,
+    LONG, Referee, behind, clean, client, client_at, connections, is_believed_no_longer_than_kept,
+    kept_their_places, lease, let_go, line, patient, queued, reached, renewed, server, soon, take,
+    try_take, unspoilt, until, url_of, within,
 };
 
 fn refused(error: &LockError) -> &str {
@@ -59,46 +60,42 @@ async fn kill_each(server: &RedisServer) {
     .await;
 }
 
-/// The lease ids in the line of a name, in order.
-fn line(server: &RedisServer, name: &str) -> Vec<String> {
-    let key = format!("holdline:{{{name}}}:1q");
-    let members = server.raw().send(&["ZRANGE", &key, "0", "-1"]).expect("an answer");
-    let members = members.items().expect("a list").iter().filter_map(|member| member.text());
-    members.filter_map(|member| member.strip_prefix('p').map(str::to_owned)).collect()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_connections_are_killed_in_turn_while_200_wait() {
     let server = server();
     let holder = client_at(server.address()).await;
-    let guard = take(&holder, "a", &patient()).await;
     let clients = join_all((0..4).map(|_| client_at(server.address()))).await;
-    let referee = Referee::default();
-    let order = parking_lot::Mutex::new(Vec::new());
-    let wait = |place: usize| {
-        let (client, referee, order) = (&clients[place % clients.len()], &referee, &order);
-        async move {
-            let guard = take(client, "a", &patient()).await;
-            referee.granted(&guard);
-            order.lock().push(guard.lease_id().to_hex());
+    unspoilt("the order of the queue", async || {
+        let guard = take(&holder, "a", &patient()).await;
+        let referee = Referee::default();
+        let order = parking_lot::Mutex::new(Vec::new());
+        let wait = |place: usize| {
+            let (client, referee, order) = (&clients[place % clients.len()], &referee, &order);
+            async move {
+                let guard = take(client, "a", &patient()).await;
+                referee.granted(&guard);
+                order.lock().push(guard.lease_id().to_hex());
+                let_go(guard).await;
+            }
+        };
+        let waiters = join_all((0..200).map(wait));
+        let kills = async {
+            queued(&server, "a", 200).await;
+            let (wanted, inboxes) = (line(&server, "a"), inboxes(&server, "a"));
+            assert_eq!(inboxes.len(), clients.len());
+            for _ in 0..2 {
+                kill_each(&server).await;
+                heard(&server, &inboxes).await;
+            }
+            assert!(guard.is_valid(), "the holder's connection was made anew in time");
             let_go(guard).await;
-        }
-    };
-    let waiters = join_all((0..200).map(wait));
-    let kills = async {
-        queued(&server, "a", 200).await;
-        let (wanted, inboxes) = (line(&server, "a"), inboxes(&server, "a"));
-        assert_eq!(inboxes.len(), clients.len());
-        for _ in 0..2 {
-            kill_each(&server).await;
-            heard(&server, &inboxes).await;
-        }
-        assert!(guard.is_valid(), "the holder's connection was made anew in time");
-        let_go(guard).await;
-        wanted
-    };
-    let (wanted, _) = futures_util::future::join(kills, waiters).await;
-    assert_eq!(*order.lock(), wanted, "in the order of the queue");
+            wanted
+        };
+        let (wanted, _) = futures_util::future::join(kills, waiters).await;
+        assert_eq!(referee.grants(), 200);
+        kept_their_places(&order.lock(), &wanted)
+    })
+    .await;
     clean(&server, &clients.iter().chain([&holder]).collect::<Vec<_>>()).await;
 }
 
@@ -143,18 +140,29 @@ async fn a_killed_connection_costs_the_holder_nothing_and_the_waiter_a_heartbeat
     queued(&server, "a", 1).await;
     kill_each(&server).await;
     renewed(&guard).await;
-    // The waiter's connection breaks, and before it is there again the name is handed over.
-    let ids = connections(&server);
-    for id in &ids {
-        behind(&server, &format!("CLIENT KILL ID {id}"));
-    }
-    let freed = Instant::now();
-    let outcome = soon("a release", guard.release()).await;
-    assert!(outcome.is_released(), "{outcome:?}");
-    let next = soon("the next", next).await.expect("no panic");
+    let_go(guard).await;
+    let_go(soon("the next", next).await.expect("no panic")).await;
     // A heartbeat, the time to connect again, and room for a busy machine.
-    assert!(freed.elapsed() < Duration::from_secs(4), "{:?}", freed.elapsed());
-    let_go(next).await;
+    within(Duration::from_secs(4), async || {
+        let guard = take(&holder, "a", &patient()).await;
+        let next = tokio::spawn({
+            let waiter = waiter.clone();
+            async move { take(&waiter, "a", &patient()).await }
+        });
+        queued(&server, "a", 1).await;
+        // The waiter's connection breaks, and before it is there again the name is handed over.
+        for id in connections(&server) {
+            behind(&server, &format!("CLIENT KILL ID {id}"));
+        }
+        let freed = Instant::now();
+        let outcome = soon("a release", guard.release()).await;
+        assert!(outcome.is_released(), "{outcome:?}");
+        let next = soon("the next", next).await.expect("no panic");
+        let took = freed.elapsed();
+        let_go(next).await;
+        took
+    })
+    .await;
     clean(&server, &[&holder, &waiter]).await;
 }
 
@@ -175,10 +183,9 @@ async fn a_connection_that_is_open_on_one_side_only_is_passed_by() {
         for frames in cut {
             proxy.inject(frames.on_connection(1), Fault::Swallow);
         }
-        let new = proxy.await_event(|event| {
+        proxy.await_event(|event| {
             event.connection > 1 && event.is_frame(Traffic::Requests, "holdline:{a}")
         });
-        assert_eq!(new.connection, 2);
         renewed(&guard).await;
         assert!(guard.is_valid());
         let_go(guard).await;
@@ -223,8 +230,8 @@ async fn what_cannot_be_connected_to_is_unavailable_and_nothing_was_applied() {
     assert!(no_such_host.contains("no-such-host.invalid"), "{no_such_host}");
     // The machine answers, the server does not.
     server.stop();
-    let silent = connect(format!("redis://{}?connect_timeout_ms=300", server.address())).await;
-    assert!(silent.contains("connected, but no answer within 300ms"), "{silent}");
+    let silent = connect(format!("redis://{}?connect_timeout_ms=4000", server.address())).await;
+    assert!(silent.contains("connected, but no answer within 4s"), "{silent}");
     server.cont();
 }
 
@@ -293,30 +300,27 @@ async fn a_subscriber_whose_output_overruns_hears_again() {
     server.await_log("output buffer limits");
     until("it subscribes anew", || connections(&server) != before).await;
     heard(&server, &inboxes).await;
-    let freed = Instant::now();
     let_go(guard).await;
-    let next = soon("the next", next).await.expect("no panic");
-    assert!(freed.elapsed() < Duration::from_secs(4), "{:?}", freed.elapsed());
-    let_go(next).await;
+    let_go(soon("the next", next).await.expect("no panic")).await;
     clean(&server, &[&holder, &waiter]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_that_is_changed_while_held_is_told_and_mended() {
     let server = RedisServer::start(RedisConfig::default().with_password("old"));
-    let url = format!("{}?command_timeout_ms=400", server.url());
-    let client = client(&url).await;
-    let guard = take(&client, "a", &lease(1_500)).await;
+    let client = client(&server.url()).await;
+    let guard = take(&client, "a", &lease(6_000)).await;
     behind(&server, "CONFIG SET requirepass new");
     // Whoever is in stays in, until the connection breaks.
     renewed(&guard).await;
     for id in connections(&server) {
         behind(&server, &format!("CLIENT KILL ID {id}"));
     }
+    // No connection is made any more, so nothing is renewed.
+    until("they are gone", || connections(&server).is_empty()).await;
+    is_believed_no_longer_than_kept(&guard, &server);
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired);
-    let left = behind(&server, "PTTL holdline:{a}").integer();
-    assert!(left > Some(0), "told before the server frees the name: {left:?}");
-    let error = try_take(&client, "b", &lease(1_500)).await.expect_err("shut out");
+    let error = try_take(&client, "b", &lease(6_000)).await.expect_err("shut out");
     assert!(refused(&error).contains("user or password is wrong"), "{error:?}");
     assert_eq!(error.certainty(), Certainty::NotApplied);
     drop(guard);

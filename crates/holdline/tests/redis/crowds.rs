@@ -1,19 +1,22 @@
 //! Very many who wait for one name, in one process.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdline::{Client, LockOptions};
 use holdline_services::{PrivateNetwork, RedisServer};
 use parking_lot::Mutex;
 
 use crate::support::{
-    Referee, behind, clean, client, let_go, patient, queued, server, take, until,
+    Referee, behind, clean, client, kept_their_places, let_go, line, patient, queued, server, take,
+    unspoilt, until,
 };
 
 const COUNT: u16 = 10_000;
+/// The batches of one heartbeat of all, of 128 lines at most.
+const BATCHES: f64 = 79.0;
 /// How long all of them may take together, on any machine.
-const ALL: Duration = Duration::from_secs(150);
+const ALL: Duration = Duration::from_secs(300);
 
 /// The figure behind a word of `INFO`.
 fn info(server: &RedisServer, section: &str, word: &str) -> f64 {
@@ -32,13 +35,6 @@ fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("told");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
-}
-
-/// The lease ids in the line, in order.
-fn line(server: &RedisServer) -> Vec<String> {
-    let members = server.raw().send(&["ZRANGE", "holdline:{a}:1q", "0", "-1"]).expect("an answer");
-    let members = members.items().expect("a list").iter().filter_map(|member| member.text());
-    members.filter_map(|member| member.strip_prefix('p').map(str::to_owned)).collect()
 }
 
 struct Crowd {
@@ -64,37 +60,44 @@ async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
     let name = "crowds::ten_thousand_waiters_of_one_process_are_served_in_order";
     let Some(_network) = PrivateNetwork::enter(name) else { return };
     let server = server();
-    let url = format!("redis://{}?command_timeout_ms=20000", server.address());
+    let url = format!("redis://{}?command_timeout_ms=20000&max_waiters=100000", server.address());
     let (holder, client) = (client(&url).await, client(&url).await);
-    let guard = take(&holder, "a", &patient()).await;
     let before = peak();
-    let options = patient().with_lease_duration(Duration::from_secs(20)).with_wait(ALL);
-    let crowd = Crowd { client, options, referee: Referee::default(), order: Mutex::default() };
-    let crowd = Arc::new(crowd);
-    let waiters: Vec<_> = (0..COUNT).map(|_| tokio::spawn(crowd.clone().wait())).collect();
-    queued(&server, "a", usize::from(COUNT)).await;
-    let wanted = line(&server);
-    behind(&server, "CONFIG RESETSTAT");
-    let_go(guard).await;
-    let all = async {
-        for waiter in waiters {
-            waiter.await.expect("no panic");
+    unspoilt("the order of the queue", async || {
+        let guard = take(&holder, "a", &patient()).await;
+        let options = patient().with_wait(ALL);
+        let (client, referee) = (client.clone(), Referee::default());
+        let crowd = Arc::new(Crowd { client, options, referee, order: Mutex::default() });
+        let waiters: Vec<_> = (0..COUNT).map(|_| tokio::spawn(crowd.clone().wait())).collect();
+        queued(&server, "a", usize::from(COUNT)).await;
+        let wanted = line(&server, "a");
+        behind(&server, "CONFIG RESETSTAT");
+        let begun = Instant::now();
+        let_go(guard).await;
+        let all = async {
+            for waiter in waiters {
+                waiter.await.expect("no panic");
+            }
+        };
+        tokio::time::timeout(ALL, all).await.expect("all have had it");
+        assert_eq!(crowd.referee.grants(), usize::from(COUNT));
+        if !kept_their_places(&crowd.order.lock(), &wanted) {
+            return false;
         }
-    };
-    tokio::time::timeout(ALL, all).await.expect("all have had it");
-    assert_eq!(crowd.referee.grants(), usize::from(COUNT));
-    assert_eq!(*crowd.order.lock(), wanted, "in the order of the queue");
-    let (scripts, published) = (calls(&server, "evalsha"), calls(&server, "publish"));
-    // A release, a claim and a message each; the heartbeats of all go in batches.
-    let few = f64::from(COUNT);
-    assert!((2.0 * few..3.0 * few).contains(&scripts), "{scripts} scripts");
-    assert!((few..1.1 * few).contains(&published), "{published} messages");
+        let (scripts, published) = (calls(&server, "evalsha"), calls(&server, "publish"));
+        // A release, a claim and a message each; the heartbeats of all go in batches, each second.
+        let (few, beats) = (f64::from(COUNT), begun.elapsed().as_secs_f64() * BATCHES);
+        assert!((2.0 * few..2.5 * few + beats).contains(&scripts), "{scripts} scripts");
+        assert!((few..1.1 * few).contains(&published), "{published} messages");
+        true
+    })
+    .await;
     let cpu = info(&server, "cpu", "used_cpu_user:");
-    assert!(cpu < 20.0, "{cpu} s of the server for {COUNT} hand-offs: about 2 are right");
+    assert!(cpu < 60.0, "{cpu} s of the server for {COUNT} hand-offs: about 2 are right");
     let (here, there) = (peak() - before, info(&server, "memory", "used_memory_peak:") / 1e6);
     assert!(here < 400, "{here} MiB here for {COUNT} waiters: about 100 are right");
     assert!(there < 60.0, "{there} MB there: about 10 are right");
     until("the line is gone", || behind(&server, "EXISTS holdline:{a}:1q").integer() == Some(0))
         .await;
-    clean(&server, &[&crowd.client, &holder]).await;
+    clean(&server, &[&client, &holder]).await;
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use holdline::{Client, ClientOptions, Keep, LockName, LostReason, ReleaseOutcome, Snapshot};
 
 use crate::support::{
-    Referee, behind, clean, client_at, lease, leftovers, let_go, patient, queued, renewed, server,
-    soon, take, until, url_of,
+    Referee, behind, clean, client_at, kept_their_places, lease, leftovers, let_go, line, patient,
+    queued, renewed, server, soon, take, unspoilt, until, url_of,
 };
 
 /// Drives a future for a number of polls, and drops it if it is not ready by then.
@@ -121,8 +121,8 @@ async fn a_client_with_a_thread_of_its_own_renews_while_the_runtime_is_blocked()
     let options = ClientOptions::default().with_own_thread(true);
     let url = url_of(server.address());
     let client = soon("a client", Client::connect_with(&url, options)).await.expect("connected");
-    let guard = take(&client, "a", &lease(1_000)).await;
-    block(Duration::from_millis(2_500));
+    let guard = take(&client, "a", &lease(8_000)).await;
+    block(Duration::from_millis(10_000));
     assert!(guard.is_valid(), "it was renewed meanwhile");
     let_go(guard).await;
     clean(&server, &[&client]).await;
@@ -133,7 +133,7 @@ async fn whoever_releases_what_is_not_theirs_changes_nothing() {
     let server = server();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
     let name = LockName::new("a").expect("a good name");
-    let lease_of = Duration::from_secs(6);
+    let lease_of = Duration::from_secs(20);
     let missing = ReleaseOutcome::Lost { reason: LostReason::Missing };
     let release = |client: &Client, id| {
         let (client, name) = (client.clone(), name.clone());
@@ -176,28 +176,38 @@ async fn whoever_releases_what_is_not_theirs_changes_nothing() {
 async fn who_waits_and_is_dropped_leaves_the_others_their_order() {
     let server = server();
     let client = client_at(server.address()).await;
-    let guard = take(&client, "a", &patient()).await;
-    let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let mut waiters = Vec::new();
-    for place in 0..9 {
-        let (client, order) = (client.clone(), order.clone());
-        waiters.push(tokio::spawn(async move {
-            let guard = take(&client, "a", &patient()).await;
-            order.lock().push(place);
-            let_go(guard).await;
-        }));
-        queued(&server, "a", place + 1).await;
-    }
-    for gone in [0, 4, 8] {
-        waiters[gone].abort();
-    }
-    queued(&server, "a", 6).await;
-    let_go(guard).await;
-    for waiter in waiters {
-        if let Err(error) = soon("the lock", waiter).await {
-            assert!(error.is_cancelled(), "{error}");
+    unspoilt("the order", async || {
+        let guard = take(&client, "a", &patient()).await;
+        let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let mut waiters = Vec::new();
+        for place in 0..9 {
+            let (client, order) = (client.clone(), order.clone());
+            waiters.push(tokio::spawn(async move {
+                let guard = take(&client, "a", &patient()).await;
+                order.lock().push((place, guard.lease_id().to_hex()));
+                let_go(guard).await;
+            }));
+            queued(&server, "a", place + 1).await;
         }
-    }
-    assert_eq!(*order.lock(), [1, 2, 3, 5, 6, 7]);
+        for gone in [0, 4, 8] {
+            waiters[gone].abort();
+        }
+        queued(&server, "a", 6).await;
+        let places = line(&server, "a");
+        let_go(guard).await;
+        for waiter in waiters {
+            if let Err(error) = soon("the lock", waiter).await {
+                assert!(error.is_cancelled(), "{error}");
+            }
+        }
+        let order = std::mem::take(&mut *order.lock());
+        let (order, ids): (Vec<_>, Vec<_>) = order.into_iter().unzip();
+        if !kept_their_places(&ids, &places) {
+            return false;
+        }
+        assert_eq!(order, [1, 2, 3, 5, 6, 7]);
+        true
+    })
+    .await;
     clean(&server, &[&client]).await;
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use holdline::{
-    Certainty, Client, ErrorKind, FencingToken, Guard, LockError, LockName, LostReason, Operation,
+    Certainty, Client, ErrorKind, FencingToken, Guard, Keep, LockError, LockName, LostReason,
+    Operation,
 };
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer};
 
 use crate::support::{
-    Referee, behind, clean, client, client_at, lease, leftovers, let_go, patient, queued, renewed,
-    server, soon, take, try_take, until, url_of,
+    Referee, behind, clean, client, client_at, is_believed_no_longer_than_kept, lease, leftovers,
+    let_go, patient, queued, renewed, server, soon, take, try_take, unspoilt, until, url_of,
 };
 
 fn refused(outcome: Result<Guard, LockError>, says: &str) {
@@ -59,22 +60,36 @@ async fn a_server_that_thaws_keeps_nothing_of_what_was_given_up() {
 async fn a_grant_that_comes_after_a_pause_longer_than_its_lease_is_none() {
     let server = RedisServer::start(RedisConfig::default().with_debug_command());
     let patient_url = format!("redis://{}?command_timeout_ms=20000", server.address());
-    let (holder, late) = (client_at(server.address()).await, client(&patient_url).await);
-    for pause in ["CLIENT PAUSE 1500 ALL", "DEBUG SLEEP 1.5"] {
-        let held = take(&holder, "held", &lease(700)).await;
-        let mut raw = server.raw();
-        raw.write(&pause.split(' ').collect::<Vec<_>>()).expect("sent");
-        // The server says when it has begun to pause by not answering.
-        let error = try_take(&late, "late", &lease(300)).await.expect_err("too late");
-        assert!(error.to_string().contains("had run out"), "{pause}: {error:?}");
-        assert_eq!(error.certainty(), Certainty::Unknown);
-        assert_eq!(lost(&held).await, LostReason::Expired, "{pause}");
-        drop(held);
-        until("the pause is over", || raw.read().is_ok()).await;
-        let next = take(&late, "held", &patient()).await;
-        let_go(next).await;
+    let (holder, other) = (client_at(server.address()).await, client(&patient_url).await);
+    for pause in ["CLIENT PAUSE 2500 ALL", "DEBUG SLEEP 2.5"] {
+        // Which of two connections the server reads first nobody knows, and a machine that stands
+        // still may ask when the pause is over.
+        unspoilt(pause, async || {
+            let held = take(&holder, "held", &lease(700).with_keep(Keep::Fixed)).await;
+            let mut raw = server.raw();
+            raw.write(&pause.split(' ').collect::<Vec<_>>()).expect("sent");
+            let asked = try_take(&other, "late", &lease(300)).await;
+            let late = match asked {
+                Ok(guard) => {
+                    soon("a release", guard.release()).await;
+                    false
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("had run out"), "{pause}: {error:?}");
+                    assert_eq!(error.certainty(), Certainty::Unknown);
+                    true
+                }
+            };
+            assert_eq!(lost(&held).await, LostReason::Expired, "{pause}");
+            drop(held);
+            until("the pause is over", || raw.read().is_ok()).await;
+            let next = take(&other, "held", &patient()).await;
+            let_go(next).await;
+            late
+        })
+        .await;
     }
-    clean(&server, &[&holder, &late]).await;
+    clean(&server, &[&holder, &other]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -186,7 +201,7 @@ async fn a_server_that_cannot_save_takes_no_writes_and_holders_are_told_in_time(
     let config = RedisConfig::default().with_line("save 3600 1000000");
     let server = RedisServer::start(config);
     let client = client_at(server.address()).await;
-    let guard = take(&client, "a", &lease(1_500)).await;
+    let guard = take(&client, "a", &lease(8_000)).await;
     let in_the_way = server.directory().join("dump.rdb");
     std::fs::create_dir_all(in_the_way.join("x")).expect("a directory");
     behind(&server, "BGSAVE");
@@ -196,9 +211,8 @@ async fn a_server_that_cannot_save_takes_no_writes_and_holders_are_told_in_time(
     })
     .await;
     refused(try_take(&client, "b", &patient()).await, "cannot save to disk");
+    is_believed_no_longer_than_kept(&guard, &server);
     assert_eq!(lost(&guard).await, LostReason::Expired);
-    let left = behind(&server, "PTTL holdline:{a}").integer();
-    assert!(left > Some(0), "told before the server frees the name: {left:?}");
     drop(guard);
     behind(&server, "CONFIG SET stop-writes-on-bgsave-error no");
     let_go(take(&client, "a", &patient()).await).await;
@@ -297,7 +311,7 @@ async fn an_old_copy_takes_no_token_back_unless_the_fence_was_raised() {
 async fn a_grant_that_an_operator_frees_is_told_and_the_next_token_is_larger() {
     let server = server();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
-    let guard = take(&holder, "a", &lease(3_000)).await;
+    let guard = take(&holder, "a", &patient()).await;
     let waiter = taking(&other, "a");
     queued(&server, "a", 1).await;
     let revoke = Operation::Revoke {

@@ -2,25 +2,34 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdline::{Client, Guard, Held, LockError, LockName, LockOptions, ReleaseOutcome};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 use parking_lot::Mutex;
 
 /// What must happen happens within this time, on any machine.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// How often a scenario begins anew that a machine which stands still can spoil.
+const TRIES: usize = 5;
 
 pub(crate) fn server() -> RedisServer {
     RedisServer::start(RedisConfig::default())
 }
 
-/// A URL with short deadlines: 400 ms for a command, 3 s for a connection.
+/// A URL with deadlines that are short beside [`patient`] leases and long beside what a busy
+/// machine needs for an answer: 4 s for a command, 10 s for a connection.
 pub(crate) fn url_of(address: SocketAddr) -> String {
+    format!("redis://{address}?command_timeout_ms=4000&connect_timeout_ms=10000")
+}
+
+/// A URL with deadlines so short that a busy machine misses them now and then: for those who take
+/// a failed attempt as it comes.
+pub(crate) fn hasty_url_of(address: SocketAddr) -> String {
     format!("redis://{address}?command_timeout_ms=400&connect_timeout_ms=3000")
 }
 
-/// A client with short deadlines.
+/// A client with the deadlines of [`url_of`].
 pub(crate) async fn client_at(address: SocketAddr) -> Client {
     client(&url_of(address)).await
 }
@@ -36,13 +45,56 @@ pub(crate) fn lease(millis: u64) -> LockOptions {
 
 /// The lease of those who are renewed often and are to survive what happens to others.
 pub(crate) fn patient() -> LockOptions {
-    lease(6_000).with_renew_interval(Duration::from_millis(300)).with_wait(LONG)
+    lease(20_000).with_renew_interval(Duration::from_millis(300)).with_wait(LONG)
 }
 
 /// Takes a name.
 pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> Guard {
     let mutex = client.mutex_with(name, options).expect("a good lock");
-    soon("the lock", mutex.lock_owned()).await.expect("the lock")
+    for _ in 0..TRIES {
+        match soon("the lock", mutex.lock()).await {
+            Ok(guard) => return guard,
+            // A short lease, and a machine that stood still: nobody is to believe it.
+            Err(error) if error.to_string().contains("had run out when its answer came") => {}
+            Err(error) => panic!("no lock: {error:?}"),
+        }
+    }
+    panic!("the grant had run out {TRIES} times when its answer came");
+}
+
+/// Runs a scenario that tells how long it took, until it once took less than `bound`: a machine
+/// that stands still for a while spoils a try, a fault all of them.
+pub(crate) async fn within(bound: Duration, mut scenario: impl AsyncFnMut() -> Duration) {
+    let mut took = Vec::new();
+    for _ in 0..TRIES {
+        took.push(scenario().await);
+        if took.last().is_some_and(|took| *took < bound) {
+            return;
+        }
+    }
+    panic!("never within {bound:?}: {took:?}");
+}
+
+/// Runs a scenario until it tells of one that nothing has spoilt.
+pub(crate) async fn unspoilt(what: &str, mut scenario: impl AsyncFnMut() -> bool) {
+    for _ in 0..TRIES {
+        if scenario().await {
+            return;
+        }
+    }
+    panic!("spoilt {TRIES} times: {what}");
+}
+
+/// The holder's end of a lease comes before the server's: asked of both once no renewal arrives any
+/// more. It compares two moments and not how much is left, so nothing hangs on when they are asked.
+pub(crate) fn is_believed_no_longer_than_kept(guard: &Guard, server: &RedisServer) {
+    let asked = Instant::now();
+    let believed_until = asked + guard.remaining();
+    let kept = behind(server, &format!("PTTL holdline:{{{}}}", guard.name().as_str()));
+    let kept = kept.integer().and_then(|left| u64::try_from(left).ok()).unwrap_or(0);
+    let kept_until = Instant::now() + Duration::from_millis(kept);
+    let (believed, kept) = (believed_until - asked, kept_until - asked);
+    assert!(believed < kept, "believed for {believed:?}, kept for {kept:?}");
 }
 
 /// Asks once.
@@ -104,6 +156,23 @@ pub(crate) async fn queued(server: &RedisServer, name: &str, count: usize) {
         raw.send(&["ZCARD", &line]).expect("an answer").integer() == Some(wanted)
     })
     .await;
+}
+
+/// The lease ids in the line of a name, in order.
+pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<String> {
+    let key = format!("holdline:{{{name}}}:1q");
+    let members = server.raw().send(&["ZRANGE", &key, "0", "-1"]).expect("an answer");
+    let members = members.items().expect("a list").iter().filter_map(|member| member.text());
+    members.filter_map(|member| member.strip_prefix('p').map(str::to_owned)).collect()
+}
+
+/// Whoever kept its place was served in its order; tells whether all did. On a machine that stands
+/// still a hand-off is not claimed in time, or a waiter not heard: it queues anew, with a new id.
+pub(crate) fn kept_their_places(served: &[String], line: &[String]) -> bool {
+    let kept: Vec<&String> = served.iter().filter(|id| line.contains(id)).collect();
+    let wanted: Vec<&String> = line.iter().filter(|id| served.contains(id)).collect();
+    assert_eq!(kept, wanted, "in the order of the queue");
+    kept.len() == line.len() && served.len() == line.len()
 }
 
 /// What the server says behind the engine's back.

@@ -133,7 +133,7 @@ fn a_job_that_must_stop_ends_with_its_whole_group() {
         "trap '' TERM; echo ready; sh -c 'while :; do sleep 1000; done' & wait; wait",
     ] {
         let world = World::new();
-        let options = ["--max-hold", "500ms", "--grace", "500ms"];
+        let options = ["--max-hold", "3s", "--grace", "500ms"];
         let mut running = start(&world, &options, &["sh", "-c", script]);
         assert_eq!(running.line(), "ready");
         running.expect_silence();
@@ -144,7 +144,7 @@ fn a_job_that_must_stop_ends_with_its_whole_group() {
 #[test]
 fn a_stopped_job_hears_that_it_must_stop() {
     let world = World::new();
-    let options = ["--max-hold", "500ms", "--grace", "1h"];
+    let options = ["--max-hold", "3s", "--grace", "1h"];
     let script = "trap 'echo heard; exit' TERM; echo ready; kill -STOP $$; sleep 1000";
     let mut running = start(&world, &options, &["sh", "-c", script]);
     assert_eq!(running.line(), "ready");

@@ -8,8 +8,10 @@ use super::Redis;
 use crate::clock::{build_shim, number};
 use crate::world::{Running, eventually, is_alive};
 
-/// A lease that is renewed every second, with room for a busy machine.
+/// A lease whose end is waited for.
 const LEASE: [&str; 5] = ["run", "--lease", "4s", "--grace", "300ms"];
+/// A lease that nobody is to lose, renewed every 6 s.
+const LONG_LEASE: [&str; 5] = ["run", "--lease", "20s", "--grace", "300ms"];
 /// A job that tells its token and its process, and ends with 3 when its input does.
 const JOB: [&str; 5] =
     ["demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN; echo up $$; read line; exit 3"];
@@ -17,7 +19,11 @@ const JOB: [&str; 5] =
 impl Redis {
     /// Starts a job under the name; it runs once `up` was read.
     fn begin(&self) -> Running {
-        self.world.start_command(&mut self.command(&[&LEASE[..], &JOB].concat()))
+        self.begin_with(&LEASE)
+    }
+
+    fn begin_with(&self, lease: &[&str]) -> Running {
+        self.world.start_command(&mut self.command(&[lease, &JOB].concat()))
     }
 
     /// Milliseconds until the server frees the name, if it is held.
@@ -96,12 +102,12 @@ fn a_holder_stopped_past_its_lease_is_told_and_its_token_is_refused() {
 #[test]
 fn a_holder_stopped_shorter_than_its_lease_keeps_it() {
     let redis = Redis::start();
-    let holder = redis.begin();
+    let holder = redis.begin_with(&LONG_LEASE);
     let token = up(&holder);
     stop(&holder);
-    eventually("renewals are missing", || redis.left().is_some_and(|left| left < 2_500));
+    eventually("renewals are missing", || redis.left().is_some_and(|left| left < 12_000));
     go_on(&holder);
-    eventually("it is renewed again", || redis.left().is_some_and(|left| left > 3_000));
+    eventually("it is renewed again", || redis.left().is_some_and(|left| left > 15_000));
     assert_eq!(redis.who("demo")["holders"][0]["fencing_token"].as_u64(), Some(token));
     finish(holder);
     redis.is_clean();
@@ -150,11 +156,11 @@ fn a_killed_holder_frees_the_name_within_its_lease() {
 #[test]
 fn a_killed_waiter_is_skipped_and_the_others_keep_their_order() {
     let redis = Redis::start();
-    let holder = redis.begin();
+    let holder = redis.begin_with(&LONG_LEASE);
     up(&holder);
     let mut waiters = Vec::new();
     for count in 1..=3 {
-        waiters.push(redis.begin());
+        waiters.push(redis.begin_with(&LONG_LEASE));
         redis.queued(count);
     }
     waiters[0].signal(Signal::KILL);
@@ -231,14 +237,14 @@ fn a_wall_clock_that_is_stepped_here_changes_nothing_there() {
     let redis = Redis::start();
     let (shim, step) = (build_shim(&redis.world), redis.world.path("step"));
     let job = "date +%s; echo up $$; read line; date +%s; read line; exit 3";
-    let mut command = redis.command(&[&LEASE[..], &["demo", "--", "sh", "-c", job]].concat());
+    let mut command = redis.command(&[&LONG_LEASE[..], &["demo", "--", "sh", "-c", job]].concat());
     command.env("LD_PRELOAD", &shim).env("STEP_FILE", &step);
     let mut holder = redis.world.start_command(&mut command);
     let before = up(&holder);
     std::fs::write(&step, "").expect("a file");
     for _ in 0..3 {
-        eventually("a renewal is due", || redis.left().is_some_and(|left| left < 3_300));
-        eventually("it is renewed", || redis.left().is_some_and(|left| left > 3_500));
+        eventually("a renewal is due", || redis.left().is_some_and(|left| left < 16_000));
+        eventually("it is renewed", || redis.left().is_some_and(|left| left > 18_000));
     }
     let attempt = redis.run(&["run", "--try", "demo", "--", "true"]);
     assert_eq!(attempt.code, 75, "{attempt:?}");

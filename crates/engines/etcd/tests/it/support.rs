@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::MAX_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, Engine, FencingToken, Hint, Hints, Hold,
     LeaseId, LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest,
@@ -14,7 +15,7 @@ use holdline_core::{
 use holdline_etcd::{EtcdEngine, EtcdOptions};
 
 /// What must happen happens within this time, on any machine.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// An engine over this URL.
 pub(crate) async fn engine(url: &str) -> EtcdEngine {
@@ -22,7 +23,11 @@ pub(crate) async fn engine(url: &str) -> EtcdEngine {
 }
 
 pub(crate) async fn connect(url: &str) -> Result<EtcdEngine, LockError> {
-    let options = EtcdOptions::from_url(url)?;
+    let mut options = EtcdOptions::from_url(url)?;
+    if !url.contains("timeout_ms") {
+        // Limits that a machine that is busy does not meet.
+        options = options.with_command_timeout(LONG).with_connect_timeout(LONG);
+    }
     EtcdEngine::connect(&options, Arc::new(MachineClock)).await
 }
 
@@ -35,7 +40,7 @@ pub(crate) struct Contender {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A contender of a client of its own, for 10 s, which queues.
+/// A contender of a client of its own, for 30 s, which queues.
 pub(crate) fn contender(engine: &EtcdEngine, name: &str) -> Contender {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut bytes = [0; 16];
@@ -46,10 +51,10 @@ pub(crate) fn contender(engine: &EtcdEngine, name: &str) -> Contender {
         lease_id: LeaseId::from_bytes(bytes),
         client: ClientId::from_u64(number),
         mode: Mode::Exclusive,
-        hold: Hold::Leased(Duration::from_secs(10)),
+        hold: Hold::Leased(Duration::from_secs(30)),
         queue: true,
         known: false,
-        claim_window: Duration::from_secs(2),
+        claim_window: MAX_CLAIM_WINDOW,
         metadata: Metadata::default(),
     };
     Contender { engine: engine.clone(), request }

@@ -135,8 +135,8 @@ async fn a_compaction_under_a_watch_costs_no_wake_up() {
 #[tokio::test]
 async fn a_stream_of_watches_that_broke_is_opened_again() {
     let (server, engine) = server().await;
-    let mut holder = contender(&engine, "a").for_seconds(30);
-    let mut waiter = contender(&engine, "a").for_seconds(30);
+    let mut holder = contender(&engine, "a");
+    let mut waiter = contender(&engine, "a");
     holder.take().await;
     waiter.queue().await;
     let mut hints = waiter.watch();
@@ -163,12 +163,12 @@ async fn hint_of_nothing(hints: &mut holdline_core::Hints) {
 #[tokio::test]
 async fn all_leases_of_a_session_end_together_and_a_detached_one_by_itself() {
     let (_server, engine) = server().await;
-    let mut kept = contender(&engine, "kept").for_seconds(2);
-    let mut beside = contender(&engine, "beside").for_seconds(2);
+    let mut kept = contender(&engine, "kept").for_seconds(8);
+    let mut beside = contender(&engine, "beside").for_seconds(8);
     beside.request.client = kept.request.client;
     let mut detached = contender(&engine, "detached");
     detached.request.client = kept.request.client;
-    detached.request.hold = Hold::Detached(Duration::from_secs(2));
+    detached.request.hold = Hold::Detached(Duration::from_secs(8));
     for one in [&mut kept, &mut beside, &mut detached] {
         one.take().await;
     }

@@ -17,7 +17,7 @@ use holdline_local::LocalEngine;
 use rusqlite::Connection;
 
 use crate::reboots::reboot;
-use crate::support::{Scratch, Verbs, ask, wait};
+use crate::support::{Scratch, Verbs, ask, until, wait};
 
 /// How many commands are recorded.
 const COMMANDS: u64 = 24;
@@ -65,7 +65,7 @@ fn command(engine: &LocalEngine, step: u64) {
 
 /// A clock that stands still: what a store looks like must not depend on when it is looked at.
 #[derive(Debug)]
-struct Still;
+pub(crate) struct Still;
 
 impl Clock for Still {
     fn now(&self) -> Moment {
@@ -77,8 +77,14 @@ impl Clock for Still {
     }
 }
 
+/// Opens once what was let go is seen to be: a process that another test is just starting has its
+/// descriptors, too, until it has become another program.
 fn open(scratch: &Scratch) -> LocalEngine {
-    LocalEngine::open(&scratch.options().with_clock(Arc::new(Still))).expect("opened")
+    let options = scratch.options().with_clock(Arc::new(Still));
+    until(|| match LocalEngine::open(&options) {
+        Err(error) if error.to_string().contains("still locked") => None,
+        opened => Some(opened.expect("opened")),
+    })
 }
 
 fn record() -> Recorded {

@@ -6,6 +6,7 @@ use holdline_core::{
     AcquireReply, Engine, ErrorKind, Hint, Hold, ListRequest, Mode, Operation, OperationReply,
     Purpose, ReleaseReply, RenewReply, RenewRequest,
 };
+use holdline_services::steady;
 use rusqlite::Connection;
 
 use crate::support::{LEASE, Scratch, Verbs, ask, hint, id, name, until, wait};
@@ -29,89 +30,100 @@ fn engines_of_one_directory_share_their_names() {
 
 #[test]
 fn a_release_wakes_the_next_in_another_engine() {
-    let scratch = Scratch::new();
-    let (here, there) = (scratch.open(), scratch.open());
-    here.granted(&ask("a", 1));
-    assert_eq!(there.queued(&ask("a", 2)), 0);
-    assert_eq!(here.queued(&ask("a", 3)), 1);
-    let mut hints = there.watch(&name("a"), id(2));
-    here.end("a", 1);
-    assert_eq!(hint(&mut hints), Hint::LookAgain);
-    let claim = holdline_core::AcquireRequest { known: true, ..ask("a", 2) };
-    there.granted(&claim);
-    there.end("a", 2);
-    let mut late = here.watch(&name("a"), id(3));
-    assert_eq!(hint(&mut late), Hint::LookAgain);
+    steady(|| {
+        let scratch = Scratch::new();
+        let (here, there) = (scratch.open(), scratch.open());
+        here.granted(&ask("a", 1));
+        assert_eq!(there.queued(&ask("a", 2)), 0);
+        assert_eq!(here.queued(&ask("a", 3)), 1);
+        let mut hints = there.watch(&name("a"), id(2));
+        here.end("a", 1);
+        assert_eq!(hint(&mut hints), Hint::LookAgain);
+        let claim = holdline_core::AcquireRequest { known: true, ..ask("a", 2) };
+        there.granted(&claim);
+        there.end("a", 2);
+        let mut late = here.watch(&name("a"), id(3));
+        assert_eq!(hint(&mut late), Hint::LookAgain);
+    });
 }
 
 #[test]
 fn a_hint_that_comes_before_its_watch_is_not_lost() {
-    let scratch = Scratch::new();
-    let (here, there) = (scratch.open(), scratch.open());
-    here.granted(&ask("a", 1));
-    there.queued(&ask("a", 2));
-    here.end("a", 1);
-    let mut hints = there.watch(&name("a"), id(2));
-    assert_eq!(hint(&mut hints), Hint::LookAgain);
+    steady(|| {
+        let scratch = Scratch::new();
+        let (here, there) = (scratch.open(), scratch.open());
+        here.granted(&ask("a", 1));
+        there.queued(&ask("a", 2));
+        here.end("a", 1);
+        let mut hints = there.watch(&name("a"), id(2));
+        assert_eq!(hint(&mut hints), Hint::LookAgain);
+    });
 }
 
 #[test]
 fn without_any_hint_the_heartbeat_finds_the_hand_off() {
-    let scratch = Scratch::new();
-    let (here, there) = (scratch.open(), scratch.open());
-    here.granted(&ask("a", 1));
-    there.queued(&ask("a", 2));
-    assert!(matches!(there.line("a", 2, Purpose::Wait), Ok(RenewReply::Queued { .. })));
-    // Nobody can be told any more: the sockets are gone.
-    for socket in std::fs::read_dir(scratch.path().join("wake")).expect("listed") {
-        std::fs::remove_file(socket.expect("listed").path()).expect("removed");
-    }
-    here.end("a", 1);
-    let reply = there.line("a", 2, Purpose::Wait);
-    assert!(matches!(reply, Ok(RenewReply::Handed { claim_within: Some(_) })), "{reply:?}");
-    there.granted(&ask("a", 2));
+    steady(|| {
+        let scratch = Scratch::new();
+        let (here, there) = (scratch.open(), scratch.open());
+        here.granted(&ask("a", 1));
+        there.queued(&ask("a", 2));
+        assert!(matches!(there.line("a", 2, Purpose::Wait), Ok(RenewReply::Queued { .. })));
+        // Nobody can be told any more: the sockets are gone.
+        for socket in std::fs::read_dir(scratch.path().join("wake")).expect("listed") {
+            std::fs::remove_file(socket.expect("listed").path()).expect("removed");
+        }
+        here.end("a", 1);
+        let reply = there.line("a", 2, Purpose::Wait);
+        assert!(matches!(reply, Ok(RenewReply::Handed { claim_within: Some(_) })), "{reply:?}");
+        there.granted(&ask("a", 2));
+    });
 }
 
 #[test]
 fn readers_and_permits_share_across_engines() {
-    let scratch = Scratch::new();
-    let (here, there) = (scratch.open(), scratch.open());
-    for (engine, number) in [(&here, 1), (&there, 2)] {
-        engine.granted(&holdline_core::AcquireRequest { mode: Mode::Shared, ..ask("r", number) });
-        let mode = Mode::permits(2, 4).expect("good numbers");
-        engine.granted(&holdline_core::AcquireRequest { mode, ..ask("s", number) });
-    }
-    assert_eq!(there.look("r").holder_count, 2);
-    let one = Mode::permits(1, 4).expect("good numbers");
-    let request = holdline_core::AcquireRequest { mode: one, ..ask("s", 3) };
-    assert_eq!(here.queued(&request), 0);
-    let other_total = Mode::permits(1, 5).expect("good numbers");
-    let request = holdline_core::AcquireRequest { mode: other_total, ..ask("s", 4) };
-    let refused = here.acquire(&request).expect_err("another total");
-    assert!(matches!(refused.kind(), ErrorKind::Invalid { field: "mode", .. }), "{refused}");
+    steady(|| {
+        let scratch = Scratch::new();
+        let (here, there) = (scratch.open(), scratch.open());
+        for (engine, number) in [(&here, 1), (&there, 2)] {
+            engine
+                .granted(&holdline_core::AcquireRequest { mode: Mode::Shared, ..ask("r", number) });
+            let mode = Mode::permits(2, 4).expect("good numbers");
+            engine.granted(&holdline_core::AcquireRequest { mode, ..ask("s", number) });
+        }
+        assert_eq!(there.look("r").holder_count, 2);
+        let one = Mode::permits(1, 4).expect("good numbers");
+        let request = holdline_core::AcquireRequest { mode: one, ..ask("s", 3) };
+        assert_eq!(here.queued(&request), 0);
+        let other_total = Mode::permits(1, 5).expect("good numbers");
+        let request = holdline_core::AcquireRequest { mode: other_total, ..ask("s", 4) };
+        let refused = here.acquire(&request).expect_err("another total");
+        assert!(matches!(refused.kind(), ErrorKind::Invalid { field: "mode", .. }), "{refused}");
+    });
 }
 
 #[test]
 fn operators_revoke_and_freeze_across_engines() {
-    let scratch = Scratch::new();
-    let (here, there) = (scratch.open(), scratch.open());
-    let (token, _) = here.granted(&ask("a", 1));
-    let mut hints = here.watch(&name("a"), id(1));
-    let revoke = |now| Operation::Revoke { name: name("a"), token, reason: "move".into(), now };
-    let told = wait(there.operate(&revoke(false))).expect("told");
-    assert!(matches!(told, OperationReply::Told { left: Some(_) }));
-    assert_eq!(hint(&mut hints), Hint::CheckLease);
-    let renewed = here.line("a", 1, Purpose::Keep(LEASE));
-    assert!(matches!(renewed, Ok(RenewReply::Revoked { .. })), "{renewed:?}");
-    assert_eq!(wait(there.operate(&revoke(true))).ok(), Some(OperationReply::Done));
-    let duration = Duration::from_secs(60);
-    let freeze = Operation::Freeze { name: name("a"), duration, reason: "upgrade".into() };
-    assert_eq!(wait(there.operate(&freeze)).ok(), Some(OperationReply::Done));
-    assert_eq!(here.queued(&ask("a", 2)), 0);
-    let mut hints = here.watch(&name("a"), id(2));
-    let unfreeze = Operation::Unfreeze { name: name("a") };
-    assert_eq!(wait(there.operate(&unfreeze)).ok(), Some(OperationReply::Done));
-    assert_eq!(hint(&mut hints), Hint::LookAgain);
+    steady(|| {
+        let scratch = Scratch::new();
+        let (here, there) = (scratch.open(), scratch.open());
+        let (token, _) = here.granted(&ask("a", 1));
+        let mut hints = here.watch(&name("a"), id(1));
+        let revoke = |now| Operation::Revoke { name: name("a"), token, reason: "move".into(), now };
+        let told = wait(there.operate(&revoke(false))).expect("told");
+        assert!(matches!(told, OperationReply::Told { left: Some(_) }));
+        assert_eq!(hint(&mut hints), Hint::CheckLease);
+        let renewed = here.line("a", 1, Purpose::Keep(LEASE));
+        assert!(matches!(renewed, Ok(RenewReply::Revoked { .. })), "{renewed:?}");
+        assert_eq!(wait(there.operate(&revoke(true))).ok(), Some(OperationReply::Done));
+        let duration = Duration::from_secs(60);
+        let freeze = Operation::Freeze { name: name("a"), duration, reason: "upgrade".into() };
+        assert_eq!(wait(there.operate(&freeze)).ok(), Some(OperationReply::Done));
+        assert_eq!(here.queued(&ask("a", 2)), 0);
+        let mut hints = here.watch(&name("a"), id(2));
+        let unfreeze = Operation::Unfreeze { name: name("a") };
+        assert_eq!(wait(there.operate(&unfreeze)).ok(), Some(OperationReply::Done));
+        assert_eq!(hint(&mut hints), Hint::LookAgain);
+    });
 }
 
 #[test]
@@ -194,29 +206,31 @@ fn what_is_not_ours_is_told_and_left_as_it_is() {
 
 #[test]
 fn pages_are_in_order_and_end() {
-    let scratch = Scratch::new();
-    let engine = scratch.open();
-    for number in 0..75 {
-        engine.granted(&ask(&format!("p/{number:02}"), number));
-        engine.queued(&ask(&format!("p/{number:02}"), 1_000 + number));
-    }
-    for other in ["o", "q", "p"] {
-        engine.granted(&ask(other, 5_000));
-    }
-    let mut request = ListRequest { prefix: "p/".into(), after: None, limit: 40 };
-    let (mut seen, mut pages) = (Vec::new(), 0);
-    loop {
-        let page = wait(engine.list(&request)).expect("a page");
-        pages += 1;
-        seen.extend(page.names.iter().map(|snapshot| snapshot.name.to_string()));
-        assert!(page.names.iter().all(|snapshot| snapshot.queue_length == 1));
-        match page.after {
-            Some(after) => request.after = Some(after),
-            None => break,
+    steady(|| {
+        let scratch = Scratch::new();
+        let engine = scratch.open();
+        for number in 0..75 {
+            engine.granted(&ask(&format!("p/{number:02}"), number));
+            engine.queued(&ask(&format!("p/{number:02}"), 1_000 + number));
         }
-    }
-    assert_eq!(pages, 2);
-    assert_eq!(seen, (0..75).map(|number| format!("p/{number:02}")).collect::<Vec<_>>());
+        for other in ["o", "q", "p"] {
+            engine.granted(&ask(other, 5_000));
+        }
+        let mut request = ListRequest { prefix: "p/".into(), after: None, limit: 40 };
+        let (mut seen, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = wait(engine.list(&request)).expect("a page");
+            pages += 1;
+            seen.extend(page.names.iter().map(|snapshot| snapshot.name.to_string()));
+            assert!(page.names.iter().all(|snapshot| snapshot.queue_length == 1));
+            match page.after {
+                Some(after) => request.after = Some(after),
+                None => break,
+            }
+        }
+        assert_eq!(pages, 2);
+        assert_eq!(seen, (0..75).map(|number| format!("p/{number:02}")).collect::<Vec<_>>());
+    });
 }
 
 #[test]
@@ -236,7 +250,7 @@ fn an_idle_name_leaves_nothing_behind() {
 fn a_detached_lease_needs_no_process() {
     let scratch = Scratch::new();
     let engine = scratch.open();
-    let hold = Hold::Detached(Duration::from_millis(300));
+    let hold = Hold::Detached(Duration::from_secs(5));
     engine.granted(&holdline_core::AcquireRequest { hold, ..ask("a", 1) });
     drop(engine);
     let engine = scratch.open();

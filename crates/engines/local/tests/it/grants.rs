@@ -6,6 +6,7 @@ use holdline_core::{
 };
 
 use holdline_local::LocalEngine;
+use holdline_services::steady;
 
 use crate::role::Player;
 use crate::support::{LEASE, Scratch, Verbs, ask, id, name, until, wait};
@@ -43,46 +44,50 @@ fn a_live_grant_ends_by_release_and_has_no_end_by_time() {
 
 #[test]
 fn a_live_grant_is_held_until_the_last_process_that_has_it_ends() {
-    let scratch = Scratch::new();
-    let engine = scratch.open();
-    let mut holder = Player::start("player", scratch.path());
-    assert_eq!(holder.hear(), "ready");
-    assert!(holder.ask("acquire job 1 live").starts_with("granted"));
-    let child = Heir::of(&mut holder);
-    holder.kill();
-    assert_eq!(engine.queued(&ask("job", 2)), 0);
-    assert_eq!(engine.look("job").holders[0].pids, [child.0]);
-    drop(child);
-    // The kernel closes the last descriptor when it has ended the process.
-    until(|| match engine.line("job", 2, Purpose::Wait) {
-        Ok(RenewReply::Handed { .. }) => Some(()),
-        Ok(RenewReply::Queued { .. }) => None,
-        other => panic!("{other:?}"),
-    });
-    engine.granted(&AcquireRequest { known: true, ..ask("job", 2) });
-}
-
-#[test]
-fn a_leased_grant_is_not_inherited() {
-    let scratch = Scratch::new();
-    let engine = scratch.open();
-    let mut holder = Player::start("player", scratch.path());
-    assert_eq!(holder.hear(), "ready");
-    assert!(holder.ask("acquire other 7 live").starts_with("granted"));
-    assert!(holder.ask("acquire job 1 leased").starts_with("granted"));
-    assert!(holder.ask("acquire more 2 live").starts_with("granted"));
-    let _child = Heir::of(&mut holder);
-    holder.kill();
-    drop((engine.acquire(&ask("job", 3)), engine.acquire(&ask("other", 4))));
-    // A child that has just begun closes what it must not inherit a moment later.
-    for (text, number) in [("job", 3), ("other", 4)] {
-        until(|| match engine.line(text, number, Purpose::Wait) {
+    steady(|| {
+        let scratch = Scratch::new();
+        let engine = scratch.open();
+        let mut holder = Player::start("player", scratch.path());
+        assert_eq!(holder.hear(), "ready");
+        assert!(holder.ask("acquire job 1 live").starts_with("granted"));
+        let child = Heir::of(&mut holder);
+        holder.kill();
+        assert_eq!(engine.queued(&ask("job", 2)), 0);
+        assert_eq!(engine.look("job").holders[0].pids, [child.0]);
+        drop(child);
+        // The kernel closes the last descriptor when it has ended the process.
+        until(|| match engine.line("job", 2, Purpose::Wait) {
             Ok(RenewReply::Handed { .. }) => Some(()),
             Ok(RenewReply::Queued { .. }) => None,
             other => panic!("{other:?}"),
         });
-    }
-    assert_eq!(engine.queued(&ask("more", 5)), 0);
+        engine.granted(&AcquireRequest { known: true, ..ask("job", 2) });
+    });
+}
+
+#[test]
+fn a_leased_grant_is_not_inherited() {
+    steady(|| {
+        let scratch = Scratch::new();
+        let engine = scratch.open();
+        let mut holder = Player::start("player", scratch.path());
+        assert_eq!(holder.hear(), "ready");
+        assert!(holder.ask("acquire other 7 live").starts_with("granted"));
+        assert!(holder.ask("acquire job 1 leased").starts_with("granted"));
+        assert!(holder.ask("acquire more 2 live").starts_with("granted"));
+        let _child = Heir::of(&mut holder);
+        holder.kill();
+        drop((engine.acquire(&ask("job", 3)), engine.acquire(&ask("other", 4))));
+        // A child that has just begun closes what it must not inherit a moment later.
+        for (text, number) in [("job", 3), ("other", 4)] {
+            until(|| match engine.line(text, number, Purpose::Wait) {
+                Ok(RenewReply::Handed { .. }) => Some(()),
+                Ok(RenewReply::Queued { .. }) => None,
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(engine.queued(&ask("more", 5)), 0);
+    });
 }
 
 /// A process that has inherited a live grant. It is killed when it is dropped.
@@ -119,33 +124,35 @@ fn a_live_grant_that_stays_is_freed_by_force_only() {
 
 #[test]
 fn holders_lose_when_the_database_is_removed_or_replaced() {
-    let scratch = Scratch::new();
-    let engine = scratch.open();
-    engine.granted(&live("a", 1));
-    engine.granted(&ask("b", 2));
-    engine.granted(&ask("c", 3));
-    engine.queued(&ask("c", 4));
-    let aside = scratch.path().join("aside");
-    std::fs::create_dir(&aside).expect("made");
-    for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
-        std::fs::rename(scratch.path().join(file), aside.join(file)).expect("moved");
-    }
-    for replaced in [false, true] {
-        let kept = engine.line("a", 1, Purpose::Keep(Hold::Live));
-        assert!(store_gone(&kept), "{replaced}: {kept:?}");
-        assert!(store_gone(&engine.line("b", 2, Purpose::Keep(LEASE))));
-        assert!(matches!(engine.line("c", 4, Purpose::Wait), Ok(RenewReply::Unknown)));
-        let refused = engine.acquire(&ask("d", 5)).expect_err("no store");
-        assert!(matches!(refused.kind(), ErrorKind::Unavailable { .. }), "{refused}");
-        if !replaced {
-            // No new database is begun while holders of the old one have not noticed yet.
-            let error = LocalEngine::open(&scratch.options()).expect_err("still locked");
-            assert!(error.to_string().contains("was removed"), "{error}");
-            assert!(scratch.database().exists());
+    steady(|| {
+        let scratch = Scratch::new();
+        let engine = scratch.open();
+        engine.granted(&live("a", 1));
+        engine.granted(&ask("b", 2));
+        engine.granted(&ask("c", 3));
+        engine.queued(&ask("c", 4));
+        let aside = scratch.path().join("aside");
+        std::fs::create_dir(&aside).expect("made");
+        for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+            std::fs::rename(scratch.path().join(file), aside.join(file)).expect("moved");
         }
-    }
-    drop(engine);
-    scratch.open_after_live_grants().granted(&ask("a", 6));
+        for replaced in [false, true] {
+            let kept = engine.line("a", 1, Purpose::Keep(Hold::Live));
+            assert!(store_gone(&kept), "{replaced}: {kept:?}");
+            assert!(store_gone(&engine.line("b", 2, Purpose::Keep(LEASE))));
+            assert!(matches!(engine.line("c", 4, Purpose::Wait), Ok(RenewReply::Unknown)));
+            let refused = engine.acquire(&ask("d", 5)).expect_err("no store");
+            assert!(matches!(refused.kind(), ErrorKind::Unavailable { .. }), "{refused}");
+            if !replaced {
+                // No new database is begun while holders of the old one have not noticed yet.
+                let error = LocalEngine::open(&scratch.options()).expect_err("still locked");
+                assert!(error.to_string().contains("was removed"), "{error}");
+                assert!(scratch.database().exists());
+            }
+        }
+        drop(engine);
+        scratch.open_after_live_grants().granted(&ask("a", 6));
+    });
 }
 
 #[test]
@@ -165,14 +172,16 @@ fn holders_lose_when_their_liveness_files_are_removed() {
 
 #[test]
 fn a_dropped_reply_leaves_a_live_grant_that_giving_up_ends() {
-    let scratch = Scratch::new();
-    let (here, there) = (scratch.open(), scratch.open());
-    drop(here.try_acquire(&live("a", 1)));
-    assert_eq!(there.queued(&ask("a", 2)), 0);
-    let ending = holdline_core::Ending { for_good: true, hold: Hold::Live };
-    let request = holdline_core::ReleaseRequest { name: name("a"), lease_id: id(1), ending };
-    wait(here.release(&request)).expect("given up");
-    there.granted(&AcquireRequest { known: true, ..ask("a", 2) });
-    let refused = here.acquire(&live("a", 1)).expect_err("given up");
-    assert!(matches!(refused.kind(), ErrorKind::Cancelled), "{refused}");
+    steady(|| {
+        let scratch = Scratch::new();
+        let (here, there) = (scratch.open(), scratch.open());
+        drop(here.try_acquire(&live("a", 1)));
+        assert_eq!(there.queued(&ask("a", 2)), 0);
+        let ending = holdline_core::Ending { for_good: true, hold: Hold::Live };
+        let request = holdline_core::ReleaseRequest { name: name("a"), lease_id: id(1), ending };
+        wait(here.release(&request)).expect("given up");
+        there.granted(&AcquireRequest { known: true, ..ask("a", 2) });
+        let refused = here.acquire(&live("a", 1)).expect_err("given up");
+        assert!(matches!(refused.kind(), ErrorKind::Cancelled), "{refused}");
+    });
 }

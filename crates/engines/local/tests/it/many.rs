@@ -1,38 +1,47 @@
 //! Many waiters, many names, many commands.
 
-use holdline_core::{AcquireRequest, Engine, Hint, ListRequest};
+use std::sync::Arc;
 
+use holdline_core::{AcquireRequest, Engine, Hint, ListRequest};
+use holdline_local::LocalEngine;
+use holdline_services::steady;
+
+use crate::crash::Still;
 use crate::support::{Scratch, Verbs, ask, hint, id, name, wait};
 
 #[test]
 fn a_thousand_waiters_are_served_in_order() {
-    let scratch = Scratch::new();
-    let (here, there) = (scratch.open(), scratch.open());
-    const MANY: u64 = 1_000;
-    let client = |number| holdline_core::ClientId::from_u64(number % 2);
-    let request = |number| AcquireRequest { client: client(number), ..ask("a", number) };
-    let engine = |number: u64| if number.is_multiple_of(2) { &here } else { &there };
-    let (mut last, _) = here.granted(&request(0));
-    for number in 1..=MANY {
-        assert_eq!(engine(number).queued(&request(number)), number as usize - 1);
-    }
-    for number in 1..=MANY {
-        let mut hints = engine(number).watch(&name("a"), id(number));
-        engine(number - 1).end("a", number - 1);
-        assert_eq!(hint(&mut hints), Hint::LookAgain);
-        let claim = AcquireRequest { known: true, ..request(number) };
-        let (token, _) = engine(number).granted(&claim);
-        assert!(token > last);
-        last = token;
-    }
-    here.end("a", MANY);
-    assert_eq!(here.report().expect("a report").names, 0);
+    steady(|| {
+        let scratch = Scratch::new();
+        let (here, there) = (scratch.open(), scratch.open());
+        const MANY: u64 = 1_000;
+        let client = |number| holdline_core::ClientId::from_u64(number % 2);
+        let request = |number| AcquireRequest { client: client(number), ..ask("a", number) };
+        let engine = |number: u64| if number.is_multiple_of(2) { &here } else { &there };
+        let (mut last, _) = here.granted(&request(0));
+        for number in 1..=MANY {
+            assert_eq!(engine(number).queued(&request(number)), number as usize - 1);
+        }
+        for number in 1..=MANY {
+            let mut hints = engine(number).watch(&name("a"), id(number));
+            engine(number - 1).end("a", number - 1);
+            assert_eq!(hint(&mut hints), Hint::LookAgain);
+            let claim = AcquireRequest { known: true, ..request(number) };
+            let (token, _) = engine(number).granted(&claim);
+            assert!(token > last);
+            last = token;
+        }
+        here.end("a", MANY);
+        assert_eq!(here.report().expect("a report").names, 0);
+    });
 }
 
 #[test]
 fn a_hundred_thousand_names_are_held_and_listed() {
     let scratch = Scratch::new();
-    let engine = scratch.open();
+    // However long it takes to take them all, no lease ends meanwhile.
+    let options = scratch.options().with_clock(Arc::new(Still));
+    let engine = LocalEngine::open(&options).expect("opened");
     const MANY: u64 = 100_000;
     let client = holdline_core::ClientId::from_u64(1);
     for number in 0..MANY {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use holdline_core::{AcquireRequest, Certainty, Engine, ErrorKind, Hint, Purpose, RenewReply};
 use holdline_local::LocalEngine;
+use holdline_services::steady;
 
 use crate::role::Player;
 use crate::support::{Scratch, Verbs, ask, hint, id, name, until, wait};
@@ -16,20 +17,22 @@ fn player(scratch: &Scratch) -> Player {
 
 #[test]
 fn a_killed_holder_frees_the_name_at_once() {
-    let scratch = Scratch::new();
-    let engine = scratch.open();
-    let mut holder = player(&scratch);
-    let first = holder.ask("acquire a 1 leased");
-    assert_eq!(engine.queued(&ask("a", 2)), 0);
-    holder.kill();
-    let reply = engine.line("a", 2, Purpose::Wait);
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
-    let (token, _) = engine.granted(&AcquireRequest { known: true, ..ask("a", 2) });
-    let first: u64 = first.strip_prefix("granted ").expect("granted").parse().expect("a token");
-    assert!(token.get() > first);
-    // What it has left in the directory is gone as well.
-    let left = std::fs::read_dir(scratch.path().join("live")).expect("listed").count();
-    assert_eq!(left, 1);
+    steady(|| {
+        let scratch = Scratch::new();
+        let engine = scratch.open();
+        let mut holder = player(&scratch);
+        let first = holder.ask("acquire a 1 leased");
+        assert_eq!(engine.queued(&ask("a", 2)), 0);
+        holder.kill();
+        let reply = engine.line("a", 2, Purpose::Wait);
+        assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+        let (token, _) = engine.granted(&AcquireRequest { known: true, ..ask("a", 2) });
+        let first: u64 = first.strip_prefix("granted ").expect("granted").parse().expect("a token");
+        assert!(token.get() > first);
+        // What it has left in the directory is gone as well.
+        let left = std::fs::read_dir(scratch.path().join("live")).expect("listed").count();
+        assert_eq!(left, 1);
+    });
 }
 
 #[test]
@@ -58,15 +61,17 @@ fn a_killed_waiter_is_skipped_at_once() {
 
 #[test]
 fn a_hand_off_wakes_another_process() {
-    let scratch = Scratch::new();
-    let engine = scratch.open();
-    let mut holder = player(&scratch);
-    assert!(holder.ask("acquire a 1 leased").starts_with("granted"));
-    engine.queued(&ask("a", 2));
-    let mut hints = engine.watch(&name("a"), id(2));
-    holder.say("release a 1");
-    assert_eq!(hint(&mut hints), Hint::LookAgain);
-    assert!(holder.hear().starts_with("Released"));
+    steady(|| {
+        let scratch = Scratch::new();
+        let engine = scratch.open();
+        let mut holder = player(&scratch);
+        assert!(holder.ask("acquire a 1 leased").starts_with("granted"));
+        engine.queued(&ask("a", 2));
+        let mut hints = engine.watch(&name("a"), id(2));
+        holder.say("release a 1");
+        assert_eq!(hint(&mut hints), Hint::LookAgain);
+        assert!(holder.hear().starts_with("Released"));
+    });
 }
 
 #[test]

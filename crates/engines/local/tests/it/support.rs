@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MAX_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, AcquireRequest, Anchor, ClientId, Ending, Engine, FencingToken, Hint, Hints,
     Hold, LeaseId, LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest,
@@ -43,7 +43,7 @@ impl Scratch {
     }
 
     pub(crate) fn options(&self) -> LocalOptions {
-        LocalOptions::default().with_dir(&self.0)
+        LocalOptions::default().with_dir(&self.0).with_transaction_limit(PATIENCE)
     }
 
     pub(crate) fn open(&self) -> LocalEngine {
@@ -129,7 +129,7 @@ pub(crate) fn ask(text: &str, number: u64) -> AcquireRequest {
         hold: LEASE,
         queue: true,
         known: false,
-        claim_window: MIN_CLAIM_WINDOW,
+        claim_window: MAX_CLAIM_WINDOW,
         metadata: Metadata::default(),
     }
 }

@@ -9,15 +9,14 @@ use holdline_core::{
 };
 use holdline_services::{FaultProxy, PostgresConfig, PostgresServer};
 
-use crate::support::{HOLD, connect, engine, let_go, queue, renew, request, take};
+use crate::support::{HOLD, PATIENCE, connect, engine, let_go, queue, renew, request, take};
 
 const OURS: &str = "from pg_stat_activity where application_name = 'holdline'";
 
 /// Waits for the next hint; the suite's clock is the machine's.
 async fn next(hints: &mut holdline_core::Hints) -> Hint {
     let heard = hints.next();
-    let limit = Duration::from_secs(20);
-    tokio::time::timeout(limit, heard).await.expect("in time").expect("a watch does not end")
+    tokio::time::timeout(PATIENCE, heard).await.expect("in time").expect("a watch does not end")
 }
 
 #[tokio::test]
@@ -121,9 +120,9 @@ async fn a_crash_right_after_a_claim_takes_neither_the_grant_nor_its_token_back(
 #[tokio::test]
 async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
     let server = PostgresServer::start(PostgresConfig::default());
-    let url = format!("{}?command_timeout_ms=300&connect_timeout_ms=300", server.url());
+    let url = format!("{}?command_timeout_ms=2000&connect_timeout_ms=2000", server.url());
+    take(&engine(&server).await, &request("made")).await;
     let engine = connect(&url).await.expect("connected");
-    take(&engine, &request("made")).await;
     let asked = request("a");
     server.stop();
     let error = engine.try_acquire(&asked).await.expect_err("no answer");
@@ -146,10 +145,10 @@ async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
 #[tokio::test]
 async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
     let server = Arc::new(PostgresServer::start(PostgresConfig::default()));
-    let url = format!("{}?command_timeout_ms=500", server.url());
-    let engine = connect(&url).await.expect("connected");
+    let url = format!("{}?command_timeout_ms=2000", server.url());
     let held = request("a");
-    take(&engine, &held).await;
+    take(&self::engine(&server).await, &held).await;
+    let engine = connect(&url).await.expect("connected");
     let keeper = server.clone();
     let keeps = std::thread::spawn(move || {
         keeper.try_sql(
@@ -172,9 +171,9 @@ async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
 async fn who_is_cut_off_loses_the_name_at_its_leases_end_and_is_told() {
     let server = PostgresServer::start(PostgresConfig::default());
     let proxy = FaultProxy::start(server.address());
-    let url = format!("postgres://postgres@{}/postgres?command_timeout_ms=300", proxy.address());
+    let url = format!("postgres://postgres@{}/postgres?command_timeout_ms=5000", proxy.address());
     let (cut_off, other) = (connect(&url).await.expect("connected"), engine(&server).await);
-    let hold = Hold::Leased(Duration::from_secs(1));
+    let hold = Hold::Leased(Duration::from_secs(3));
     let held = AcquireRequest { hold, ..request("a") };
     let token = take(&cut_off, &held).await;
     proxy.refuse();
@@ -183,14 +182,15 @@ async fn who_is_cut_off_loses_the_name_at_its_leases_end_and_is_told() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     // The rows are the truth: no end of a connection frees the name, only the lease's.
     let mut waits = request("a");
-    queue(&other, &waits).await;
-    waits.known = true;
     let larger = loop {
         match other.try_acquire(&waits).await.expect("asked") {
             AcquireReply::Granted { token, .. } => break token,
             AcquireReply::Queued { next_look, .. } => {
+                waits.known = true;
                 tokio::time::sleep(next_look).await; // event: as long as the store has said
             }
+            // It was silent for too long, on a machine that stood still.
+            AcquireReply::Unknown => waits = request("a"),
             reply => panic!("{reply:?}"),
         }
     };

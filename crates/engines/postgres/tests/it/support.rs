@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MAX_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
     LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
@@ -14,6 +14,8 @@ use holdline_postgres::{PostgresEngine, PostgresOptions};
 use holdline_services::PostgresServer;
 use rand::Rng;
 
+/// How long what must happen may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
 
 struct Random;
@@ -29,7 +31,12 @@ pub(crate) fn name(text: &str) -> LockName {
 }
 
 pub(crate) async fn connect(url: &str) -> Result<PostgresEngine, LockError> {
-    PostgresEngine::connect(&PostgresOptions::from_url(url)?, Arc::new(MachineClock)).await
+    let mut options = PostgresOptions::from_url(url)?;
+    if !url.contains("timeout_ms") {
+        // Limits that a machine that is busy does not meet.
+        options = options.with_command_timeout(PATIENCE).with_connect_timeout(PATIENCE);
+    }
+    PostgresEngine::connect(&options, Arc::new(MachineClock)).await
 }
 
 pub(crate) async fn engine(server: &PostgresServer) -> PostgresEngine {
@@ -46,7 +53,7 @@ pub(crate) fn request(text: &str) -> AcquireRequest {
         hold: HOLD,
         queue: true,
         known: false,
-        claim_window: MIN_CLAIM_WINDOW,
+        claim_window: MAX_CLAIM_WINDOW,
         metadata: Metadata::default(),
     }
 }

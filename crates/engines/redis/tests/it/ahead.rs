@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::{AcquireReply, Engine, ErrorKind, Hold, Mode, Purpose, RenewReply};
 use holdline_services::{RedisConfig, RedisServer};
 
@@ -14,6 +15,7 @@ async fn a_claim_after_its_window_is_none() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, mut late) = (request("a"), request("a"));
+    late.claim_window = MIN_CLAIM_WINDOW;
     take(&engine, &holder).await;
     queue(&engine, &late).await;
     let_go(&engine, &holder).await;

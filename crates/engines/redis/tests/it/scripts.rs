@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, Certainty, Engine, ErrorKind, FencingToken, Mode, Operation, OperationReply,
     Purpose, ReleaseReply, RenewReply,
@@ -363,7 +364,8 @@ async fn a_frozen_name_that_nobody_waits_for_any_more_is_no_semaphore() {
 async fn who_queues_right_after_a_hand_off_to_its_own_client_was_heard_since() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
-    let (holder, missing) = (request("a"), request("a"));
+    let (holder, mut missing) = (request("a"), request("a"));
+    missing.claim_window = MIN_CLAIM_WINDOW;
     take(&engine, &holder).await;
     queue(&engine, &missing).await;
     let_go(&engine, &holder).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MAX_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
     LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
@@ -14,6 +14,8 @@ use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_services::{RedisServer, Reply};
 use rand::Rng;
 
+/// How long what must happen may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
 
 struct Random;
@@ -28,8 +30,10 @@ pub(crate) fn name(text: &str) -> LockName {
     LockName::new(text).expect("a good name")
 }
 
+/// An engine whose limits a machine that is busy does not meet.
 pub(crate) async fn engine(server: &RedisServer) -> RedisEngine {
     let options = RedisOptions::from_url(&server.url()).expect("a good URL");
+    let options = options.with_command_timeout(PATIENCE).with_connect_timeout(PATIENCE);
     RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected")
 }
 
@@ -43,7 +47,7 @@ pub(crate) fn request(text: &str) -> AcquireRequest {
         hold: HOLD,
         queue: true,
         known: false,
-        claim_window: MIN_CLAIM_WINDOW,
+        claim_window: MAX_CLAIM_WINDOW,
         metadata: Metadata::default(),
     }
 }

@@ -38,7 +38,7 @@ impl Plain {
         let opened = self.opened.lock().expect("nobody panics with it").clone();
         let name = LockName::new("met again").expect("a good name");
         for engine in opened {
-            let deadline = Instant::now() + Duration::from_secs(10);
+            let deadline = Instant::now() + Duration::from_secs(90);
             while let Err(error) = engine.inspect(&name).await {
                 if Instant::now() > deadline {
                     return Disturbed::Failed(error.to_string());
@@ -67,6 +67,7 @@ impl Factory for Plain {
         Box::pin(async {
             let url = format!("{}?dialect=plain&{}", self.server.url(), self.parameters);
             let options = RedisOptions::from_url(&url)?;
+            let options = options.with_command_timeout(Duration::from_secs(10));
             let engine = PlainEngine::connect(&options, Arc::new(MachineClock)).await?;
             self.opened.lock().expect("nobody panics with it").push(engine.clone());
             Ok(Arc::new(engine) as Arc<dyn Engine>)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use holdline_core::{Certainty, Engine, ReleaseReply};
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer, Traffic};
 
-use crate::support::{at, behind, ending, request, take};
+use crate::support::{PATIENCE, at, behind, ending, request, take};
 
 /// How many requests with these words the first connection has brought.
 fn brought(proxy: &FaultProxy, words: &str) -> u64 {
@@ -17,7 +17,7 @@ fn brought(proxy: &FaultProxy, words: &str) -> u64 {
 }
 
 async fn until(what: &str, seen: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while !seen() {
         assert!(Instant::now() < end, "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await; // event: asked again until it is seen
@@ -29,7 +29,7 @@ async fn goes_on_over_another(parameters: &str, again: bool) {
     let server = RedisServer::start(RedisConfig::default());
     let proxy = FaultProxy::start(server.address());
     let url = format!("redis://{}", proxy.address());
-    let engine = at(&url, &format!("command_timeout_ms=1000{parameters}")).await;
+    let engine = at(&url, &format!("command_timeout_ms=4000{parameters}")).await;
     // The scripts are known by name from here on.
     let first = request("a");
     take(&engine, &first).await;

@@ -13,6 +13,8 @@ use holdline_redis::{PlainEngine, RedisOptions};
 use holdline_services::{RedisServer, Reply};
 use rand::Rng;
 
+/// How long what must happen may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 struct Random;
@@ -35,6 +37,12 @@ pub(crate) async fn engine(server: &RedisServer, parameters: &str) -> PlainEngin
 pub(crate) async fn at(url: &str, parameters: &str) -> PlainEngine {
     let url = format!("{url}?dialect=plain&key_template=lock:{{name}}&{parameters}");
     let options = RedisOptions::from_url(&url).expect("a good URL");
+    let options = match parameters.contains("command_timeout_ms") {
+        true => options,
+        // A limit that a machine that is busy does not meet.
+        false => options.with_command_timeout(PATIENCE),
+    };
+    let options = options.with_connect_timeout(PATIENCE);
     PlainEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected")
 }
 

@@ -14,7 +14,7 @@ fn frozen_options(server: &RedisServer) -> RedisOptions {
 async fn an_undo_goes_behind_what_it_undoes_and_new_requests_go_nowhere() {
     let server = server();
     let node = Node::new(&frozen_options(&server), clock()).expect("a node");
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     server.stop();
     let taken = say_within(&node, "SET k mine NX", Some(ID), SHORT).await;
     unavailable(&taken.expect_err("no answer"), Certainty::Unknown);
@@ -38,7 +38,7 @@ async fn a_hanging_connection_is_passed_by_except_by_what_belongs_on_it() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     let hang = Frames::requests().on_connection(1);
     proxy.inject(hang, Fault::Hold);
     let taken = say_within(&node, "SET k mine", Some(ID), SHORT).await;
@@ -65,7 +65,7 @@ async fn a_dropped_request_is_undone_behind_it() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     proxy.inject(Frames::requests().on_connection(1), Fault::Hold);
     let taken = say_within(&node, "SET k mine", Some(ID), LONG);
     let dropped = tokio::time::timeout(SHORT, taken).await;
@@ -88,12 +88,13 @@ async fn a_dropped_request_is_undone_behind_it() {
 async fn the_queue_towards_a_frozen_server_is_bounded() {
     let server = server();
     let node = Node::new(&frozen_options(&server), clock()).expect("a node");
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     server.stop();
     say_within(&node, "SET k mine", Some(ID), SHORT).await.expect_err("no answer");
     let ask = |_| {
         let node = node.clone();
-        tokio::spawn(async move { say_within(&node, "DEL k", Some(ID), SHORT).await })
+        // Long enough that none of them ends before all have asked.
+        tokio::spawn(async move { say_within(&node, "DEL k", Some(ID), 20 * SHORT).await })
     };
     let mut full = 0;
     for asked in (0..1_200).map(ask).collect::<Vec<_>>() {
@@ -109,8 +110,8 @@ async fn the_queue_towards_a_frozen_server_is_bounded() {
 async fn a_paused_server_answers_late_and_keeps_its_order() {
     let server = server();
     let node = Node::new(&frozen_options(&server), clock()).expect("a node");
-    node.ready().await.expect("a connection");
-    behind(&server, "CLIENT PAUSE 1000 ALL");
+    ready(&node).await;
+    behind(&server, "CLIENT PAUSE 6000 ALL");
     let taken = say_within(&node, "SET k mine", Some(ID), SHORT).await;
     unavailable(&taken.expect_err("no answer"), Certainty::Unknown);
     assert_eq!(
@@ -125,7 +126,7 @@ async fn a_paused_server_answers_late_and_keeps_its_order() {
 async fn a_half_written_request_is_never_carried_out() {
     let server = server();
     let node = Node::new(&frozen_options(&server), clock()).expect("a node");
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     server.stop();
     let words = vec![b"SET".to_vec(), b"k".to_vec(), vec![b'x'; 32 << 20]];
     let error = node.command(words, Some(ID), SHORT).await.expect_err("no answer");

@@ -14,10 +14,11 @@ async fn a_lost_request_is_unknown_and_not_sent_again() {
     let proxy = FaultProxy::start(server.address());
     for k in 1..=3 {
         let node = node_at(proxy.address());
-        node.ready().await.expect("a connection");
+        ready(&node).await;
         proxy.inject(Frames::requests().containing("INCR").nth(k), Fault::Swallow);
         for turn in 1..=3 {
-            let answer = say_within(&node, &format!("INCR r{k}"), None, SHORT).await;
+            let deadline = if turn == k { SHORT } else { LONG };
+            let answer = say_within(&node, &format!("INCR r{k}"), None, deadline).await;
             match turn == k {
                 true => {
                     let error = answer.expect_err("lost");
@@ -38,10 +39,11 @@ async fn a_lost_reply_is_unknown_and_the_next_ones_are_right() {
     let proxy = FaultProxy::start(server.address());
     for k in 1..=3 {
         let node = node_at(proxy.address());
-        node.ready().await.expect("a connection");
+        ready(&node).await;
         proxy.inject(Frames::replies().containing("INCR").nth(k), Fault::Swallow);
         for turn in 1..=3 {
-            let answer = say_within(&node, &format!("INCR p{k}"), None, SHORT).await;
+            let deadline = if turn == k { SHORT } else { LONG };
+            let answer = say_within(&node, &format!("INCR p{k}"), None, deadline).await;
             match turn == k {
                 true => drop(unavailable(&answer.expect_err("lost"), Certainty::Unknown)),
                 false => {
@@ -60,7 +62,7 @@ async fn a_late_reply_is_never_taken_for_anothers() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     proxy.inject(Frames::replies().containing("late"), Fault::Hold);
     let error = say_within(&node, "ECHO late", None, SHORT).await.expect_err("held");
     unavailable(&error, Certainty::Unknown);
@@ -84,7 +86,7 @@ async fn a_reset_in_mid_reply_is_unknown_and_the_next_request_dials_anew() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     proxy.inject(Frames::replies().containing("SET").nth(1), Fault::SwallowThenReset);
     let error = say(&node, "SET k v").await.expect_err("reset");
     assert!(unavailable(&error, Certainty::Unknown).contains("broke"), "{error}");
@@ -107,7 +109,7 @@ async fn a_break_tells_all_that_wait() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     proxy.inject(Frames::replies(), Fault::Hold);
     let before = proxy.seen(Traffic::Requests);
     let ask = |number: u32| {
@@ -146,9 +148,9 @@ async fn a_refused_connection_is_told_at_once_and_found_when_it_is_back() {
 
 #[tokio::test]
 async fn a_name_without_an_address_is_told() {
-    let options = options("redis://no-such-host.invalid:1").with_connect_timeout(2 * LONG);
+    let options = options("redis://no-such-host.invalid:1").with_connect_timeout(LONG);
     let node = Node::new(&options, clock()).expect("a node");
-    let error = say_within(&node, "PING", None, 2 * LONG).await.expect_err("no such host");
+    let error = say_within(&node, "PING", None, LONG).await.expect_err("no such host");
     assert!(unavailable(&error, Certainty::NotApplied).contains("cannot be looked up"), "{error}");
 }
 
@@ -173,7 +175,7 @@ async fn what_is_no_redis_is_told() {
 async fn an_idle_connection_that_is_killed_is_replaced_at_once() {
     let server = server();
     let node = node_at(server.address());
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     let before = connections(&server);
     behind(&server, &format!("CLIENT KILL ID {}", before[0]));
     let replaced = || connections(&server).len() == 1 && connections(&server) != before;
@@ -200,7 +202,7 @@ async fn answers_out_of_step_end_the_connection() {
     let proxy = FaultProxy::start(server.address());
     for fault_on in [Frames::replies(), Frames::requests()] {
         let node = node_at(proxy.address());
-        node.ready().await.expect("a connection");
+        ready(&node).await;
         proxy.inject(fault_on.containing("mine").nth(1), Fault::Swallow);
         let id = Some([9; 16]);
         let taken = say_within(&node, "SET k mine", id, SHORT).await;
@@ -219,7 +221,7 @@ async fn a_connection_with_something_unanswered_is_reset() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     proxy.inject(Frames::replies().containing("held"), Fault::Hold);
     say_within(&node, "ECHO held", None, SHORT).await.expect_err("held");
     drop(node);

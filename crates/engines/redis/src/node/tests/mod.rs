@@ -30,8 +30,8 @@ use super::{Affinity, Heard, Inbox, Node, Tie, Value, Words};
 use crate::options::RedisOptions;
 
 /// Long enough for anything that is to happen.
-pub(super) const LONG: Duration = Duration::from_secs(20);
-/// A deadline that is to pass.
+pub(super) const LONG: Duration = Duration::from_secs(60);
+/// A deadline that is to pass. What is to be answered has [`LONG`].
 pub(super) const SHORT: Duration = Duration::from_millis(300);
 
 pub(super) fn server() -> RedisServer {
@@ -43,7 +43,7 @@ pub(super) fn clock() -> Arc<dyn Clock> {
 }
 
 pub(super) fn options(url: &str) -> RedisOptions {
-    RedisOptions::from_url(url).expect(url).with_connect_timeout(Duration::from_secs(2))
+    RedisOptions::from_url(url).expect(url).with_connect_timeout(Duration::from_secs(10))
 }
 
 pub(super) fn node(url: &str) -> Node {
@@ -52,6 +52,12 @@ pub(super) fn node(url: &str) -> Node {
 
 pub(super) fn node_at(address: SocketAddr) -> Node {
     node(&format!("redis://{address}"))
+}
+
+/// Waits for a connection, also where a busy machine makes a try last longer than it may.
+pub(super) async fn ready(node: &Node) {
+    let ready = async { while node.ready().await.is_err() {} };
+    in_time(ready).await;
 }
 
 /// Sends a command whose words stand in one line.

@@ -82,7 +82,7 @@ async fn a_server_that_runs_somebodys_script_without_end() {
     let spinner = node_at(server.address());
     let node = node_at(server.address());
     let mut raw = server.raw();
-    node.ready().await.expect("a connection");
+    ready(&node).await;
     spinner.ready().await.expect("a connection");
     let (keys, arguments) = (Words::default(), Words::default());
     let spin = Call { script: &SPIN, keys, arguments, tie: Tie::Free, deadline: LONG };

@@ -153,7 +153,8 @@ impl<T> Ground<T> {
             accepted: sender,
         });
         let clock = Hand::default();
-        let options = options(url).with_surroundings(world.clone());
+        let options = options(url).with_connect_timeout(2 * SECOND);
+        let options = options.with_surroundings(world.clone());
         let node = make(&options, Arc::new(clock.clone())).expect("a node");
         Ground { node, clock, world, accepted: Mutex::new(accepted) }
     }

@@ -2,7 +2,7 @@
 
 use holdline_core::{Checkup, Health};
 use holdline_etcd::{EtcdOptions, checkup};
-use holdline_services::{EtcdCluster, EtcdConfig, EtcdServer};
+use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 
 async fn look(url: &str) -> Checkup {
     checkup(&EtcdOptions::from_url(url).expect("a good URL")).await.expect("looked at")
@@ -27,6 +27,15 @@ async fn one_old_member_is_said_to_be_that() {
     assert_eq!(health(&found, "rights").0, Health::Ok);
     // It only asks.
     assert_eq!(server.ctl(&["get", "", "--prefix", "--keys-only"]), "");
+}
+
+#[tokio::test]
+async fn a_version_whose_keepalives_are_proof_is_well() {
+    let config = EtcdConfig::default().with_flavour(EtcdFlavour::V37);
+    let server = EtcdServer::start(config);
+    let (version, text) = health(&look(&server.url()).await, "version");
+    assert_eq!(version, Health::Ok);
+    assert!(text.contains("3.7.3"), "{text}");
 }
 
 #[tokio::test]

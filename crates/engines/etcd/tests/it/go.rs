@@ -2,28 +2,29 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use holdline_core::{AcquireReply, Engine, Hint, LockName, Mode, Operation, OperationReply};
 use holdline_services::{EtcdConfig, EtcdServer};
 
 use crate::support::{contender, engine, hint, until};
 
-/// An `etcdctl lock` that holds until it is interrupted.
-struct Theirs(Child);
+/// An `etcdctl lock` that holds until it is interrupted. What it says is read from a pipe that
+/// stays open: a write into a closed one would end it with its key left behind.
+struct Theirs(Child, Option<BufReader<ChildStdout>>);
 
 impl Theirs {
     fn start(server: &EtcdServer, name: &str) -> Theirs {
         let mut command = server.ctl_command();
         command.args(["lock", &format!("holdline/{name}")]).stdout(Stdio::piped());
-        Theirs(command.spawn().expect("etcdctl starts"))
+        Theirs(command.spawn().expect("etcdctl starts"), None)
     }
 
     /// Waits until it says that it holds the name.
     fn await_held(&mut self) {
-        let told = self.0.stdout.take().expect("a pipe");
+        let told = BufReader::new(self.0.stdout.take().expect("a pipe"));
         let mut key = String::new();
-        BufReader::new(told).read_line(&mut key).expect("it says its key");
+        self.1.insert(told).read_line(&mut key).expect("it says its key");
         assert!(key.starts_with("holdline/"), "{key}");
     }
 

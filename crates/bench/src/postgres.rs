@@ -19,7 +19,7 @@ use tokio::task::LocalSet;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, Statement};
 
-use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
+use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
 
 const CYCLES: usize = 400;
 const NAMES: usize = 16;
@@ -53,12 +53,7 @@ async fn run(server: &PostgresServer) -> Result<(), Failure> {
         let title = format!("postgres: a hand-off among {waiters}, p50");
         medians.push(hand_offs(server, &floor, waiters, CLIENTS.min(waiters), &title).await?);
     }
-    println!(
-        "{:<50} {:.2} and {:.2}  (to reach: 0.75 to 1.25)",
-        "  among 16, among 64 against 2",
-        medians[1] / medians[0],
-        medians[2] / medians[0]
-    );
+    flat(&medians);
     // The server wakes each session that listens in the database, whomever it is for.
     let title = "postgres: among 64, each a client of its own, p50";
     hand_offs(server, &floor, 64, 64, title).await?;

@@ -41,6 +41,13 @@ pub(crate) fn report_beside(title: &str, rounds: &[Round], peers: &[Peer], budge
     );
 }
 
+/// Prints how the ratios among many compare with the first one, that among the fewest.
+pub(crate) fn flat(ratios: &[f64]) {
+    let Some((few, many)) = ratios.split_first() else { return };
+    let growth: Vec<String> = many.iter().map(|ratio| format!("{:.2}", ratio / few)).collect();
+    println!("{:<50} {}  (to reach: 0.75 to 1.25)", "  many against few", growth.join(", "));
+}
+
 /// Tells of the peer with the smallest ratio.
 fn best(rounds: &[Round], peers: &[Peer]) -> String {
     let shown = peers.iter().filter(|(_, figures)| !figures.is_empty()).map(|(name, figures)| {

@@ -25,7 +25,8 @@ pub struct HolderSummary {
     pub mode: Mode,
     /// For how long it has held it, where the engine can tell.
     pub held_for: Option<Duration>,
-    /// How long the store keeps the grant from now; `None` for a live one.
+    /// How long the store keeps the grant from now; `None` for a live one, and in the answer to an
+    /// acquire where the engine would have to ask the store once more.
     pub left: Option<Duration>,
     /// What it tells about itself.
     pub metadata: Metadata,

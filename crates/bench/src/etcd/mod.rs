@@ -13,7 +13,7 @@ use holdline_services::{EtcdConfig, EtcdServer};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
+use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
 use raw::Raw;
 
 const CYCLES: usize = 500;
@@ -26,9 +26,11 @@ pub(crate) fn section() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let server = EtcdServer::try_start(EtcdConfig::default())?;
     runtime.block_on(cycles(&server))?;
+    let mut ratios = Vec::new();
     for waiters in [2, 16, 64] {
-        runtime.block_on(hand_offs(&server, waiters))?;
+        ratios.push(runtime.block_on(hand_offs(&server, waiters))?);
     }
+    flat(&ratios);
     Ok(())
 }
 
@@ -56,7 +58,7 @@ async fn cycles(server: &EtcdServer) -> Result<(), Failure> {
 }
 
 /// From the call of a release to the next grant, while so many wait.
-async fn hand_offs(server: &EtcdServer, waiters: usize) -> Result<(), Failure> {
+async fn hand_offs(server: &EtcdServer, waiters: usize) -> Result<f64, Failure> {
     let mut raw = Raw::connect(server.address()).await?;
     let mut rounds = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
@@ -73,7 +75,7 @@ async fn hand_offs(server: &EtcdServer, waiters: usize) -> Result<(), Failure> {
     }
     let title = format!("etcd: hand-off among {waiters}, p50, beside one put");
     report(&title, &rounds, "at most 3");
-    Ok(())
+    Ok(median(rounds.iter().map(|round| round.subject / round.floor)))
 }
 
 async fn go_round(server: &EtcdServer, name: &str, waiters: usize) -> Result<Vec<f64>, Failure> {

@@ -172,7 +172,11 @@ impl Judge<'_> {
         let head = self.stands.queue.first().map(|waiter| waiter.lease_id);
         let holder = self.stands.holders.iter().find(|one| one.summary.lease_id == told.lease_id);
         match holder {
-            Some(holder) => self.summary(&holder.summary, told),
+            Some(holder) => {
+                // How long it has yet need not be told here, where it would cost a question.
+                let left = told.left.or(holder.summary.left);
+                self.summary(&holder.summary, &HolderSummary { left, ..told.clone() })
+            }
             None if head == Some(told.lease_id) => Ok(()),
             None if self.stands.freeze.as_ref().is_some_and(|freeze| freeze.active) => {
                 self.freeze(told)

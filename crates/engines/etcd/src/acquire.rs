@@ -14,19 +14,19 @@ use crate::held::Held;
 use crate::ops::{
     Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, none_since, put,
 };
-use crate::proto::{Compare, RequestOp, TxnRequest};
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::queue::Queue;
 use crate::record::Record;
 use crate::sessions::Key;
-use crate::store::{Marks, Store, token};
+use crate::store::{Marks, Store, described, token};
 
 /// How often a request for permits is tried while others take some in between.
 const ATTEMPTS: usize = 8;
 
 /// What the transaction of a fresh request brought.
 enum Entered {
-    /// The key is there; the queue as it stands with it.
-    There { queue: Queue, revision: i64 },
+    /// The key is there; the queue as it stands with it, and its first key with the record.
+    There { queue: Queue, first: Vec<KeyValue>, revision: i64 },
     /// The name was free, and nobody queues.
     Alone { revision: i64 },
     /// Nothing of ours was left.
@@ -55,12 +55,45 @@ impl Store {
             None if anywhere => self.find(name, id).await?,
             held => held,
         };
+        if let (Some(held), Mode::Exclusive, true) = (&known, request.mode, request.known)
+            && let Some(reply) = self.claim(request, held).await?
+        {
+            return Ok(reply);
+        }
         if (known.is_some() || request.known)
             && let Some(reply) = self.ask_again(request, known).await?
         {
             return Ok(reply);
         }
         self.ask_fresh(request).await
+    }
+
+    /// The usual claim, by one small reading: the first key of the queue is ours. `None`: it is
+    /// not, or not as it was asked for.
+    async fn claim(
+        &self,
+        request: &AcquireRequest,
+        held: &Held,
+    ) -> Result<Option<AcquireReply>, LockError> {
+        let since = self.clock.now();
+        let (name, id) = (&request.name, request.lease_id);
+        if held.asked != Some(request.hold) {
+            return Ok(None);
+        }
+        let first = RangeRequest { keys_only: true, ..first_of(self.layout.queue(name), 1) };
+        let reply = self.client.range(first).await?;
+        let revision = reply.header.map_or(0, |header| header.revision);
+        let queue = Queue::read_keys(&self.layout, name, reply.kvs)?;
+        let Some((place, None)) = queue.find(id) else { return Ok(None) };
+        if place.mode() != request.mode {
+            return Ok(None);
+        }
+        self.learn(name, id, &queue, revision)?;
+        let token = token(place)?;
+        Ok(Some(match self.left(&held.session, since).await? {
+            Some(left) => AcquireReply::Granted { token, left: Some(left), anchor: None },
+            None => AcquireReply::Unknown,
+        }))
     }
 
     /// Answers for a lease id that was asked before. `None`: the store does not know it, and the
@@ -94,9 +127,10 @@ impl Store {
             let message = "was asked before with another mode or lease; draw a new lease id";
             return Err(LockError::invalid(ENGINE, "lease_id", message));
         }
+        self.held.update(name, id, |held| held.asked = Some(asked));
         self.learn(name, id, &queue, answers.revision)?;
         match self.left(&held.session, since).await? {
-            Some(left) => self.stands(request, &queue, first, left).await.map(Some),
+            Some(left) => self.stands(request, &queue, first, left).map(Some),
             None => Ok(Some(AcquireReply::Unknown)),
         }
     }
@@ -109,7 +143,7 @@ impl Store {
             let session = self.sessions.obtain(key).await?;
             let own = self.layout.contender(name, id, request.mode, session.lease);
             let mut held = Held::new(own.clone(), session.clone());
-            held.terms = Some(request.hold);
+            (held.asked, held.terms) = (Some(request.hold), Some(request.hold));
             self.held.note(name, id, held, since);
             let entering = self.enter(request, &own, session.lease);
             let (entered, kept) = join!(entering, self.sessions.keep(&session));
@@ -161,14 +195,14 @@ impl Store {
                 });
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
             }
-            Entered::There { queue, revision } => {
+            Entered::There { queue, first, revision } => {
                 let limit = self.capabilities.max_waiters;
                 if queue.find(id).is_some_and(|(_, waits)| waits.is_some_and(|at| at >= limit)) {
                     self.take_back(&request.name, id, held.key).await?;
                     return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
                 }
                 self.learn(&request.name, id, &queue, revision)?;
-                let told = self.stands(request, &queue, Vec::new(), left).await;
+                let told = self.stands(request, &queue, first, left);
                 if told
                     .as_ref()
                     .is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
@@ -187,11 +221,11 @@ impl Store {
     }
 
     /// Says how a lease id that has a key stands.
-    async fn stands(
+    fn stands(
         &self,
         request: &AcquireRequest,
         queue: &Queue,
-        first: Vec<crate::proto::KeyValue>,
+        first: Vec<KeyValue>,
         left: Duration,
     ) -> Result<AcquireReply, LockError> {
         let Some((place, waits)) = queue.find(request.lease_id) else {
@@ -204,27 +238,11 @@ impl Store {
             }
             Some(at) => {
                 let first = Queue::read(&self.layout, &request.name, first)?;
-                let holder = match first.holders().first() {
-                    Some(first) => Some(Box::new(self.summary(first).await?)),
-                    None => self.first_holder(request).await?,
-                };
+                let first = first.holders().first();
+                let holder = first.map(|first| described(first, None)).transpose()?.map(Box::new);
                 let next_look = QUEUE_HEARTBEAT;
                 Ok(AcquireReply::Queued { position: Some(at), holder, next_look })
             }
-        }
-    }
-
-    async fn first_holder(
-        &self,
-        request: &AcquireRequest,
-    ) -> Result<Option<Box<holdline_core::HolderSummary>>, LockError> {
-        let reply = self.client.range(first_of(self.layout.queue(&request.name), 1)).await?;
-        let queue = Queue::read(&self.layout, &request.name, reply.kvs)?;
-        match queue.holders().first() {
-            Some(first) if !first.is(request.lease_id) => {
-                self.summary(first).await.map(|summary| Some(Box::new(summary)))
-            }
-            _ => Ok(None),
         }
     }
 
@@ -241,6 +259,7 @@ impl Store {
             let mut success = vec![put(own.to_vec(), value.clone(), lease)];
             if !entry.decides {
                 success.push(get(keys_of(self.layout.queue(&request.name))));
+                success.push(get(first_of(self.layout.queue(&request.name), 1)));
             }
             let failure = self.look(request, own);
             let txn = TxnRequest { compare: std::mem::take(&mut entry.compare), success, failure };
@@ -309,7 +328,7 @@ impl Store {
             return Ok(Entered::Alone { revision });
         }
         match Queue::read_keys(&self.layout, &request.name, answers.keys()?) {
-            Ok(queue) => Ok(Entered::There { queue, revision }),
+            Ok(queue) => Ok(Entered::There { queue, first: answers.keys()?, revision }),
             Err(foreign) => {
                 self.take_back(&request.name, request.lease_id, own.to_vec()).await?;
                 Err(Trouble::Error(foreign))

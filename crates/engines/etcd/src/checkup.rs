@@ -6,8 +6,8 @@
 use holdline_core::{Checkup, ErrorKind, Finding, LockError};
 
 use crate::client::Client;
-use crate::error::{ENGINE, Trouble, not_applied};
-use crate::home;
+use crate::error::{ENGINE, Trouble};
+use crate::home::Home;
 use crate::keys::Layout;
 use crate::ops::{absent, get, keys_of, present, put};
 use crate::options::EtcdOptions;
@@ -31,11 +31,8 @@ const QUOTA: i64 = 2 * 1024 * 1024 * 1024;
 /// `Invalid`: an option is wrong. All else is a finding.
 pub async fn checkup(options: &EtcdOptions) -> Result<Checkup, LockError> {
     options.validate()?;
-    let handle = home::thread().map_err(|error| {
-        not_applied(ErrorKind::Refused { message: format!("no thread to work on: {error}") })
-    })?;
     let options = options.clone();
-    home::run(&handle, async move { look(&options).await }).await?
+    Home::find()?.run(async move { look(&options).await }).await?
 }
 
 async fn look(options: &EtcdOptions) -> Result<Checkup, LockError> {

@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -53,6 +53,8 @@ struct Inner {
     deadline: Duration,
     /// The failures in the state, to be read without waiting for it.
     failures: AtomicU64,
+    /// The runtime of the connection has ended.
+    stale: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -103,6 +105,7 @@ impl Client {
             connect_timeout: options.connect_timeout(),
             deadline: options.command_timeout(),
             failures: AtomicU64::new(0),
+            stale: AtomicBool::new(false),
             state: Mutex::default(),
         })))
     }
@@ -228,6 +231,11 @@ impl Client {
         }
     }
 
+    /// Says that the connection cannot be used any more: what drives it is gone.
+    pub(crate) fn leave_connection(&self) {
+        self.0.stale.store(true, Ordering::SeqCst);
+    }
+
     /// Drops a connection, unless another has taken its place, and moves on by some members.
     async fn forget(&self, number: u64, on: usize) {
         let mut state = self.0.state.lock().await;
@@ -241,6 +249,9 @@ impl Client {
     async fn connection(&self) -> Result<Connection, LockError> {
         let before = self.0.failures.load(Ordering::Relaxed);
         let mut state = self.0.state.lock().await;
+        if self.0.stale.swap(false, Ordering::SeqCst) {
+            state.connection = None;
+        }
         if let Some(connection) = &state.connection {
             return Ok(connection.clone());
         }

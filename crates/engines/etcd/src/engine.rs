@@ -1,4 +1,4 @@
-//! The engine: each verb runs as a task on the engine's thread.
+//! The engine: each verb runs as a task of its own, where the engine is at home.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +12,12 @@ use holdline_core::{
     Expiry, HandOff, Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName, Mode,
     Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
-use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
 use crate::client::Client;
 use crate::error::{ENGINE, Trouble, not_applied};
 use crate::held::HeldIds;
-use crate::home;
+use crate::home::Home;
 use crate::keys::Layout;
 use crate::options::EtcdOptions;
 use crate::proto::RangeRequest;
@@ -39,7 +38,7 @@ pub struct EtcdEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    handle: Handle,
+    home: Home,
 }
 
 impl EtcdEngine {
@@ -54,25 +53,20 @@ impl EtcdEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<EtcdEngine, LockError> {
         options.validate()?;
-        let handle = home::thread().map_err(|error| {
-            not_applied(ErrorKind::Refused { message: format!("no thread to work on: {error}") })
-        })?;
-        let client = {
-            let _entered = handle.enter();
-            Client::new(options)?
-        };
+        let home = Home::find()?;
+        let client = Client::new(options)?;
         let layout = Layout::new(options.prefix());
         let (key, range_end) = layout.names("");
         let probe =
             RangeRequest { key, range_end, limit: 1, keys_only: true, ..Default::default() };
         let asking = client.clone();
-        let reply = home::run(&handle, async move { asking.range(probe).await }).await?;
+        let reply = home.run(async move { asking.range(probe).await }).await?;
         // It only asked, so nothing was applied.
         let reply = reply.map_err(|trouble| at_first(trouble, options))?;
         let cluster = reply.header.map_or(0, |header| header.cluster_id);
         let store = Store {
             capabilities: capabilities(options, cluster),
-            watcher: Watcher::start(&handle, client.clone()),
+            watcher: Watcher::start(&home, client.clone()),
             sessions: Sessions::new(client.clone(), clock.clone()),
             held: HeldIds::default(),
             grave: Mutex::default(),
@@ -80,10 +74,10 @@ impl EtcdEngine {
             clock,
             layout,
         };
-        Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), handle })))
+        Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), home })))
     }
 
-    /// Runs a verb on the engine's thread. Dropping the answer does not end it.
+    /// Runs a verb as a task. Dropping the answer does not end it.
     fn run<'a, T, F>(
         &'a self,
         verb: impl FnOnce(Arc<Store>) -> F,
@@ -93,8 +87,7 @@ impl EtcdEngine {
         F: Future<Output = Result<T, LockError>> + Send + 'static,
     {
         let work = verb(self.0.store.clone());
-        let handle = self.0.handle.clone();
-        Answer::later(async move { home::run(&handle, work).await? })
+        Answer::later(async move { self.0.home.run(work).await? })
     }
 }
 
@@ -150,10 +143,10 @@ impl Engine for EtcdEngine {
             return Answer::ready(Vec::new());
         }
         let lines = batch.to_vec();
-        let (store, handle) = (self.0.store.clone(), self.0.handle.clone());
+        let store = self.0.store.clone();
         Answer::later(async move {
             let work = async move { store.renew(&lines).await };
-            match home::run(&handle, work).await {
+            match self.0.home.run(work).await {
                 Ok(answers) => answers
                     .into_iter()
                     .zip(batch)

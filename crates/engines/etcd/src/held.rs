@@ -21,6 +21,8 @@ pub(crate) struct Held {
     pub(crate) session: Arc<Session>,
     /// The token, once it is known that the name is held: then it is, as long as the key is there.
     pub(crate) token: Option<FencingToken>,
+    /// How it was asked for, where that is known.
+    pub(crate) asked: Option<Hold>,
     /// The hold that the record is known to have.
     pub(crate) terms: Option<Hold>,
     /// The revision at which the key was last seen to be written; 0 when it was not seen yet.
@@ -40,6 +42,7 @@ impl Held {
             key,
             session,
             token: None,
+            asked: None,
             terms: None,
             written: 0,
             blockers: Vec::new(),

@@ -187,23 +187,28 @@ impl Store {
         *self.grave.lock().await = None;
     }
 
-    /// Describes a holder whose key was read with its value.
+    /// Describes a holder with what its session has left.
     pub(crate) async fn summary(&self, place: &Place) -> Result<HolderSummary, LockError> {
-        let record = record_of(place)?;
         let seconds = match self.client.time_to_live(place.kv.lease).await {
             Ok(seconds) => u64::try_from(seconds).unwrap_or(0),
             // How long it lasts is a courtesy.
             Err(_) => 0,
         };
-        Ok(HolderSummary {
-            lease_id: short(place),
-            token: Some(token(place)?),
-            mode: place.mode(),
-            held_for: None,
-            left: Some(Duration::from_secs(seconds)),
-            metadata: record.map_or_else(Metadata::default, |record| record.holder),
-        })
+        described(place, Some(Duration::from_secs(seconds)))
     }
+}
+
+/// Describes a holder whose key was read with its value, and of whose session so much is left.
+pub(crate) fn described(place: &Place, left: Option<Duration>) -> Result<HolderSummary, LockError> {
+    let record = record_of(place)?;
+    Ok(HolderSummary {
+        lease_id: short(place),
+        token: Some(token(place)?),
+        mode: place.mode(),
+        held_for: None,
+        left,
+        metadata: record.map_or_else(Metadata::default, |record| record.holder),
+    })
 }
 
 /// The record at a key; `None` for one of Go's, which has none.

@@ -1,25 +1,29 @@
 //! Who hears what: one stream of watches for the engine, on which each watched lease id has its
 //! own key and what stands before it.
 //!
-//! - W1: a watch begins right behind the revision at which its keys were read, so that nothing
-//!   lies between. Where that revision was compacted away, whoever watches is told to look.
+//! - W1: nothing lies between the reading of keys and their watch. The watch of the own key begins
+//!   right behind the revision at which it was read; where that was compacted away, whoever watches
+//!   is told to look. That of what stands before it begins with the newest revision, since the
+//!   server serves one that begins in the past only every tenth of a second; if that is not the
+//!   revision of the reading, whoever watches is told to look.
+//!   The own key is watched a moment later: most that wait, and most that hold, are done by then.
 //! - W2: a stream that broke is opened again, and its watches go on where they were.
 //! - W3: what is told is never a grant: whoever is told asks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_core::Stream;
 use holdline_core::hints::{WatchStream, Watches};
 use holdline_core::{Hint, LeaseId};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::client::Client;
+use crate::home::Home;
 use crate::keys::Span;
 use crate::proto::{
     DELETED, Event, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, WatchWhat,
@@ -27,6 +31,9 @@ use crate::proto::{
 
 /// How long to wait before a broken stream is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// When an own key is watched: what ends it is rare, and nothing of it is missed.
+const LATER: Duration = Duration::from_millis(50);
 
 /// What to hear for one lease id.
 #[derive(Clone, Debug)]
@@ -60,19 +67,23 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Makes it; its task ends with it.
-    pub(crate) fn start(handle: &Handle, client: Client) -> Watcher {
+    pub(crate) fn start(home: &Home, client: Client) -> Watcher {
         let watches = Arc::new(Watches::default());
         let (orders, ordered) = unbounded_channel();
         let ear = Ear {
+            home: home.clone(),
             client,
             watches: watches.clone(),
             ordered,
             targets: HashMap::new(),
             by_id: HashMap::new(),
+            later: VecDeque::new(),
             next: 0,
             requests: None,
+            over: false,
+            moved: false,
         };
-        handle.spawn(ear.work());
+        home.spawn(ear.work());
         Watcher { watches, watched: Arc::default(), orders }
     }
 
@@ -152,25 +163,65 @@ struct Target {
 
 /// The task that listens.
 struct Ear {
+    home: Home,
     client: Client,
     watches: Arc<Watches>,
     ordered: UnboundedReceiver<Order>,
     targets: HashMap<i64, Target>,
     /// The watches of a lease id: of its own key, and of what stands before it.
-    by_id: HashMap<LeaseId, (i64, Option<i64>)>,
+    by_id: HashMap<LeaseId, (Option<i64>, Option<i64>)>,
+    /// The own keys that are to be watched, and from when on.
+    later: VecDeque<(Instant, Target)>,
     next: i64,
     requests: Option<UnboundedSender<WatchRequest>>,
+    /// Nobody wants to hear anything again.
+    over: bool,
+    /// It has changed its home: that is done once.
+    moved: bool,
+}
+
+/// Its runtime has ended under it: it goes on at the new home, over a new connection.
+impl Drop for Ear {
+    fn drop(&mut self) {
+        if self.over || self.moved || self.ordered.is_closed() {
+            return;
+        }
+        self.home.leave();
+        self.client.leave_connection();
+        tracing::debug!("the runtime of the watches ended: they move to a thread");
+        let (_, closed) = unbounded_channel();
+        let next = Ear {
+            home: self.home.clone(),
+            client: self.client.clone(),
+            watches: self.watches.clone(),
+            ordered: std::mem::replace(&mut self.ordered, closed),
+            targets: std::mem::take(&mut self.targets),
+            by_id: std::mem::take(&mut self.by_id),
+            later: std::mem::take(&mut self.later),
+            next: self.next,
+            requests: None,
+            over: false,
+            moved: true,
+        };
+        self.home.spawn(next.work());
+    }
 }
 
 impl Ear {
     async fn work(mut self) {
         loop {
             while self.targets.is_empty() {
-                let Some(order) = self.ordered.recv().await else { return };
-                self.obey(order);
+                let due = self.due();
+                tokio::select! {
+                    order = self.ordered.recv() => match order {
+                        Some(order) => self.obey(order),
+                        None => return self.over = true,
+                    },
+                    () = at(due) => self.add_own(),
+                }
             }
             if !self.listen().await {
-                return;
+                return self.over = true;
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -193,11 +244,13 @@ impl Ear {
             }
         };
         loop {
+            let due = self.due();
             tokio::select! {
                 order = self.ordered.recv() => match order {
                     Some(order) => self.obey(order),
                     None => return false,
                 },
+                () = at(due) => self.add_own(),
                 heard = stream.message() => match heard {
                     Ok(Some(response)) => self.hear(&response),
                     Ok(None) => return true,
@@ -214,9 +267,10 @@ impl Ear {
         match order {
             Order::Watch(id, wanted) => {
                 let (key, from) = wanted.own;
-                let own = self.add(Target { id, span: (key, Vec::new()), from, keys: None });
+                let own = Target { id, span: (key, Vec::new()), from, keys: None };
+                self.later.push_back((Instant::now() + LATER, own));
                 let before = wanted.before.map(|before| self.add(Target::of(id, before)));
-                self.by_id.insert(id, (own, before));
+                self.by_id.insert(id, (None, before));
             }
             Order::Retarget(id, before) => {
                 let Some((_, known)) = self.by_id.get(&id).copied() else { return };
@@ -235,10 +289,28 @@ impl Ear {
             }
             Order::Forget(id) => {
                 let Some((own, before)) = self.by_id.remove(&id) else { return };
-                self.drop_watch(own);
-                if let Some(before) = before {
-                    self.drop_watch(before);
+                self.later.retain(|(_, own)| own.id != id);
+                for watch in [own, before].into_iter().flatten() {
+                    self.drop_watch(watch);
                 }
+            }
+        }
+    }
+
+    /// When the next own key is to be watched.
+    fn due(&self) -> Option<Instant> {
+        self.later.front().map(|(due, _)| *due)
+    }
+
+    /// Watches the own keys whose time has come.
+    fn add_own(&mut self) {
+        let now = Instant::now();
+        while self.due().is_some_and(|due| due <= now) {
+            let Some((_, target)) = self.later.pop_front() else { return };
+            let id = target.id;
+            let watch = self.add(target);
+            if let Some((own, _)) = self.by_id.get_mut(&id) {
+                *own = Some(watch);
             }
         }
     }
@@ -270,10 +342,14 @@ impl Ear {
             return self.start_anew(watch, response);
         }
         let Some(target) = self.targets.get_mut(&watch) else { return };
+        let mut missed = Vec::new();
         if let Some(header) = &response.header {
+            if target.may_have_missed(response.created, header.revision) {
+                missed.push(Hint::LookAgain);
+            }
             target.from = target.from.max(header.revision + 1);
         }
-        let (id, mut hints) = (target.id, Vec::new());
+        let (id, mut hints) = (target.id, missed);
         for event in &response.events {
             hints.extend(target.hint(event));
         }
@@ -295,8 +371,8 @@ impl Ear {
         target.from = target.from.max(response.compact_revision);
         let next = self.add(target);
         if let Some((own, before)) = self.by_id.get_mut(&id) {
-            if *own == watch {
-                *own = next;
+            if *own == Some(watch) {
+                *own = Some(next);
             } else if *before == Some(watch) {
                 *before = Some(next);
             }
@@ -309,6 +385,12 @@ impl Target {
         Target { id, span: before.span, from: before.from, keys: Some(before.keys) }
     }
 
+    /// Tells whether something may lie between what was read and a watch that begins with the
+    /// newest revision, which is this.
+    fn may_have_missed(&self, created: bool, newest: i64) -> bool {
+        created && self.keys.is_some() && newest >= self.from
+    }
+
     fn hint(&mut self, event: &Event) -> Option<Hint> {
         let Some(keys) = &mut self.keys else { return Some(Hint::CheckLease) };
         let key = &event.kv.as_ref()?.key;
@@ -316,8 +398,41 @@ impl Target {
     }
 }
 
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 fn create(watch_id: i64, target: &Target) -> WatchRequest {
     let (key, range_end) = target.span.clone();
-    let create = WatchCreateRequest { key, range_end, start_revision: target.from, watch_id };
+    // 0 is from now on.
+    let start_revision = if target.keys.is_some() { 0 } else { target.from };
+    let create = WatchCreateRequest { key, range_end, start_revision, watch_id };
     WatchRequest { what: Some(WatchWhat::Create(create)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_between_the_reading_and_the_watch_is_told() {
+        let id = LeaseId::from_bytes([1; 16]);
+        let span = (b"a".to_vec(), Vec::new());
+        let keys = Some(HashSet::from([b"a".to_vec()]));
+        let before = Target { id, span: span.clone(), from: 8, keys };
+        let own = Target { id, span, from: 8, keys: None };
+        // Read at 7, so the watch is good from 8 on.
+        assert!(!before.may_have_missed(true, 7));
+        assert!(before.may_have_missed(true, 8) && before.may_have_missed(true, 20));
+        assert!(!before.may_have_missed(false, 20), "an event is told by itself");
+        let begins = |target: &Target| match create(1, target).what {
+            Some(WatchWhat::Create(create)) => create.start_revision,
+            _ => -1,
+        };
+        assert_eq!((begins(&before), begins(&own)), (0, 8));
+        assert!(!own.may_have_missed(true, 20), "the server begins where it is told to");
+    }
 }

@@ -4,5 +4,6 @@ mod access;
 mod checkup;
 mod concurrency;
 mod go;
+mod homes;
 mod support;
 mod traps;

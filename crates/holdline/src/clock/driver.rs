@@ -1,7 +1,8 @@
 //! The timers of [`super::SystemClock`]: one kernel timer and one thread for each kind of clock.
 //!
-//! Invariant C1: the kernel timer is always set to the soonest sleeper, under the same mutex
-//! that guards the sleepers; so no wake-up is lost and none needs a message.
+//! Invariant C1: the kernel timer is never set later than the soonest sleeper, under the same mutex
+//! that guards the sleepers; so no wake-up is lost and none needs a message. It may be set sooner:
+//! most sleeps end early, and a wake-up in vain now and then costs less than setting it for each.
 
 use std::fmt;
 use std::future::Future;
@@ -30,7 +31,13 @@ pub(super) struct Driver {
     kind: ClockKind,
     pid: u32,
     timer: OwnedFd,
-    sleepers: Mutex<Sleepers>,
+    sleepers: Mutex<Armed>,
+}
+
+/// Who sleeps, and what the kernel timer is set to; never when it is not set.
+struct Armed {
+    sleepers: Sleepers,
+    at: Moment,
 }
 
 impl Driver {
@@ -61,7 +68,7 @@ impl Driver {
             ClockKind::Monotonic => TimerfdClockId::Monotonic,
         };
         let timer = timerfd_create(clock, TimerfdFlags::CLOEXEC)?;
-        let sleepers = Mutex::new(Sleepers::default());
+        let sleepers = Mutex::new(Armed { sleepers: Sleepers::default(), at: Moment::NEVER });
         Ok(Driver { kind, pid: std::process::id(), timer, sleepers })
     }
 
@@ -70,8 +77,8 @@ impl Driver {
     }
 
     /// Sets the kernel timer to the soonest sleeper; the caller holds the mutex.
-    fn arm(&self, sleepers: &Sleepers) {
-        let soonest = sleepers.soonest().unwrap_or(Moment::NEVER);
+    fn arm(&self, armed: &mut Armed) {
+        let soonest = armed.sleepers.soonest().unwrap_or(Moment::NEVER);
         // Zero would disarm the timer; a moment that is past fires at once.
         let nanos = if soonest == Moment::NEVER { 0 } else { soonest.as_nanos().max(1) };
         let spec = Itimerspec {
@@ -81,9 +88,13 @@ impl Driver {
                 tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
             },
         };
-        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
-            tracing::error!(%error, "a timer could not be set");
-        }
+        armed.at = match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
+            Ok(_) => soonest,
+            Err(error) => {
+                tracing::error!(%error, "a timer could not be set");
+                Moment::NEVER
+            }
+        };
     }
 
     /// Wakes whoever is due, for the life of the process.
@@ -98,9 +109,9 @@ impl Driver {
                 }
             }
             let due = {
-                let mut sleepers = self.sleepers.lock();
-                let due = sleepers.take_due(read(self.kind));
-                self.arm(&sleepers);
+                let mut armed = self.sleepers.lock();
+                let due = armed.sleepers.take_due(read(self.kind));
+                self.arm(&mut armed);
                 due
             };
             due.for_each(Waker::wake);
@@ -128,9 +139,9 @@ impl Future for SystemSleep {
         if read(driver.kind) >= self.sleep.at {
             return Poll::Ready(());
         }
-        let mut sleepers = driver.sleepers.lock();
-        if sleepers.enter(&mut self.sleep, context.waker()) {
-            driver.arm(&sleepers);
+        let mut armed = driver.sleepers.lock();
+        if armed.sleepers.enter(&mut self.sleep, context.waker()) && self.sleep.at < armed.at {
+            driver.arm(&mut armed);
         }
         Poll::Pending
     }
@@ -139,7 +150,7 @@ impl Future for SystemSleep {
 impl Drop for SystemSleep {
     fn drop(&mut self) {
         // The timer stays set: one early wake-up of the thread costs less than setting it anew.
-        self.driver.sleepers.lock().leave(&self.sleep);
+        self.driver.sleepers.lock().sleepers.leave(&self.sleep);
     }
 }
 
@@ -150,6 +161,20 @@ mod tests {
     use holdline_core::Clock;
 
     use super::super::SystemClock;
+
+    #[test]
+    fn a_timer_fires_that_was_not_set_as_an_earlier_one_stood_there_and_was_given_up() {
+        let clock = SystemClock::new(super::ClockKind::Monotonic).expect("a timer");
+        let start = clock.now();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut given_up = clock.sleep_until(start.after(Duration::from_millis(20)));
+        assert!(given_up.as_mut().poll(&mut context).is_pending());
+        let end = start.after(Duration::from_millis(60));
+        let late = clock.sleep_until(end);
+        drop(given_up);
+        crate::parker::block_on(late);
+        assert!(clock.now() >= end);
+    }
 
     #[test]
     fn timers_fire_in_order_and_not_early() {

@@ -96,7 +96,7 @@ async fn rates_within_the_drift_let_nobody_believe_too_long() {
         // The referee looks whether the first still believes when the second is granted.
         let next = take(&other, "a", &patient()).await;
         referee.granted(&next);
-        assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired);
+        assert_eq!(soon("the loss", guard.lost()).await, LostReason::RanOut);
         drop(guard);
         release(next).await;
         clean(&server, &[&holder, &other]).await;

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT, QUEUE_SILENCE};
 use holdline_core::{
@@ -15,6 +15,7 @@ use rand::Rng;
 
 use crate::factory::{Disturbance, Disturbed, Factory, Scale, Time};
 use crate::failure::{Failure, ensure};
+use crate::stalls;
 
 /// How many clients of the store the suite opens. Contenders take them in turn.
 const CLIENTS: usize = 4;
@@ -177,7 +178,9 @@ impl Bench {
 
     /// Lets time pass.
     pub(crate) async fn pass(&self, by: Duration) {
+        let began = Instant::now();
         self.0.time.pass(by).await;
+        stalls::note(began, by);
     }
 
     /// Lets time pass until a lease that was given by now is certainly over in the store.
@@ -287,7 +290,9 @@ impl Contender {
     pub(crate) async fn ask(&self, queue: bool) -> Result<AcquireReply, LockError> {
         let known = self.known.load(Ordering::Relaxed);
         let request = AcquireRequest { queue, known, ..self.request.clone() };
+        let began = Instant::now();
         let answer = self.client.engine.try_acquire(&request).await;
+        stalls::note(began, Duration::ZERO);
         if let Ok(AcquireReply::Granted { .. } | AcquireReply::Queued { .. }) = answer {
             self.known.store(true, Ordering::Relaxed);
         }
@@ -332,7 +337,9 @@ impl Contender {
     }
 
     pub(crate) async fn renew(&self, purpose: Purpose) -> Result<RenewReply, LockError> {
+        let began = Instant::now();
         let mut replies = self.client.engine.renew(&[self.line(purpose)]).await;
+        stalls::note(began, Duration::ZERO);
         match (replies.pop(), replies.is_empty()) {
             (Some(reply), true) => reply,
             _ => Err(LockError::invalid(
@@ -355,7 +362,7 @@ impl Contender {
 
     /// Beats until the name is handed over, which must be soon.
     pub(crate) async fn is_handed(&self) -> Result<(), Failure> {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         loop {
             match self.beat().await? {
                 RenewReply::Handed { .. } => return Ok(()),
@@ -383,7 +390,10 @@ impl Contender {
             lease_id: self.request.lease_id,
             ending: Ending { for_good, hold: self.request.hold },
         };
-        self.client.engine.release(&request).await
+        let began = Instant::now();
+        let reply = self.client.engine.release(&request).await;
+        stalls::note(began, Duration::ZERO);
+        reply
     }
 
     /// Releases, and must have held.

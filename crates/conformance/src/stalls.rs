@@ -1,8 +1,8 @@
-//! How often this process stood still. On a clock that moves by itself a case counts on being
-//! carried out within a lease or so; one that was not proves nothing, and begins anew.
+//! How often this process, or the store, stood still. On a clock that moves by itself a case counts
+//! on being carried out within a lease or so; one that was not proves nothing, and begins anew.
 //!
-//! Invariant: a case that fails is run again only if this process stood still meanwhile, and only
-//! so often. A fault fails each time.
+//! Invariant: a case that fails is run again only if something stood still meanwhile, and only so
+//! often. A fault fails each time.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,14 @@ const STILL: Duration = Duration::from_millis(150);
 
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns how often this process stood still since the first call.
+/// Notes how long something took that was due after `due`.
+pub(crate) fn note(began: Instant, due: Duration) {
+    if began.elapsed() > due.saturating_add(STILL) {
+        SEEN.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns how often something stood still since the first call.
 fn seen() -> usize {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -31,9 +38,7 @@ fn seen() -> usize {
             loop {
                 let before = Instant::now();
                 thread::sleep(LOOK); // event: how late this returns is what is looked at
-                if before.elapsed() > LOOK + STILL {
-                    SEEN.fetch_add(1, Ordering::Relaxed);
-                }
+                note(before, LOOK);
             }
         });
     });

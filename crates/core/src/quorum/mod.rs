@@ -22,15 +22,24 @@
 //! needed: a node where the name has passed on proves nothing, and neither does a counter that only
 //! stands at *least* so high, since a later grant may have raised it.
 //!
-//! Read next: [`ballot`] for the contender's side, [`register`] for the node's.
+//! Read next: [`ballot`] for the contender's side, [`register`] for the node's, [`membership`] for
+//! who is a node at all and what becomes of one that has lost its memory.
 
 pub mod ballot;
+pub mod configuration;
+pub mod membership;
+pub mod node;
 pub mod register;
+pub mod tally;
 #[cfg(test)]
 mod tests;
 
 pub use ballot::{Ballot, Command, Refusal, Verdict};
+pub use configuration::{Configuration, NodeId, SetId, Stamp};
+pub use membership::{Plan, Standing, Wish, plan};
+pub use node::{Barred, Gate, Node, Told, View};
 pub use register::{Register, Vote, Written};
+pub use tally::{Kept, Tally};
 
 /// Returns how many of `nodes` are a majority.
 pub const fn majority(nodes: usize) -> usize {

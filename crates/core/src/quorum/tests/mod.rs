@@ -1,7 +1,11 @@
 //! Cases of the ballot, and small worlds of ballots in full.
 
 mod cases;
+mod forgetting;
+mod membership;
 mod model;
+mod set;
+mod tally;
 
 use crate::lease_id::LeaseId;
 use crate::token::FencingToken;

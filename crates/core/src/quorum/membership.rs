@@ -1,0 +1,320 @@
+//! What has to be done so that all nodes of a set agree on who belongs to it.
+//!
+//! A pure function of what the nodes say of themselves, looked at again after each step: any client
+//! may carry it out, several at once, and any of them may die between two steps. What comes too
+//! late is refused by the node ([`super::node`], N2).
+//!
+//! - M1: a set is founded only when all its nodes have accepted the same, so no two clients with
+//!   different lists of nodes can found two sets that share one.
+//! - M2: a change is made only of what a majority says that remembers (or, when no majority does,
+//!   all nodes): so it forgets no change that was agreed to before.
+//! - M3: a node that forgot waits only once a majority that remembers has taken the configuration
+//!   with its new id. From then on no majority can be had with what was under its old id, so after
+//!   the longest lease nothing is left of that.
+//! - M4: its floor is the largest token of a majority that remembers and has that configuration:
+//!   every token that was proven with its old id is known to one of them.
+//!
+//! Why M4: two majorities share a node. Whoever proved a token with the help of the old id had
+//! evidence of a majority; one node of that is among those who are asked for the floor, and there
+//! the evidence came before it took the new configuration, since under the new one the old id does
+//! not count. The argument needs no clock. Where no majority remembers, only the clocks are left.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::quorum::configuration::{Configuration, MAX_LEASE_CAP, NodeId, Slot, Stamp};
+use crate::quorum::majority;
+use crate::quorum::node::{Gate, Told, View};
+
+/// What whoever looks after a set wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Wish {
+    /// The addresses of the nodes, in the order of the views.
+    pub addresses: Vec<String>,
+    /// The longest lease of a set that is founded now.
+    pub max_lease: Duration,
+    /// An operator vouches for it that these nodes hold no locks from before.
+    pub vouched: bool,
+    /// How much faster than ours a node's clock may run, in parts of a million.
+    pub drift_ppm: u32,
+}
+
+/// How a set stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It can be used under this configuration, as far as enough of its nodes vote.
+    Agreed(Configuration),
+    /// There is none yet; `silent` nodes must answer before there can be.
+    Unfounded {
+        /// The places of nodes that did not answer.
+        silent: Vec<usize>,
+    },
+    /// These nodes belong to different sets.
+    Foreign {
+        /// For each place, what its node belongs to.
+        sets: Vec<Option<Stamp>>,
+    },
+    /// Two places have one and the same node.
+    Twice {
+        /// The places.
+        places: (usize, usize),
+    },
+}
+
+/// What is to be done, and how things stand meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// How the set stands.
+    pub standing: Standing,
+    /// What to tell the nodes, each at its place. In any order.
+    pub steps: Vec<(usize, Told)>,
+}
+
+/// Looks at what the nodes say, `None` for those that do not answer, and says what to do.
+pub fn plan(views: &[Option<View>], wish: &Wish) -> Plan {
+    Look { views, wish }.plan()
+}
+
+struct Look<'a> {
+    views: &'a [Option<View>],
+    wish: &'a Wish,
+}
+
+impl Look<'_> {
+    fn plan(&self) -> Plan {
+        if let Some(places) = self.twice() {
+            return Plan { standing: Standing::Twice { places }, steps: Vec::new() };
+        }
+        let stamp = |view: &Option<View>| {
+            let configuration = view.as_ref()?.configuration.as_ref()?;
+            Some(configuration.stamp())
+        };
+        let sets: Vec<Option<Stamp>> = self.views.iter().map(stamp).collect();
+        let distinct: BTreeSet<_> = sets.iter().flatten().map(|stamp| stamp.set).collect();
+        if distinct.len() > 1 {
+            return Plan { standing: Standing::Foreign { sets }, steps: Vec::new() };
+        }
+        match self.founded() {
+            true => self.kept(),
+            false if self.rivals() => {
+                Plan { standing: Standing::Foreign { sets }, steps: Vec::new() }
+            }
+            false => self.founding(),
+        }
+    }
+
+    /// Tells whether somebody founds a set of other nodes: one is proposed that has members which
+    /// are neither here nor at one of our addresses.
+    fn rivals(&self) -> bool {
+        let known = |slot: &Slot| {
+            self.seen().any(|(_, view)| view.id == slot.id)
+                || self.wish.addresses.contains(&slot.address)
+        };
+        let mut proposed = self.seen().filter_map(|(_, view)| view.configuration.as_ref());
+        proposed.any(|one| one.slots().len() != self.views.len() || !one.slots().iter().all(known))
+    }
+
+    fn seen(&self) -> impl Iterator<Item = (usize, &View)> {
+        self.views.iter().enumerate().filter_map(|(at, view)| Some((at, view.as_ref()?)))
+    }
+
+    fn all_answer(&self) -> bool {
+        self.views.iter().all(Option::is_some)
+    }
+
+    fn twice(&self) -> Option<(usize, usize)> {
+        let mut seen = self.seen();
+        seen.find_map(|(at, view)| {
+            let other = self.seen().find(|(other, same)| *other > at && same.id == view.id);
+            other.map(|(other, _)| (at, other))
+        })
+    }
+
+    /// Tells whether the set was founded: then one node at least does not only propose.
+    fn founded(&self) -> bool {
+        self.seen().any(|(_, view)| !matches!(view.gate, Gate::Blank | Gate::Proposed))
+    }
+
+    fn founding(&self) -> Plan {
+        let silent = self.views.iter().enumerate().filter(|(_, view)| view.is_none());
+        let silent: Vec<usize> = silent.map(|(at, _)| at).collect();
+        let steps = if silent.is_empty() { self.found() } else { Vec::new() };
+        Plan { standing: Standing::Unfounded { silent }, steps }
+    }
+
+    fn found(&self) -> Vec<(usize, Told)> {
+        let nodes: Vec<(NodeId, &str)> = self
+            .seen()
+            .map(|(at, view)| (view.id, self.wish.addresses.get(at).map_or("", String::as_str)))
+            .collect();
+        let proposed: Vec<&Configuration> =
+            self.seen().filter_map(|(_, view)| view.configuration.as_ref()).collect();
+        let stamps: BTreeSet<Stamp> = proposed.iter().map(|one| one.stamp()).collect();
+        let fits = |one: &Configuration| nodes.iter().all(|(id, _)| one.has(*id));
+        let wanted = match (stamps.len(), proposed.first()) {
+            (0, _) | (_, None) => Configuration::founded(&nodes, self.wish.max_lease),
+            (1, Some(one)) if fits(one) => (*one).clone(),
+            // Proposals that cannot be agreed on: a node lost its own, or rivals want different
+            // leases. Nobody can have had all of them, so a later one may replace them.
+            (_, Some(one)) => {
+                let epoch = proposed.iter().map(|one| one.epoch()).max().unwrap_or(0);
+                let max_lease = proposed.iter().map(|one| one.max_lease()).max();
+                let max_lease = max_lease.unwrap_or(self.wish.max_lease);
+                Configuration::founded(&nodes, max_lease).after(one.set(), epoch)
+            }
+        };
+        let stamp = wanted.stamp();
+        let lacking = self.seen().filter(|(_, view)| stamp_of(view) != Some(stamp));
+        let steps: Vec<(usize, Told)> = lacking
+            .map(|(at, view)| {
+                let (from, configuration) = (stamp_of(view), wanted.clone());
+                (at, Told::Propose { from, configuration })
+            })
+            .collect();
+        if steps.is_empty() { self.activate(stamp) } else { steps }
+    }
+
+    /// All have accepted: nodes that only propose may vote.
+    fn activate(&self, stamp: Stamp) -> Vec<(usize, Told)> {
+        let quarantine = (!self.wish.vouched).then(|| self.stretched(MAX_LEASE_CAP));
+        let proposed = self
+            .seen()
+            .filter(|(_, view)| view.gate == Gate::Proposed && stamp_of(view) == Some(stamp));
+        proposed.map(|(at, _)| (at, Told::Activate { stamp, quarantine })).collect()
+    }
+
+    fn kept(&self) -> Plan {
+        let configured = || self.seen().filter_map(|(_, view)| view.configuration.as_ref());
+        let epoch = configured().map(Configuration::epoch).max().unwrap_or(0);
+        let mut newest: Vec<Configuration> =
+            configured().filter(|one| one.epoch() == epoch).cloned().collect();
+        newest.sort_unstable_by_key(Configuration::stamp);
+        newest.dedup_by_key(|one| one.stamp());
+        let split = newest.len() > 1;
+        let Some(current) = Configuration::merged(newest) else {
+            // No node that was founded is without one, but a store says what it likes.
+            return Plan {
+                standing: Standing::Unfounded { silent: Vec::new() },
+                steps: Vec::new(),
+            };
+        };
+        let replaced = self.replaced(&current);
+        let changed = split || !replaced.is_empty();
+        let steps = match changed && self.may_change() {
+            true => {
+                let replaced: Vec<_> =
+                    replaced.iter().map(|(old, new, to)| (*old, *new, to.as_str())).collect();
+                self.adopt(&current.successor(&replaced))
+            }
+            false if split => Vec::new(),
+            false => self.move_on(&current),
+        };
+        Plan { standing: Standing::Agreed(current), steps }
+    }
+
+    fn remembers(view: &View) -> bool {
+        matches!(view.gate, Gate::Open | Gate::Proposed)
+    }
+
+    /// Tells whether what is seen cannot miss a change that was agreed to (M2).
+    fn may_change(&self) -> bool {
+        let remember = self.seen().filter(|(_, view)| Look::remembers(view)).count();
+        remember >= majority(self.views.len()) || self.all_answer()
+    }
+
+    /// Says which slots go to nodes that forgot: the old id, the new one, the address.
+    fn replaced(&self, current: &Configuration) -> Vec<(NodeId, NodeId, String)> {
+        let here = |at: usize| self.wish.addresses.get(at).cloned().unwrap_or_default();
+        let mut free: Vec<_> = current
+            .slots()
+            .iter()
+            .filter(|slot| self.seen().all(|(_, view)| view.id != slot.id))
+            .collect();
+        let newcomers = self.seen().filter(|(_, view)| {
+            matches!(view.gate, Gate::Blank | Gate::Forgot) && !current.has(view.id)
+        });
+        let mut replaced = Vec::new();
+        let mut unplaced = Vec::new();
+        for (at, view) in newcomers {
+            let known = free.iter().position(|slot| view.was == Some(slot.id)).or_else(|| {
+                let claimed = |id| self.seen().any(|(_, other)| other.was == Some(id));
+                free.iter().position(|slot| slot.address == here(at) && !claimed(slot.id))
+            });
+            match known {
+                Some(place) => replaced.push((free.remove(place).id, view.id, here(at))),
+                None => unplaced.push((at, view.id)),
+            }
+        }
+        // Whoever is left takes what is left, if that is certain.
+        if self.all_answer() && unplaced.len() == free.len() {
+            let rest = free.iter().zip(unplaced);
+            replaced.extend(rest.map(|(slot, (at, id))| (slot.id, id, here(at))));
+        }
+        replaced
+    }
+
+    /// Tells all who have an older one.
+    fn adopt(&self, configuration: &Configuration) -> Vec<(usize, Told)> {
+        let older = self.seen().filter(|(_, view)| {
+            let mine = view.configuration.as_ref();
+            mine.is_none_or(|mine| mine.epoch() < configuration.epoch())
+        });
+        older
+            .map(|(at, view)| {
+                let (from, configuration) = (stamp_of(view), configuration.clone());
+                (at, Told::Adopt { from, configuration })
+            })
+            .collect()
+    }
+
+    /// All who belong to it are in it: bring those on who lag behind.
+    fn move_on(&self, current: &Configuration) -> Vec<(usize, Told)> {
+        let stamp = current.stamp();
+        let mut steps = self.adopt(current);
+        if self.views.len() == current.slots().len() {
+            steps.extend(self.activate(stamp));
+        }
+        let has_it = |view: &View| stamp_of(view) == Some(stamp);
+        let needed = majority(self.views.len());
+        let remember: Vec<u64> = self
+            .seen()
+            .filter(|(_, view)| has_it(view) && Look::remembers(view))
+            .map(|(_, view)| view.largest)
+            .collect();
+        let agreed = remember.len() >= needed;
+        let all = self.all_answer() && self.seen().all(|(_, view)| has_it(view));
+        let largest = |seen: &mut dyn Iterator<Item = u64>| seen.max().unwrap_or(0);
+        let quarantine = self.stretched(current.max_lease());
+        for (at, view) in self.seen() {
+            if view.gate != Gate::Forgot || !has_it(view) || !current.has(view.id) {
+                continue;
+            }
+            let episode = view.id;
+            let begin = |by_time| Told::Begin { episode, stamp, quarantine, by_time };
+            let recover = |floor| Told::Recover { episode, stamp, floor };
+            let step = match view.quarantine {
+                None if agreed => begin(false),
+                None if all => begin(true),
+                Some((_, false)) if !agreed && all => begin(true),
+                Some((Duration::ZERO, false)) if agreed => {
+                    recover(largest(&mut remember.iter().copied()))
+                }
+                Some((Duration::ZERO, true)) => {
+                    recover(largest(&mut self.seen().map(|(_, view)| view.largest)))
+                }
+                _ => continue,
+            };
+            steps.push((at, step));
+        }
+        steps
+    }
+
+    /// A duration by our clock, so that a node whose clock runs fast has waited so long.
+    fn stretched(&self, duration: Duration) -> Duration {
+        duration + duration.mul_f64(f64::from(self.wish.drift_ppm) / 1e6)
+    }
+}
+
+fn stamp_of(view: &View) -> Option<Stamp> {
+    view.configuration.as_ref().map(Configuration::stamp)
+}

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::capabilities::Capabilities;
 use crate::error::LockError;
 use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
@@ -63,6 +64,33 @@ pub struct AcquireRequest {
     pub claim_window: Duration,
     /// What the holder tells about itself.
     pub metadata: Metadata,
+}
+
+impl AcquireRequest {
+    /// Checks what no store need be asked for.
+    ///
+    /// # Errors
+    /// `Unsupported` or `Invalid`: this engine cannot give what is asked for.
+    pub fn check(&self, profile: &Capabilities) -> Result<(), LockError> {
+        let engine = profile.engine;
+        profile.check(self.mode, self.hold)?;
+        if self.hold != self.hold.first() {
+            let message = "a grant starts with at most 30s; renew it to a longer lease";
+            return Err(LockError::invalid(engine, "lease_duration", message));
+        }
+        if let Mode::Permits { count, of } = self.mode {
+            Mode::permits(count, of)
+                .map_err(|error| LockError::invalid(engine, "permits", error))?;
+        }
+        if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&self.claim_window) {
+            let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
+            return Err(LockError::invalid(engine, "claim_window", message));
+        }
+        if self.queue && !profile.queue {
+            return Err(profile.lacks("queueing"));
+        }
+        Ok(())
+    }
 }
 
 /// What the store answers to an [`AcquireRequest`].
@@ -170,6 +198,19 @@ pub enum RenewReply {
     },
     /// The store does not know the id: lost, dropped from the queue, or never applied.
     Unknown,
+}
+
+impl RenewReply {
+    /// Tells whether nothing stands under the lease id any more.
+    pub fn is_over(&self) -> bool {
+        match self {
+            RenewReply::Unknown => true,
+            RenewReply::Revoked { left, .. } => left.is_some_and(|left| left.is_zero()),
+            RenewReply::Renewed { .. } | RenewReply::Queued { .. } | RenewReply::Handed { .. } => {
+                false
+            }
+        }
+    }
 }
 
 /// Ends whatever the lease id has: a grant, a hand-off, a place in the queue.

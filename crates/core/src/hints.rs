@@ -18,6 +18,9 @@ use futures_core::Stream;
 use crate::contract::Hint;
 use crate::lease_id::LeaseId;
 
+/// How many digits of a lease id a message has.
+const DIGITS: usize = 8;
+
 /// All watches of one engine.
 #[derive(Debug, Default)]
 pub struct Watches {
@@ -123,6 +126,32 @@ impl Watches {
         lock(&self.by_id).range(range).map(|(id, _)| *id).collect()
     }
 
+    /// Tells whom a message of a store concerns. It has one letter, `l` to look again or `c` to
+    /// check the lease, and the first eight digits of a lease id: the whole id is a proof, and
+    /// whoever may subscribe could read it. The few ids that begin alike are all told, since a hint
+    /// too many costs one question. What is no such message is nobody's.
+    pub fn deliver(&self, message: &[u8]) {
+        let Some((letter, digits)) = message.split_first() else { return };
+        let hint = match letter {
+            b'l' => Hint::LookAgain,
+            b'c' => Hint::CheckLease,
+            _ => return,
+        };
+        let Some(range) = ids_that_begin(digits) else { return };
+        for id in self.ids_in(range) {
+            self.tell(id, hint);
+        }
+    }
+
+    /// Tells everybody to look: messages may have been missed.
+    pub fn tell_all(&self) {
+        let all = LeaseId::from_bytes([0; 16])..=LeaseId::from_bytes([0xff; 16]);
+        for id in self.ids_in(all) {
+            self.tell(id, Hint::LookAgain);
+            self.tell(id, Hint::CheckLease);
+        }
+    }
+
     /// Returns how many lease ids are watched or expected.
     pub fn len(&self) -> usize {
         lock(&self.by_id).len()
@@ -132,6 +161,12 @@ impl Watches {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+fn ids_that_begin(digits: &[u8]) -> Option<RangeInclusive<LeaseId>> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == DIGITS)?;
+    let filled = |filler: &str| format!("{digits}{}", filler.repeat(32 - DIGITS)).parse().ok();
+    Some(filled("0")?..=filled("f")?)
 }
 
 /// Nobody panics while holding one of these, and what they guard is whole at any time.
@@ -190,6 +225,8 @@ mod tests {
     use super::*;
 
     const ID: LeaseId = LeaseId::from_bytes([1; 16]);
+    const NEAR: LeaseId = LeaseId::from_bytes([1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    const OTHER: LeaseId = LeaseId::from_bytes([2; 16]);
 
     fn poll(stream: &mut WatchStream) -> Poll<Option<Hint>> {
         Pin::new(stream).poll_next(&mut Context::from_waker(Waker::noop()))
@@ -273,5 +310,32 @@ mod tests {
         assert_eq!(watches.len(), 1);
         drop(stream);
         assert!(watches.is_empty());
+    }
+
+    #[test]
+    fn a_message_reaches_those_whose_ids_begin_so() {
+        let watches = Arc::new(Watches::default());
+        let open = |id| Watches::open(&watches, id);
+        let (mut one, mut near, mut other) = (open(ID), open(NEAR), open(OTHER));
+        watches.deliver(b"l01010101");
+        assert_eq!(poll(&mut one), Poll::Ready(Some(Hint::LookAgain)));
+        assert_eq!(poll(&mut near), Poll::Ready(Some(Hint::LookAgain)));
+        assert_eq!(poll(&mut other), Poll::Pending);
+        watches.deliver(b"c02020202");
+        assert_eq!(poll(&mut other), Poll::Ready(Some(Hint::CheckLease)));
+        for odd in [&b""[..], b"l", b"x02020202", b"l0202020", b"l020202021", b"l\xff2020202"] {
+            watches.deliver(odd);
+        }
+        assert_eq!(poll(&mut other), Poll::Pending);
+    }
+
+    #[test]
+    fn all_are_told_when_messages_may_have_been_missed() {
+        let watches = Arc::new(Watches::default());
+        let mut stream = Watches::open(&watches, ID);
+        watches.tell_all();
+        assert_eq!(poll(&mut stream), Poll::Ready(Some(Hint::LookAgain)));
+        assert_eq!(poll(&mut stream), Poll::Ready(Some(Hint::CheckLease)));
+        assert_eq!(poll(&mut stream), Poll::Pending);
     }
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use super::state::{Entry, Freeze, Holder, deadline_of};
 use super::store::Store;
 use super::{Outcome, Planted, Table};
-use crate::contract::{
-    AcquireReply, AcquireRequest, MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT,
-};
+use crate::contract::{AcquireReply, AcquireRequest, QUEUE_HEARTBEAT};
 use crate::error::{Certainty, ErrorKind, LockError, LostReason};
 use crate::lease::Hold;
 use crate::lease_id::LeaseId;
@@ -24,7 +22,7 @@ impl<S: Store> Table<'_, S> {
     /// Outer: the store's own failure. Inner: `Invalid`, `Unsupported`, `Cancelled` (the id was
     /// given up), `Lost` (the id was revoked), `TooManyWaiters`; none of them is applied.
     pub fn acquire(&mut self, request: &AcquireRequest) -> Outcome<AcquireReply, S::Error> {
-        if let Err(error) = self.check_request(request) {
+        if let Err(error) = request.check(self.profile) {
             return Ok(Err(error.with_name(&request.name)));
         }
         self.settle()?;
@@ -36,27 +34,6 @@ impl<S: Store> Table<'_, S> {
             }
         };
         Ok(reply.map_err(|error| error.with_name(&request.name)))
-    }
-
-    fn check_request(&self, request: &AcquireRequest) -> Result<(), LockError> {
-        let engine = self.profile.engine;
-        self.profile.check(request.mode, request.hold)?;
-        if request.hold != request.hold.first() {
-            let message = "a grant starts with at most 30s; renew it to a longer lease";
-            return Err(LockError::invalid(engine, "lease_duration", message));
-        }
-        if let Mode::Permits { count, of } = request.mode {
-            Mode::permits(count, of)
-                .map_err(|error| LockError::invalid(engine, "permits", error))?;
-        }
-        if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&request.claim_window) {
-            let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
-            return Err(LockError::invalid(engine, "claim_window", message));
-        }
-        if request.queue && !self.profile.queue {
-            return Err(self.profile.lacks("queueing"));
-        }
-        Ok(())
     }
 
     /// Answers for a lease id that the name has met before; `None` when it has not.

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
 use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::table::MAX_REASON_BYTES;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Clock, ClockKind, Engine, ErrorKind,
-    Expiry, HandOff, Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName, Mode,
+    Expiry, HandOff, Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName,
     Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 use tokio::sync::Mutex;
@@ -128,7 +127,7 @@ impl Engine for EtcdEngine {
         &'a self,
         request: &'a AcquireRequest,
     ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        if let Err(error) = check_request(self.capabilities(), request) {
+        if let Err(error) = request.check(self.capabilities()) {
             return Answer::ready(Err(error.with_name(&request.name)));
         }
         let request = request.clone();
@@ -207,19 +206,6 @@ impl Engine for EtcdEngine {
 /// Adds the name.
 fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
     reply.map_err(|error| error.with_name(name))
-}
-
-/// Checks what no server need be asked for.
-fn check_request(profile: &Capabilities, request: &AcquireRequest) -> Result<(), LockError> {
-    profile.check(request.mode, request.hold)?;
-    if let Mode::Permits { count, of } = request.mode {
-        Mode::permits(count, of).map_err(|error| LockError::invalid(ENGINE, "permits", error))?;
-    }
-    if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&request.claim_window) {
-        let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
-        return Err(LockError::invalid(ENGINE, "claim_window", message));
-    }
-    Ok(())
 }
 
 fn check_operation(operation: &Operation) -> Result<(), LockError> {

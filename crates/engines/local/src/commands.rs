@@ -81,20 +81,11 @@ fn renew_line(
     };
     let reply = step.on(&line.name, look, |table| table.renew(line))?;
     if let Ok(reply) = &reply
-        && is_over(reply)
+        && reply.is_over()
     {
         step.is_over(line.lease_id);
     }
     Ok(reply)
-}
-
-/// Tells whether nothing stands under the lease id any more.
-pub(crate) fn is_over(reply: &RenewReply) -> bool {
-    match reply {
-        RenewReply::Unknown => true,
-        RenewReply::Revoked { left, .. } => left.is_some_and(|left| left.is_zero()),
-        _ => false,
-    }
 }
 
 /// A holder has lost; a contender is in no queue and asks anew.

@@ -13,7 +13,7 @@ use holdline_core::{
 };
 
 use crate::clients::Clients;
-use crate::commands::{self, is_over};
+use crate::commands;
 use crate::database;
 use crate::directory::{self, Directory};
 use crate::error::{ENGINE, Fault};
@@ -170,7 +170,7 @@ impl Engine for LocalEngine {
                     all.collect()
                 });
                 for (line, reply) in lines.iter().zip(&replies) {
-                    if reply.as_ref().is_ok_and(is_over) {
+                    if reply.as_ref().is_ok_and(RenewReply::is_over) {
                         watches.forget(line.lease_id);
                     }
                 }

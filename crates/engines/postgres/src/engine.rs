@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
@@ -110,7 +109,7 @@ impl Engine for PostgresEngine {
         &'a self,
         request: &'a AcquireRequest,
     ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        if let Err(error) = check_request(&self.0.capabilities, request) {
+        if let Err(error) = request.check(&self.0.capabilities) {
             return Answer::ready(Err(error.with_name(&request.name)));
         }
         Answer::later(async move { about(self.0.acquire(request).await, &request.name) })
@@ -251,7 +250,7 @@ impl Inner {
                 Ok(()) => replies.next().unwrap_or(Ok(RenewReply::Unknown)),
                 Err(error) => Err(error),
             };
-            if reply.as_ref().is_ok_and(is_over) {
+            if reply.as_ref().is_ok_and(RenewReply::is_over) {
                 self.watches.forget(line.lease_id);
             }
             about(reply, &line.name)
@@ -447,31 +446,6 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 
 fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
     reply.map_err(|error| error.with_name(name))
-}
-
-/// Tells whether nothing stands under the lease id any more.
-fn is_over(reply: &RenewReply) -> bool {
-    match reply {
-        RenewReply::Unknown => true,
-        RenewReply::Revoked { left, .. } => left.is_some_and(|left| left.is_zero()),
-        _ => false,
-    }
-}
-
-fn check_request(capabilities: &Capabilities, request: &AcquireRequest) -> Result<(), LockError> {
-    capabilities.check(request.mode, request.hold)?;
-    if request.hold != request.hold.first() {
-        let message = "a grant starts with at most 30s; renew it to a longer lease";
-        return Err(LockError::invalid(ENGINE, "lease_duration", message));
-    }
-    if let Mode::Permits { count, of } = request.mode {
-        Mode::permits(count, of).map_err(|error| LockError::invalid(ENGINE, "permits", error))?;
-    }
-    if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&request.claim_window) {
-        let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
-        return Err(LockError::invalid(ENGINE, "claim_window", message));
-    }
-    Ok(())
 }
 
 fn check_operation(operation: &Operation) -> Result<(), LockError> {

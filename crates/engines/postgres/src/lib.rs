@@ -12,7 +12,7 @@
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` and `sql/tables.sql` for what is stored, `sql/rules.sql` and
-//! `sql/verbs.sql` for the rules, `schema` for how they come there. Then `messages` for wake-ups,
+//! `sql/verbs.sql` for the rules, `schema` for how they come there. Then
 //! `link` for how a statement travels, `options` for what can be set. `advisory` and `row_lock`
 //! are apart from all that: the server's own locks.
 
@@ -22,7 +22,6 @@ mod engine;
 mod error;
 mod keys;
 mod link;
-mod messages;
 mod options;
 mod replies;
 mod requests;

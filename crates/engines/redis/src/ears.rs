@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::messages;
 use crate::node::{Heard, Node};
 
 /// What hears the messages to this process. Dropping it ends the subscription.
@@ -141,7 +140,7 @@ impl Ears {
         let end = CancellationToken::new();
         let ended = end.clone();
         let (watches, told) = (self.watches.clone(), self.watches.clone());
-        let taker = Box::new(move |message: &[u8]| messages::deliver(&told, message));
+        let taker = Box::new(move |message: &[u8]| told.deliver(message));
         let mut inbox = self.node.hear(self.channel.clone(), taker);
         self.node.spawn(Box::pin(async move {
             loop {
@@ -156,7 +155,7 @@ impl Ears {
                     Some(Heard::Lost) => listener.0.set(NOT_YET),
                     Some(Heard::Resubscribed) => {
                         listener.0.set(HEARS);
-                        messages::tell_all(&watches);
+                        watches.tell_all();
                     }
                     None => return,
                 }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
 use holdline_core::hints::Watches;
 use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
-    ErrorKind, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation,
+    ErrorKind, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
     OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
@@ -112,7 +111,7 @@ impl Engine for RedisEngine {
         &'a self,
         request: &'a AcquireRequest,
     ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        if let Err(error) = check_request(&self.0.capabilities, request) {
+        if let Err(error) = request.check(&self.0.capabilities) {
             return Answer::ready(Err(error.with_name(&request.name)));
         }
         Answer::later(async move { about(self.0.acquire(request).await, &request.name) })
@@ -221,7 +220,7 @@ impl Inner {
             }
         };
         for (line, reply) in part.answered(answer) {
-            if reply.as_ref().is_ok_and(is_over) {
+            if reply.as_ref().is_ok_and(RenewReply::is_over) {
                 self.watches.forget(line.lease_id);
             }
             replies.push(reply);
@@ -346,38 +345,9 @@ fn is_listed(snapshot: &Snapshot) -> bool {
     snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some()
 }
 
-/// Tells whether nothing stands under the lease id any more.
-fn is_over(reply: &RenewReply) -> bool {
-    match reply {
-        RenewReply::Unknown => true,
-        RenewReply::Revoked { left, .. } => *left == Some(Duration::ZERO),
-        RenewReply::Renewed { .. } | RenewReply::Queued { .. } | RenewReply::Handed { .. } => false,
-    }
-}
-
 /// Adds the name.
 pub(crate) fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
     reply.map_err(|error| error.with_name(name))
-}
-
-/// Checks what no server need be asked for.
-pub(crate) fn check_request(
-    profile: &Capabilities,
-    request: &AcquireRequest,
-) -> Result<(), LockError> {
-    profile.check(request.mode, request.hold)?;
-    if request.hold != request.hold.first() {
-        let message = "a grant starts with at most 30s; renew it to a longer lease";
-        return Err(LockError::invalid(ENGINE, "lease_duration", message));
-    }
-    if let Mode::Permits { count, of } = request.mode {
-        Mode::permits(count, of).map_err(|error| LockError::invalid(ENGINE, "permits", error))?;
-    }
-    if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&request.claim_window) {
-        let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
-        return Err(LockError::invalid(ENGINE, "claim_window", message));
-    }
-    Ok(())
 }
 
 pub(crate) fn check_operation(operation: &Operation) -> Result<(), LockError> {

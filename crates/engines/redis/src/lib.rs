@@ -12,7 +12,7 @@
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `native` and `scripts/common.lua` for the
 //! rules, `plain` for the other dialect: locks that are shared with other libraries. Then `ears`
-//! and `messages` for wake-ups, `node` for how a command travels, `options` for what can be set.
+//! and `node` for how a command travels, `options` for what can be set.
 
 mod batch;
 mod checkup;
@@ -22,7 +22,6 @@ mod error;
 mod files;
 mod keys;
 mod listing;
-mod messages;
 mod native;
 mod node;
 mod options;

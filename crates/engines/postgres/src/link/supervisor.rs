@@ -26,7 +26,6 @@ use super::dial::{Stream, dial, refusal};
 use super::greet::{greet, listen};
 use super::{Live, Shared, Stand};
 use crate::error::unavailable;
-use crate::messages;
 use crate::schema::{self, Found};
 
 /// Pauses between tries, while the server cannot be reached.
@@ -122,7 +121,7 @@ async fn keep_connected(shared: &Arc<Shared>) {
 async fn drive(shared: &Shared, live: Arc<Live>, mut driver: Driver) {
     let end = live.end.clone();
     if live.listens.load(Ordering::SeqCst) {
-        messages::tell_all(&shared.watches);
+        shared.watches.tell_all();
     }
     shared.stand.send_replace(Stand::Live(live));
     tokio::select! {
@@ -132,7 +131,7 @@ async fn drive(shared: &Shared, live: Arc<Live>, mut driver: Driver) {
     }
     // From here on nothing more is sent on it, and all that was is answered as unknown.
     shared.stand.send_replace(Stand::Making);
-    messages::tell_all(&shared.watches);
+    shared.watches.tell_all();
 }
 
 /// Makes a connection: dials, signs in, says the first words.
@@ -208,7 +207,7 @@ impl Future for Driver {
         loop {
             match ready!(self.connection.poll_message(context)) {
                 Some(Ok(AsyncMessage::Notification(told))) => {
-                    messages::deliver(&self.watches, told.payload().as_bytes());
+                    self.watches.deliver(told.payload().as_bytes());
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Poll::Ready(Some(error)),

@@ -18,7 +18,7 @@ use super::keys::Keys;
 use super::replies::Reading;
 use super::requests::{Asker, remembered};
 use crate::batch;
-use crate::engine::{LAG, about, check_operation, check_request};
+use crate::engine::{LAG, about, check_operation};
 use crate::error::{ENGINE, protocol};
 use crate::native;
 use crate::node::{Node, ServerFacts};
@@ -116,7 +116,7 @@ impl Engine for PlainEngine {
         &'a self,
         request: &'a AcquireRequest,
     ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        let checked = check_request(&self.0.capabilities, request);
+        let checked = request.check(&self.0.capabilities);
         let checked = checked.and_then(|()| match request.queue {
             true => Err(self.0.capabilities.lacks("queueing")),
             false => Ok(()),

@@ -97,3 +97,23 @@ fn thread() -> io::Result<Handle> {
     *thread = Some((process, handle.clone()));
     Ok(handle)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parent's thread is not there: what is left of it is a handle that nobody drives.
+    #[test]
+    fn a_copy_of_the_process_starts_a_thread_of_its_own() {
+        thread().expect("a thread");
+        if let Some((process, _)) = &mut *THREAD.lock() {
+            *process = 0;
+        }
+        let handle = thread().expect("a thread");
+        let started_in = THREAD.lock().as_ref().map(|(process, _)| *process);
+        assert_eq!(started_in, Some(std::process::id()));
+        let (told, heard) = std::sync::mpsc::channel();
+        handle.spawn(async move { told.send(()) });
+        heard.recv().expect("it runs there");
+    }
+}

@@ -32,7 +32,10 @@ impl Secret {
     pub fn from_variable(engine: &'static str, variable: &str) -> Result<Secret, LockError> {
         let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
         value.map(|value| Secret(Some(value))).ok_or_else(|| {
-            let message = format!("the variable {variable} is not set, or is no text");
+            let message = format!(
+                "the variable {variable} is not set, or is no text (`holdline run` keeps it from \
+                 its job: use `password_file` there)"
+            );
             LockError::invalid(engine, "password_env", message)
         })
     }

@@ -4,7 +4,11 @@
 //! user timeout when something is unacknowledged. A frozen server acknowledges all the same: that
 //! is for deadlines to notice.
 
+use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::sockopt;
@@ -15,28 +19,63 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How often it asks, and how many times in vain.
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMES: u32 = 3;
+/// How long one address of a name may be silent before the next is tried too, and how many are.
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
+const MOST_ADDRESSES: usize = 16;
 /// How long sent bytes may be unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Connects to a host, trying its addresses in turn.
+/// Connects to a host, trying its addresses in turn, the next one also while one is silent.
 ///
 /// # Errors
 /// The name cannot be looked up, or none of its addresses can be reached: then why the last.
 pub async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let addresses = tokio::net::lookup_host((host, port))
         .await
         .map_err(|error| io::Error::other(format!("the name cannot be looked up: {error}")))?;
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                set_options(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => failure = error,
+    let stream = first_of(addresses).await?;
+    set_options(&stream)?;
+    Ok(stream)
+}
+
+type Try = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+
+/// Tries addresses in their order, the next one when one has failed or is silent for a while: an
+/// address that nobody answers must not use up the time of the others.
+async fn first_of(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut addresses = addresses.take(MOST_ADDRESSES).fuse();
+    let mut tries: Vec<Try> = Vec::new();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    loop {
+        let more = addresses.next();
+        let is_last = more.is_none();
+        tries.extend(more.map(|address| Box::pin(TcpStream::connect(address)) as Try));
+        if tries.is_empty() {
+            return Err(failure);
+        }
+        tokio::select! {
+            biased;
+            done = first_done(&mut tries) => match done {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            },
+            () = tokio::time::sleep(NEXT_ADDRESS), if !is_last => {}
         }
     }
-    Err(failure)
+}
+
+/// Waits for the first try to end, and takes it out.
+async fn first_done(tries: &mut Vec<Try>) -> io::Result<TcpStream> {
+    poll_fn(|context| {
+        for place in 0..tries.len() {
+            if let Poll::Ready(done) = tries[place].as_mut().poll(context) {
+                drop(tries.swap_remove(place));
+                return Poll::Ready(done);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 fn set_options(stream: &TcpStream) -> io::Result<()> {
@@ -65,5 +104,39 @@ mod tests {
         assert_eq!(sockopt::tcp_keepcnt(&stream).expect("told"), KEEPALIVE_TIMES);
         let limit = sockopt::tcp_user_timeout(&stream).expect("told");
         assert_eq!(u128::from(limit), UNACKNOWLEDGED.as_millis());
+    }
+
+    /// A listener whose line is full answers nobody.
+    #[tokio::test]
+    async fn an_address_that_nobody_answers_does_not_use_up_the_time_of_the_others() {
+        let silent = tokio::net::TcpSocket::new_v4().expect("a socket");
+        silent.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let silent = silent.listen(1).expect("listening");
+        let mut line = Vec::new();
+        for _ in 0..2 {
+            let place = TcpStream::connect(silent.local_addr().expect("an address")).await;
+            line.push(place.expect("a place in the line"));
+        }
+        let good = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addresses = [&silent, &good].map(|one| one.local_addr().expect("an address"));
+        let limit = Duration::from_secs(60);
+        let found = tokio::time::timeout(limit, first_of(addresses.into_iter())).await;
+        let stream = found.expect("in time").expect("a connection");
+        assert_eq!(stream.peer_addr().expect("an address"), addresses[1]);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_is_passed_by_at_once_and_the_last_failure_is_told() {
+        let bind = || tokio::net::TcpListener::bind("127.0.0.1:0");
+        let (gone, good) = (bind().await.expect("a port"), bind().await.expect("a port"));
+        let addresses = [&gone, &good].map(|one| one.local_addr().expect("an address"));
+        drop(gone);
+        let stream = first_of(addresses.into_iter()).await.expect("a connection");
+        assert_eq!(stream.peer_addr().expect("an address"), addresses[1]);
+        drop(good);
+        let error = first_of(addresses.into_iter()).await.expect_err("nobody");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let error = first_of(std::iter::empty()).await.expect_err("no address");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -19,7 +19,6 @@ mod checkup;
 mod ears;
 mod engine;
 mod error;
-mod files;
 mod keys;
 mod listing;
 mod native;
@@ -36,7 +35,7 @@ pub use checkup::checkup;
 pub use engine::RedisEngine;
 pub use options::{Dialect, RedisOptions};
 pub use plain::{LeaseFormat, PlainEngine};
-pub use surroundings::{Stream, Surroundings, Task};
+pub use surroundings::{Elsewhere, Stream, Surroundings, Task};
 
 /// Makes the engine of the dialect that is set, and waits until it has a connection. `clock` must
 /// count the time that the machine is suspended, as the server's does.

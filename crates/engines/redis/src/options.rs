@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::LockError;
+use holdline_net::secret::Secret;
+use holdline_net::tls::TlsFiles;
 
 use crate::error::ENGINE;
 use crate::plain::LeaseFormat;
@@ -18,10 +20,8 @@ use crate::surroundings::Surroundings;
 
 mod check;
 mod read;
-mod secret;
 mod url;
 
-pub(crate) use secret::Secret;
 pub(crate) use url::Address;
 
 const DEFAULT_PORT: u16 = 6379;
@@ -34,14 +34,6 @@ pub enum Dialect {
     Native,
     /// One string key, as the plain locks of other libraries have it.
     Plain,
-}
-
-/// Where TLS finds what it trusts and what it shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) cert: Option<PathBuf>,
-    pub(crate) key: Option<PathBuf>,
 }
 
 /// The settings of a Redis engine.
@@ -99,7 +91,7 @@ impl RedisOptions {
         let access = Access {
             address: parts.address,
             user: parts.user,
-            password: Secret(parts.password),
+            password: Secret::new(parts.password),
             db: parts.db.unwrap_or(0),
             ..Access::default()
         };
@@ -134,7 +126,7 @@ impl RedisOptions {
     /// Sets the password, which then need not stand in a URL.
     #[must_use]
     pub fn with_password(mut self, password: impl Into<String>) -> RedisOptions {
-        self.access.password = Secret(Some(password.into()));
+        self.access.password = Secret::new(Some(password.into()));
         self
     }
 

@@ -11,7 +11,7 @@ use holdline_conformance::{
     BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Scale, Time, run,
 };
 use holdline_core::{Clock, Engine, LockError, LockName, Moment};
-use holdline_redis::{RedisEngine, RedisOptions, Stream, Surroundings, Task};
+use holdline_redis::{Elsewhere, RedisEngine, RedisOptions, Stream, Surroundings, Task};
 use holdline_sim::{ConnectionId, Memory, RedisHost, Reply};
 use parking_lot::Mutex;
 
@@ -54,14 +54,16 @@ struct Inside {
     drawn: AtomicU32,
 }
 
+impl Elsewhere for Inside {
+    fn spawn(&self, task: Task<()>) {
+        drop(tokio::spawn(task));
+    }
+}
+
 impl Surroundings for Inside {
     fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
         let stream = self.host.connect();
         Box::pin(async { stream.map(|stream| Box::new(stream) as Box<dyn Stream>) })
-    }
-
-    fn spawn(&self, task: Task<()>) {
-        drop(tokio::spawn(task));
     }
 
     fn random(&self) -> u32 {

@@ -42,7 +42,7 @@ pub(super) async fn listen(shared: &Arc<Shared>) -> LockError {
 
 async fn open(shared: &Shared, stage: &Stage) -> Result<Wire, LockError> {
     let options = &shared.options;
-    let dialled = dial(options, &*shared.clock, stage).await?;
+    let dialled = dial(options, stage).await?;
     let mut wire = Wire::new(dialled.stream);
     if let Some(words) = auth(options) {
         let answers = wire.ask(&[words]).await.map_err(|broke| broken(&broke))?;

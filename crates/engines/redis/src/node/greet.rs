@@ -7,11 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
+use super::ServerFacts;
 use super::dial::Dialled;
+use super::dial::SPEAKER;
 use super::resp::Reply;
 use super::value::Value;
 use super::wire::{Broke, Wire};
-use super::{ServerFacts, tls};
 use crate::error::{ENGINE, refusal, unavailable};
 use crate::options::{Address, RedisOptions};
 
@@ -148,7 +149,7 @@ fn broke_off(broke: Broke, options: &RedisOptions) -> LockError {
         }
     };
     match address {
-        Address::Tcp { host, tls: true, .. } => tls::failure(&broke, host, options.tls()),
+        Address::Tcp { host, tls: true, .. } => SPEAKER.failure(&broke, host, options.tls()),
         Address::Tcp { .. } => {
             let hint = "is it a TLS port? Then write `rediss://`";
             let message = format!("{address}: broke off at the first words: {hint} ({broke})");

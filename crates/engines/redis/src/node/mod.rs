@@ -20,7 +20,6 @@ mod board;
 mod dial;
 mod ear;
 mod greet;
-mod home;
 mod hub;
 mod lane;
 mod lane_task;
@@ -29,7 +28,6 @@ mod request;
 mod resp;
 mod script;
 mod supervisor;
-mod tls;
 mod value;
 mod wire;
 mod words;
@@ -39,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_net::home::{Elsewhere, Home};
 
 pub(crate) use hub::{Heard, Inbox, Taker};
 pub(crate) use resp::digits;
@@ -50,7 +49,6 @@ use crate::error::{ENGINE, refusal, unavailable};
 use crate::options::RedisOptions;
 use crate::surroundings::Task;
 use board::{Board, Route};
-use home::Home;
 use hub::Hub;
 use lane::{Exchange, Limit, NotTaken};
 use request::{Request, Way};
@@ -191,7 +189,8 @@ impl Node {
             let address = options.address();
             tracing::warn!(%address, "the password travels unencrypted: write `rediss://`");
         }
-        let home = Home::find(options.surroundings()).map_err(|error| {
+        let elsewhere = options.surroundings().map(|one| one as Arc<dyn Elsewhere>);
+        let home = Home::find(elsewhere).map_err(|error| {
             let message = format!("no thread for the connection: {error}");
             LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
         })?;

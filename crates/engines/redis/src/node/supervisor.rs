@@ -267,7 +267,7 @@ async fn open(
     resp3: bool,
     stage: &Stage,
 ) -> Result<Result<Greeted, OldProtocol>, LockError> {
-    let dialled = dial(&shared.options, &*shared.clock, stage).await?;
+    let dialled = dial(&shared.options, stage).await?;
     let reset = dialled.reset.clone();
     // Until it has said its words, it is reset when it is given up.
     reset.store(true, Ordering::Release);

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use holdline_core::LockError;
 
-use super::{Address, Dialect, Layout, RedisOptions, TlsFiles};
+use holdline_net::tls::TlsFiles;
+
+use super::{Address, Dialect, Layout, RedisOptions};
 use crate::error::ENGINE;
 use crate::plain::LeaseFormat;
 

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdline_core::{LockError, nearest};
+use holdline_net::secret::Secret;
 
-use super::secret::{password_from, password_in};
 use super::{Dialect, RedisOptions, bad, url};
+use crate::error::ENGINE;
 use crate::plain::LeaseFormat;
 
 const PARAMETERS: [&str; 18] = [
@@ -62,8 +63,8 @@ impl RedisOptions {
                 self.access.resp3 = one_of(key, &value, [("resp3", true), ("resp2", false)])?;
             }
             "user" => self.access.user = Some(value),
-            "password_env" => self.access.password = password_from(&value)?,
-            "password_file" => self.access.password = password_in(Path::new(&value))?,
+            "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
+            "password_file" => self.access.password = Secret::from_file(ENGINE, Path::new(&value))?,
             // A password with a `?` of its own ends up here.
             unknown if unknown.contains('@') => return Err(bad(url::AT_IN_QUERY)),
             unknown => {

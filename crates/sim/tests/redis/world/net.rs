@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use holdline_core::{Clock, Moment};
-use holdline_redis::{Stream, Surroundings, Task};
+use holdline_redis::{Elsewhere, Stream, Surroundings, Task};
 use holdline_sim::{ConnectionId, FakeRedis, RedisHost};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -324,6 +324,12 @@ impl std::fmt::Debug for Inside {
     }
 }
 
+impl Elsewhere for Inside {
+    fn spawn(&self, task: Task<()>) {
+        self.spawner.spawn(self.process, task);
+    }
+}
+
 impl Surroundings for Inside {
     fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
         let (net, process) = (self.net.clone(), self.process);
@@ -334,10 +340,6 @@ impl Surroundings for Inside {
             let number = net.lock().connect(process)?;
             Ok(Box::new(Wire { net, number }) as Box<dyn Stream>)
         })
-    }
-
-    fn spawn(&self, task: Task<()>) {
-        self.spawner.spawn(self.process, task);
     }
 
     fn random(&self) -> u32 {

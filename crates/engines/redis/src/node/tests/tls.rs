@@ -74,9 +74,12 @@ async fn the_name_is_checked() {
     let options = options(&format!("{}?ca={}", server.tls_url(), ca.display()));
     let connect = || tokio::net::TcpStream::connect(server.tls_address());
     let stream = connect().await.expect("a connection");
-    crate::node::tls::wrap(stream, "localhost", &options).await.expect("its own name");
+    crate::node::dial::SPEAKER
+        .wrap(stream, "localhost", options.tls())
+        .await
+        .expect("its own name");
     let stream = connect().await.expect("a connection");
-    let error = crate::node::tls::wrap(stream, "example.org", &options).await;
+    let error = crate::node::dial::SPEAKER.wrap(stream, "example.org", options.tls()).await;
     let error = error.expect_err("another name");
     assert!(refused(&error).contains("is not for 'example.org'"), "{error}");
 }

@@ -2,7 +2,7 @@
 //! that says what the test says.
 
 use super::*;
-use crate::surroundings::{Stream as Bytes, Surroundings, Task};
+use crate::surroundings::{Elsewhere, Stream as Bytes, Surroundings, Task};
 use holdline::ManualClock;
 use holdline_core::Moment;
 use std::io;
@@ -20,6 +20,17 @@ pub(super) struct World {
     accepted: mpsc::UnboundedSender<DuplexStream>,
 }
 
+impl Elsewhere for World {
+    fn spawn(&self, task: Task<()>) {
+        let (running, panics) = (tokio::spawn(task), self.panics.clone());
+        tokio::spawn(async move {
+            if running.await.is_err_and(|error| error.is_panic()) {
+                panics.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+}
+
 impl Surroundings for World {
     fn dial(&self) -> Task<io::Result<Box<dyn Bytes>>> {
         self.dials.fetch_add(1, Ordering::SeqCst);
@@ -31,15 +42,6 @@ impl Surroundings for World {
                 false => Ok(Box::new(ours) as Box<dyn Bytes>),
             }
         })
-    }
-
-    fn spawn(&self, task: Task<()>) {
-        let (running, panics) = (tokio::spawn(task), self.panics.clone());
-        tokio::spawn(async move {
-            if running.await.is_err_and(|error| error.is_panic()) {
-                panics.fetch_add(1, Ordering::SeqCst);
-            }
-        });
     }
 
     fn random(&self) -> u32 {

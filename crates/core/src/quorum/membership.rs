@@ -54,6 +54,11 @@ pub enum Standing {
         /// For each place, what its node belongs to.
         sets: Vec<Option<Stamp>>,
     },
+    /// The set has another number of nodes than were listed: half of them is another number, too.
+    Miscounted {
+        /// How many belong to it.
+        nodes: usize,
+    },
     /// Two places have one and the same node.
     Twice {
         /// The places.
@@ -198,6 +203,10 @@ impl Look<'_> {
                 steps: Vec::new(),
             };
         };
+        let nodes = current.slots().len();
+        if nodes != self.views.len() {
+            return Plan { standing: Standing::Miscounted { nodes }, steps: Vec::new() };
+        }
         let replaced = self.replaced(&current);
         let changed = split || !replaced.is_empty();
         let steps = match changed && self.may_change() {
@@ -271,9 +280,7 @@ impl Look<'_> {
     fn move_on(&self, current: &Configuration) -> Vec<(usize, Told)> {
         let stamp = current.stamp();
         let mut steps = self.adopt(current);
-        if self.views.len() == current.slots().len() {
-            steps.extend(self.activate(stamp));
-        }
+        steps.extend(self.activate(stamp));
         let has_it = |view: &View| stamp_of(view) == Some(stamp);
         let needed = majority(self.views.len());
         let remember: Vec<u64> = self

@@ -40,7 +40,7 @@ enum Planted {
     WaitBeforeAgreed,
     /// Whoever is told to vote does, whatever its episode and its wait.
     AnyEpisode,
-    /// Whoever sees some nodes takes them for all of them.
+    /// A node that is silent is taken to have followed the others.
     Stamped,
     /// A node that lost its memory does not notice.
     Unnoticed,
@@ -440,11 +440,13 @@ impl Small {
         wish.addresses = (0..self.nodes).map(|at| at.to_string()).collect();
         let mut planned = plan(&views, &wish);
         if let (Some(Planted::Stamped), Some(silent)) = (self.planted, silent) {
-            let mut fewer = views.clone();
-            fewer.remove(silent);
-            wish.addresses.remove(silent);
-            planned = plan(&fewer, &wish);
-            planned.steps.iter_mut().for_each(|(at, _)| *at += usize::from(*at >= silent));
+            let newest = views.iter().flatten().filter_map(|view| view.configuration.clone());
+            let mut assumed = world.places[silent].node.view(0);
+            assumed.configuration = newest.max_by_key(|one| one.epoch());
+            let mut all = views.clone();
+            all[silent] = Some(assumed);
+            planned = plan(&all, &wish);
+            planned.steps.retain(|(at, _)| *at != silent);
         }
         let agreed = matches!(planned.standing, Standing::Agreed(_));
         for (at, told) in planned.steps {

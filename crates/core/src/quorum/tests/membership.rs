@@ -330,6 +330,21 @@ fn who_was_replaced_stays_out() {
 }
 
 #[test]
+fn who_lists_fewer_or_more_nodes_than_belong_to_a_set_changes_nothing() {
+    // Two of the three listed would be a majority, and two of five are none.
+    let mut set = Set::founded(5);
+    set.wipe(0, "again");
+    set.nodes.truncate(3);
+    let plan_of = |set: &Set| plan(&set.views(), &wish(set.nodes.len(), false));
+    let told = plan_of(&set);
+    assert_eq!((told.standing, told.steps.len()), (Standing::Miscounted { nodes: 5 }, 0));
+    let mut set = Set::founded(3);
+    set.nodes.extend(Set::blank(7).nodes.into_iter().skip(3));
+    let told = plan_of(&set);
+    assert_eq!((told.standing, told.steps.len()), (Standing::Miscounted { nodes: 3 }, 0));
+}
+
+#[test]
 fn two_addresses_of_one_node_are_seen() {
     let mut set = Set::founded(3);
     set.nodes[2] = set.nodes[0].clone();

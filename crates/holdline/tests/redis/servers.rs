@@ -80,7 +80,7 @@ async fn a_grant_that_comes_after_a_pause_longer_than_its_lease_is_none() {
                     true
                 }
             };
-            assert_eq!(lost(&held).await, LostReason::Expired, "{pause}");
+            assert_eq!(lost(&held).await, LostReason::RanOut, "{pause}");
             drop(held);
             until("the pause is over", || raw.read().is_ok()).await;
             let next = take(&other, "held", &patient()).await;

@@ -63,10 +63,12 @@ impl Ground {
             Harm::Kill => self.restarted(PostgresServer::kill, pause),
             Harm::Crash => self.restarted(PostgresServer::crash, pause),
             Harm::KillWorker => {
+                // All may be looking for the way back from the last harm, and whoever is seen
+                // may be gone before it is killed: then nobody is, this time.
                 let workers = self.ours("pid");
-                // All may be looking for the way back from the last harm.
-                if let Some(worker) = workers.get(pick % workers.len().max(1)) {
-                    self.server.kill_worker(worker.parse().expect("a number"));
+                let from = pick % workers.len().max(1);
+                let mut picked = workers.iter().cycle().skip(from).take(workers.len());
+                if picked.any(|pid| self.server.try_kill_worker(pid.parse().expect("a number"))) {
                     last(pause);
                     self.server.await_answer();
                 }

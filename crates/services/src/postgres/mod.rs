@@ -210,8 +210,17 @@ impl PostgresServer {
     /// # Panics
     /// There is no such process of this server.
     pub fn kill_worker(&self, pid: u32) {
-        assert!(self.workers().contains(&pid), "{pid} is no process of this server");
-        self.signal(pid, Signal::KILL);
+        assert!(self.try_kill_worker(pid), "{pid} is no process of this server");
+    }
+
+    /// Does as [`PostgresServer::kill_worker`], unless that process has ended by itself: then
+    /// nothing is done, and `false` tells it.
+    pub fn try_kill_worker(&self, pid: u32) -> bool {
+        let lives = self.workers().contains(&pid);
+        if lives {
+            self.signal(pid, Signal::KILL);
+        }
+        lives
     }
 
     /// Waits until the server answers again, after it has recovered from a loss of a process.

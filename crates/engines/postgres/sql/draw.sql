@@ -1,7 +1,12 @@
 -- For holders whose lock is not a row of ours. It stands last: a schema that has it has all.
 
--- Draws a fencing token.
+-- Draws a fencing token. A sequence writes to the log only each 32nd time, and who writes nothing
+-- flushes nothing: others may have reserved this number in a commit that is not flushed yet, and a
+-- crash would give it out again. So a message is written, which flushes all that came before it.
 create or replace function @schema@.draw_1()
-returns bigint language sql volatile security definer set search_path = @schema@, pg_temp as $$
-    select nextval('@schema@.fence')
+returns bigint language plpgsql volatile security definer set search_path = @schema@, pg_temp as $$
+begin
+    perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
+    return nextval('@schema@.fence');
+end
 $$;

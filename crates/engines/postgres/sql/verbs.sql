@@ -399,8 +399,10 @@ begin
             where t.name = n;
             held := greatest(0, now - was.since);
             -- The claim is flushed, and with it all that came before. If a crash comes first, the
-            -- name stays with its holder of before until that lease ends.
-            perform set_config('synchronous_commit', 'off', true);
+            -- name stays with its holder of before until that lease ends: so not where that is long.
+            if was.holders[1].kind = 'l' and was.holders[1].deadline - now <= 30000000 then
+                perform set_config('synchronous_commit', 'off', true);
+            end if;
             perform @schema@.tell_1(head.inbox, 'l', head.lease_id);
             return;
         end if;

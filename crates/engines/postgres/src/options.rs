@@ -179,6 +179,10 @@ impl PostgresOptions {
                 return Err(LockError::invalid(ENGINE, field, message));
             }
         }
+        if self.schema.contains(['\'', '$', '\\']) {
+            let message = "may not have quotation marks ('), dollars or backslashes";
+            return Err(LockError::invalid(ENGINE, "schema", message));
+        }
         if self.schema.starts_with("pg_") {
             let message = "may not begin with `pg_`, which the server keeps for itself";
             return Err(LockError::invalid(ENGINE, "schema", message));

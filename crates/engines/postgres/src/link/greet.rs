@@ -87,10 +87,14 @@ async fn set(client: &Client, options: &PostgresOptions, commit: &str) -> Result
          set client_min_messages = error; \
          {PLANS}"
     );
-    if commit == "off" {
-        // Otherwise a crash takes the last grants back, and their tokens are given again.
-        text.push_str(" set synchronous_commit = on;");
-    }
+    // Where it is off, a crash takes the last grants back, and their tokens are given again. Where
+    // it is not, it stays so, whatever a reload of the server's settings says later.
+    let commit = match commit {
+        "local" | "remote_write" | "remote_apply" => commit,
+        _ => "on",
+    };
+    text.push_str(" set synchronous_commit = ");
+    text.push_str(commit);
     client.batch_execute(&text).await.map_err(|error| of_greeting(&error))
 }
 

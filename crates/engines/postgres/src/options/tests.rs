@@ -85,3 +85,13 @@ fn a_bad_url_is_told_without_its_password() {
         assert!(told.contains(says) && !told.contains("hers"), "{url}: {told}");
     }
 }
+
+#[test]
+fn names_of_schemas_that_could_leave_a_text_are_refused() {
+    for name in ["it's", "a$$b", "a\\b"] {
+        let options = PostgresOptions::from_url("postgres://ann@db").expect("a good URL");
+        let told = options.with_schema(name).validate().expect_err("refused").to_string();
+        assert!(told.contains("schema"), "{told}");
+    }
+    assert!(told("postgres://ann@db?schema=a%27b").contains("schema"));
+}

@@ -281,6 +281,25 @@ async fn a_connection_that_ends_is_a_lock_that_is_lost_and_told() {
     assert!(lock.lock(LONG).await.expect("free").fencing_token() > before);
 }
 
+/// A sequence reserves 32 numbers by one record of the log, and its commit may not be flushed.
+#[tokio::test]
+async fn a_crash_takes_no_token_back_that_somebody_else_had_reserved() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let lock = lock_at(&server.url(), 7);
+    lock.try_lock().await.expect("free").release().await.expect("released");
+    server.sql("alter system set wal_writer_delay = '10s'");
+    server.sql("select pg_reload_conf()");
+    let reserve = "set synchronous_commit = off; \
+        select max(nextval('holdline.fence')) from generate_series(1, 40)";
+    server.sql(reserve);
+    let held = lock.try_lock().await.expect("free");
+    let before = held.fencing_token();
+    server.crash();
+    held.lost().await;
+    server.restart();
+    assert!(lock.lock(LONG).await.expect("free").fencing_token() > before);
+}
+
 #[tokio::test]
 async fn a_server_that_stands_still_costs_a_limit_and_nothing_is_left() {
     let server = PostgresServer::start(PostgresConfig::default());

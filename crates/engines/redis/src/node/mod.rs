@@ -13,8 +13,8 @@
 //!   connection was *not applied*; what was handed to one is *unknown*.
 //! - Invariant N3: dropping the node ends its tasks and connections.
 //!
-//! Where the tasks run: [`home`]. Read next: `board` for which connection a request takes, `lane`
-//! for what happens on it, `supervisor` for how connections come and go.
+//! Where the tasks run: [`holdline_net::home`]. Read next: `board` for which connection a request
+//! takes, `lane` for what happens on it, `supervisor` for how connections come and go.
 
 mod board;
 mod dial;

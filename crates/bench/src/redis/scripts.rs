@@ -84,15 +84,27 @@ fn during(
     Ok(costs)
 }
 
-/// Tells what a call does by the number of its keys and the mark of who claims.
+/// How much of a record a release names: whose it is, and its state.
+const BEGINNING: usize = 34;
+
+fn is_record(word: &str) -> bool {
+    word.get(BEGINNING - 2..BEGINNING) == Some("g-")
+}
+
+/// Tells what a call does: a release names the beginning of a record, an acquire more of it, and
+/// who claims says so last.
 fn what(words: &[String]) -> Option<&'static str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["SET", ..] => Some("set"),
+        ["EVALSHA", _, "1", _, record, .., last] if is_record(record) && last.starts_with("xk") => {
+            Some("claim")
+        }
+        ["EVALSHA", _, "1", _, record, ..] if is_record(record) => match record.len() {
+            BEGINNING => Some("release"),
+            _ => Some("acquire"),
+        },
         ["EVALSHA", _, "1", ..] => Some("compare-and-delete"),
-        ["EVALSHA", _, "5", .., line] if line.starts_with("xk") => Some("claim"),
-        ["EVALSHA", _, "5", .., line] if line.starts_with("x-") => Some("acquire"),
-        ["EVALSHA", _, "4", ..] => Some("release"),
         _ => None,
     }
 }
@@ -133,12 +145,14 @@ mod tests {
         for (text, told) in [
             ("SET a b NX PX 1", Some("set")),
             ("EVALSHA s 1 k v", Some("compare-and-delete")),
-            ("EVALSHA s 4 a b c d id", Some("release")),
+            ("EVALSHA s 1 k 00112233445566778899aabbccddeeffg-", Some("release")),
+            ("EVALSHA s 1 k 00112233445566778899aabbccddeeffg-l01 9x;{} 30000", Some("acquire")),
+            ("EVALSHA s 1 k 00112233445566778899aabbccddeeff", Some("compare-and-delete")),
             ("PING", None),
         ] {
             assert_eq!(what(&words(text)), told, "{text}");
         }
-        let mut claim = words("EVALSHA s 5 a b c d e 1 2 3");
+        let mut claim = words("EVALSHA s 1 k 00112233445566778899aabbccddeeffg-l01 9x;{} 30000");
         claim.push("xkq 9".to_owned());
         assert_eq!(what(&claim), Some("claim"));
     }

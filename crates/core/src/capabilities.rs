@@ -105,6 +105,9 @@ pub struct Capabilities {
     /// An acquire whose outcome is unknown may be asked again under its id. Otherwise the id is
     /// dead then: a quorum might answer through another majority with another token.
     pub repeat: bool,
+    /// Of several that ask at the same moment it may be that none is granted: each has a part of
+    /// the votes, and all give theirs up.
+    pub splits: bool,
     /// How many lines a renewal batch may have.
     pub max_batch: usize,
 }
@@ -134,6 +137,7 @@ impl Capabilities {
             clock: ClockKind::Monotonic,
             max_waiters: 10_000,
             repeat: true,
+            splits: false,
             max_batch: 128,
         }
     }

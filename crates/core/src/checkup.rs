@@ -59,6 +59,12 @@ impl Finding {
         self
     }
 
+    /// The same finding, with where it was found before what was found.
+    #[must_use]
+    pub fn at(&self, place: &str) -> Finding {
+        Finding { found: format!("{place}: {}", self.found), ..self.clone() }
+    }
+
     /// Returns the check's name, which never changes.
     pub fn check(&self) -> &'static str {
         self.check

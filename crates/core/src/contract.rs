@@ -291,23 +291,85 @@ pub enum Operation {
 /// How many tokens are left above the largest that the fence may be raised to: 2^40, which last for
 /// more than a century of ten thousand grants a minute.
 pub const FENCE_HEADROOM: u64 = 1 << 40;
+/// The longest reason that an operator may give, in bytes.
+pub const MAX_REASON_BYTES: usize = 512;
+/// The longest freeze: a year.
+pub const MAX_FREEZE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Operation {
-    /// Checks what no store need be asked for: a fence that is raised to the end of all tokens
-    /// would leave none to give, for ever.
+    /// Checks what no store need be asked for: what the engine lacks, how long reason and freeze
+    /// are, and that a raised fence leaves tokens to give.
     ///
     /// # Errors
-    /// `Invalid` names the largest token that the fence may be raised to. Nothing is applied.
-    pub fn check(&self, engine: &'static str) -> Result<(), LockError> {
-        let largest = FencingToken::MAX.get() - FENCE_HEADROOM;
+    /// `Unsupported`, or `Invalid`, which names what may be asked for. Nothing is applied.
+    pub fn check(&self, capabilities: &Capabilities) -> Result<(), LockError> {
         match self {
-            Operation::RaiseFence { to } if to.get() > largest => {
-                let message = format!("may be raised to {largest} at most, not to {to}");
-                Err(LockError::invalid(engine, "to", message))
+            Operation::Revoke { name, reason, now, .. } => {
+                check_revoke(capabilities, reason, *now).map_err(|error| error.with_name(name))
             }
-            _ => Ok(()),
+            Operation::Freeze { name, duration, reason } => {
+                let checked = check_freeze(capabilities, *duration, reason);
+                checked.map_err(|error| error.with_name(name))
+            }
+            Operation::Unfreeze { name } => {
+                check_unfreeze(capabilities).map_err(|error| error.with_name(name))
+            }
+            Operation::RaiseFence { to } => check_fence(capabilities, *to),
         }
     }
+}
+
+pub(crate) fn check_revoke(
+    capabilities: &Capabilities,
+    reason: &str,
+    now: bool,
+) -> Result<(), LockError> {
+    if !capabilities.revoke {
+        return Err(capabilities.lacks("revoke"));
+    }
+    if !now && !capabilities.polite_revoke {
+        return Err(capabilities.lacks("polite revoke: it must be forced"));
+    }
+    check_reason(capabilities, reason)
+}
+
+pub(crate) fn check_freeze(
+    capabilities: &Capabilities,
+    duration: Duration,
+    reason: &str,
+) -> Result<(), LockError> {
+    check_unfreeze(capabilities)?;
+    check_reason(capabilities, reason)?;
+    if duration.is_zero() || duration > MAX_FREEZE {
+        let message = format!("must be above 0 and at most 365 days, not {duration:?}");
+        return Err(LockError::invalid(capabilities.engine, "duration", message));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_unfreeze(capabilities: &Capabilities) -> Result<(), LockError> {
+    if capabilities.freeze { Ok(()) } else { Err(capabilities.lacks("freeze")) }
+}
+
+fn check_reason(capabilities: &Capabilities, reason: &str) -> Result<(), LockError> {
+    if reason.len() <= MAX_REASON_BYTES {
+        return Ok(());
+    }
+    let message = format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
+    Err(LockError::invalid(capabilities.engine, "reason", message))
+}
+
+/// A fence that is raised to the end of all tokens would leave none to give, for ever.
+fn check_fence(capabilities: &Capabilities, to: FencingToken) -> Result<(), LockError> {
+    if !capabilities.fencing {
+        return Err(capabilities.lacks("fencing tokens"));
+    }
+    let largest = FencingToken::MAX.get() - FENCE_HEADROOM;
+    if to.get() <= largest {
+        return Ok(());
+    }
+    let message = format!("may be raised to {largest} at most, not to {to}");
+    Err(LockError::invalid(capabilities.engine, "to", message))
 }
 
 /// What the store answers to an [`Operation`].

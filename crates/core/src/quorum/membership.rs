@@ -306,6 +306,9 @@ impl Look<'_> {
                 Some((Duration::ZERO, false)) if agreed => {
                     recover(largest(&mut remember.iter().copied()))
                 }
+                Some((left, true)) if self.wish.vouched && !left.is_zero() => {
+                    Told::Vouch { episode, stamp }
+                }
                 Some((Duration::ZERO, true)) => {
                     recover(largest(&mut self.seen().map(|(_, view)| view.largest)))
                 }

@@ -25,6 +25,8 @@
 //! Read next: [`ballot`] for the contender's side, [`register`] for the node's, [`membership`] for
 //! who is a node at all and what becomes of one that has lost its memory.
 
+use std::time::Duration;
+
 pub mod ballot;
 pub mod configuration;
 pub mod membership;
@@ -40,6 +42,10 @@ pub use membership::{Plan, Standing, Wish, plan};
 pub use node::{Barred, Gate, Node, Told, View};
 pub use register::{Register, Vote, Written};
 pub use tally::{Kept, Tally};
+
+/// By how much a token may be ahead of the clock of the node that gives it. So a floor that is
+/// taken from a clock is above that clock by as much.
+pub const SKEW: Duration = Duration::from_secs(1);
 
 /// Returns how many of `nodes` are a majority.
 pub const fn majority(nodes: usize) -> usize {

@@ -10,9 +10,12 @@
 //!   which one it replaces.
 //! - N3: a node whose marker is another than it was has lost its memory: it takes a new id, and
 //!   its gate opens again only after it was agreed to, has waited, and was told a floor.
+//! - N4: what is granted is above the floor, whatever the counters of the names say: a node that
+//!   was restored from an old copy has counters, and they are old.
 
 use std::time::Duration;
 
+use crate::quorum::SKEW;
 use crate::quorum::configuration::{Configuration, NodeId, Stamp};
 
 /// Tells one run of a node's store from the next.
@@ -52,6 +55,9 @@ pub struct Node {
     pub(super) configuration: Option<Configuration>,
     pub(super) quarantine: Option<Quarantine>,
     pub(super) largest: u64,
+    pub(super) floor: u64,
+    /// Its store was said to keep all that it has answered, over restarts too.
+    pub(super) durable: bool,
 }
 
 /// What a node says of itself.
@@ -127,6 +133,21 @@ pub enum Told {
         /// The largest token that those who remember know of.
         floor: u64,
     },
+    /// An operator vouches for it that nothing is held on these nodes from before: a wait that
+    /// is there only because no majority remembers is over.
+    Vouch {
+        /// What the node calls itself since it forgot.
+        episode: NodeId,
+        /// What was agreed on.
+        stamp: Stamp,
+    },
+    /// An operator takes a node in again whose place was given to another: it is a newcomer.
+    Readmit {
+        /// What the node calls itself.
+        id: NodeId,
+        /// What it calls itself from now on.
+        fresh: NodeId,
+    },
 }
 
 impl Node {
@@ -140,7 +161,21 @@ impl Node {
             configuration: None,
             quarantine: None,
             largest: 0,
+            floor: 0,
+            durable: false,
         }
+    }
+
+    /// The same for a store that is said to keep all that it has answered, over restarts too: if
+    /// that was said before as well, nothing is lost under another marker.
+    pub fn greet_durable(&mut self, marker: &str, fresh: NodeId, now: u64) -> bool {
+        if self.durable && self.gate != Gate::Blank {
+            marker.clone_into(&mut self.marker);
+            return true;
+        }
+        let accepted = self.greet(marker, fresh, now);
+        self.durable |= accepted;
+        accepted
     }
 
     /// Notes under which marker it is greeted. If that is another than before, it has lost its
@@ -148,13 +183,15 @@ impl Node {
     /// turn are two servers behind one address, and `false` tells that.
     pub fn greet(&mut self, marker: &str, fresh: NodeId, now: u64) -> bool {
         if self.marker == marker {
+            self.durable = false;
             return true;
         }
         if self.quarantine.is_some_and(|begun| begun.until > now) {
             return false;
         }
         if self.gate == Gate::Blank {
-            *self = Node::blank(marker.to_owned(), fresh);
+            marker.clone_into(&mut self.marker);
+            (self.id, self.durable) = (fresh, false);
             return true;
         }
         let before = self.configuration.as_ref().is_some_and(|known| known.has(self.id));
@@ -163,6 +200,7 @@ impl Node {
         }
         marker.clone_into(&mut self.marker);
         (self.id, self.gate, self.quarantine) = (fresh, Gate::Forgot, None);
+        self.durable = false;
         true
     }
 
@@ -199,14 +237,26 @@ impl Node {
         }
     }
 
-    /// Returns what a counter starts above that stands at `last` here; 0 when it was forgotten.
+    /// Returns what a counter that stands at `last` is counted on above of: the floor, and where it
+    /// was forgotten (`last` is 0) all that is known of.
     pub fn floor(&self, last: u64) -> u64 {
-        if last == 0 { self.largest } else { 0 }
+        if last == 0 { self.largest } else { self.floor }
     }
 
     /// Notes a token that was given or heard of here.
     pub fn raise(&mut self, token: u64) {
         self.largest = self.largest.max(token);
+    }
+
+    /// Raises the floor: all that is granted from now on is above it.
+    pub fn raise_floor(&mut self, floor: u64) {
+        self.floor = self.floor.max(floor);
+        self.raise(floor);
+    }
+
+    /// Raises it above all that was given by now, as far as clocks can tell.
+    fn raise_floor_by_time(&mut self, now: u64) {
+        self.raise_floor(now.saturating_add(micros(SKEW)));
     }
 
     /// Carries out what it is told, at `now` by its own clock; `false` when it does not fit how
@@ -233,14 +283,32 @@ impl Node {
                 let Some(begun) = over.filter(|_| self.is_episode(episode, stamp)) else {
                     return false;
                 };
-                self.raise(floor);
+                self.raise_floor(floor);
                 if begun.by_time {
-                    self.raise(now);
+                    self.raise_floor_by_time(now);
                 }
                 (self.gate, self.quarantine, self.was) = (Gate::Open, None, None);
                 true
             }
+            Told::Vouch { episode, stamp } => self.vouch(episode, stamp, now),
+            Told::Readmit { id, fresh } => {
+                let fits = self.gate == Gate::Out && self.id == id;
+                if fits {
+                    (self.id, self.gate, self.was, self.quarantine) =
+                        (fresh, Gate::Forgot, None, None);
+                }
+                fits
+            }
         }
+    }
+
+    /// Ends a wait that only the clock asks for.
+    fn vouch(&mut self, episode: NodeId, stamp: Stamp, now: u64) -> bool {
+        if !self.is_episode(episode, stamp) {
+            return false;
+        }
+        let begun = self.quarantine.as_mut().filter(|begun| begun.by_time && begun.until > now);
+        begun.map(|begun| begun.until = now).is_some()
     }
 
     fn stamp(&self) -> Option<Stamp> {
@@ -271,7 +339,7 @@ impl Node {
                 Quarantine { until, by_time: true }
             });
             self.gate = if self.quarantine.is_some() { Gate::Forgot } else { Gate::Open };
-            self.raise(now);
+            self.raise_floor_by_time(now);
         }
         fits
     }

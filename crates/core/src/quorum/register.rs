@@ -39,9 +39,10 @@ impl Register {
     /// Takes the name for a lease id, if it is free, and raises the counter: above what it was and
     /// above `floor`, and to `proposed` if that is more.
     ///
-    /// `floor` is the largest token that the node knows of: of all names where the counter of this
-    /// one was forgotten on purpose, and what it was told when it came back without its memory. A
-    /// lease id that has the name already is answered the same again.
+    /// `floor` is what [`super::Node::floor`] says: what the node was told when it came back
+    /// without its memory or with an old one, and where the counter of this name was forgotten on
+    /// purpose the largest token of all. A lease id that has the name already is answered the same
+    /// again.
     ///
     /// # Errors
     /// [`TokenError`]: the counter is spent. Nothing has changed.
@@ -73,6 +74,17 @@ impl Register {
         self.last = self.last.max(token.get());
         // It held a token before, and holds one now.
         Written::Stands(FencingToken::new(self.last).unwrap_or(token))
+    }
+
+    /// Takes the name again for a lease that is held elsewhere with this token, if it is free;
+    /// `false` if not. It is no vote: the counter falls below neither the token nor the floor, and
+    /// stands where it stood.
+    pub fn heal(&mut self, lease_id: LeaseId, floor: u64, token: FencingToken) -> bool {
+        if self.holder.is_some() {
+            return false;
+        }
+        (self.holder, self.last) = (Some(lease_id), self.last.max(floor).max(token.get()));
+        true
     }
 
     /// Frees the name, if it is the contender's. The counter stays.

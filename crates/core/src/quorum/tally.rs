@@ -97,10 +97,15 @@ impl Tally {
         seats.filter(|(_, seat)| matches!(seat, Seat::Asked { .. })).map(|(node, _)| node)
     }
 
+    /// Tells whether a majority is known to keep it: then it may be taken again where it lacks.
+    pub fn is_good(&self) -> bool {
+        matches!(self.verdict, Kept::Yes { .. })
+    }
+
     /// Returns the nodes where the name is free and may be taken again: none but after a renewal
     /// that was good.
     pub fn to_heal(&self) -> impl Iterator<Item = usize> {
-        let good = matches!(self.verdict, Kept::Yes { .. });
+        let good = self.is_good();
         let seats = self.seats.iter().enumerate();
         let free = move |seat: &Seat| good && *seat == Seat::Gone { free: true };
         seats.filter(move |(_, seat)| free(seat)).map(|(node, _)| node)

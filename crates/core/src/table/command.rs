@@ -67,7 +67,7 @@ impl LockState {
         planted: Option<Planted>,
     ) -> (Reply, Vec<WakeUp>) {
         if let Command::Operate(operation @ Operation::RaiseFence { to }) = command {
-            if let Err(error) = operation.check(profile.engine) {
+            if let Err(error) = operation.check(profile) {
                 return (Reply::Operate(Err(error)), Vec::new());
             }
             *counter = to.get().max(*counter);

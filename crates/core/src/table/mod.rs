@@ -49,7 +49,6 @@ mod tests;
 
 pub use command::{Command, Reply};
 pub use memory::{LockState, MemoryQueue, MemoryStore};
-pub use operate::{MAX_FREEZE, MAX_REASON_BYTES};
 pub use planted::Planted;
 pub use state::{Entry, Freeze, Head, Holder};
 pub use store::{Remaining, Store};

@@ -6,14 +6,8 @@ use super::state::Freeze;
 use super::store::Store;
 use super::{Outcome, Table};
 use crate::capabilities::HandOff;
-use crate::contract::{Hint, OperationReply};
-use crate::error::LockError;
+use crate::contract::{Hint, OperationReply, check_freeze, check_revoke, check_unfreeze};
 use crate::token::FencingToken;
-
-/// The longest reason that an operator may give, in bytes.
-pub const MAX_REASON_BYTES: usize = 512;
-/// The longest freeze: a year.
-pub const MAX_FREEZE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl<S: Store> Table<'_, S> {
     /// Takes the grant with this token away: politely, or `at_once`.
@@ -26,13 +20,7 @@ impl<S: Store> Table<'_, S> {
         reason: &str,
         at_once: bool,
     ) -> Outcome<OperationReply, S::Error> {
-        if !self.profile.revoke {
-            return Ok(Err(self.profile.lacks("revoke")));
-        }
-        if !at_once && !self.profile.polite_revoke {
-            return Ok(Err(self.profile.lacks("polite revoke: it must be forced")));
-        }
-        if let Err(error) = self.check_reason(reason) {
+        if let Err(error) = check_revoke(self.profile, reason, at_once) {
             return Ok(Err(error));
         }
         self.settle()?;
@@ -65,15 +53,8 @@ impl<S: Store> Table<'_, S> {
         duration: Duration,
         reason: &str,
     ) -> Outcome<OperationReply, S::Error> {
-        if !self.profile.freeze {
-            return Ok(Err(self.profile.lacks("freeze")));
-        }
-        if let Err(error) = self.check_reason(reason) {
+        if let Err(error) = check_freeze(self.profile, duration, reason) {
             return Ok(Err(error));
-        }
-        if duration.is_zero() || duration > MAX_FREEZE {
-            let message = format!("must be above 0 and at most 365 days, not {duration:?}");
-            return Ok(Err(LockError::invalid(self.profile.engine, "duration", message)));
         }
         self.settle()?;
         let token = self.head.freeze.take().and_then(|freeze| freeze.token);
@@ -88,20 +69,12 @@ impl<S: Store> Table<'_, S> {
     /// # Errors
     /// Outer: the store's own failure. Inner: `Unsupported`.
     pub fn unfreeze(&mut self) -> Outcome<OperationReply, S::Error> {
-        if !self.profile.freeze {
-            return Ok(Err(self.profile.lacks("freeze")));
+        if let Err(error) = check_unfreeze(self.profile) {
+            return Ok(Err(error));
         }
         self.settle()?;
         let was_frozen = self.head.freeze.take().is_some();
         self.hand_over()?;
         Ok(Ok(if was_frozen { OperationReply::Done } else { OperationReply::NothingThere }))
-    }
-
-    fn check_reason(&self, reason: &str) -> Result<(), LockError> {
-        if reason.len() <= MAX_REASON_BYTES {
-            return Ok(());
-        }
-        let message = format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
-        Err(LockError::invalid(self.profile.engine, "reason", message))
     }
 }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::{id, token};
 use crate::Moment;
-use crate::quorum::{Ballot, Command, Refusal, Register, Verdict, Vote, Written, majority};
+use crate::quorum::{
+    Ballot, Command, Configuration, Node, NodeId, Refusal, Register, Told, Verdict, Vote, Written,
+    majority,
+};
 use crate::validity::{MARGIN, believed};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -217,7 +220,42 @@ fn a_register_raises_its_counter_with_each_grant_and_never_lowers_it() {
     assert_eq!(register.write_back(id(3), token(300)), Written::NotYours);
     assert_eq!(register.write_back(id(4), token(300)), Written::Stands(token(300)));
     assert_eq!(register.write_back(id(4), token(250)), Written::Stands(token(300)));
+    assert!(!register.heal(id(5), 0, token(400)), "it is held");
     register.expire();
     register.acquire(id(5), u64::MAX, 0).expect_err("the counter is spent");
     assert_eq!((register.last(), register.holder()), (300, None));
+    assert!(register.heal(id(5), 0, token(250)), "what heals raises nothing above its token");
+    assert_eq!((register.last(), register.holder()), (300, Some(id(5))));
+    register.expire();
+    assert!(register.heal(id(5), 320, token(310)) && register.last() == 320);
+}
+
+#[test]
+fn the_floor_of_a_node_counts_beside_a_counter_and_all_it_knows_of_without_one() {
+    let mut node = Node::blank("first".to_owned(), NodeId::from_bytes([1; 16]));
+    node.raise(9);
+    assert_eq!((node.floor(0), node.floor(5)), (9, 0));
+    node.raise_floor(7);
+    assert_eq!((node.floor(0), node.floor(5)), (9, 7));
+    node.raise_floor(11);
+    assert!(node.greet("second", NodeId::from_bytes([2; 16]), 1), "it is nothing yet");
+    assert_eq!((node.floor(0), node.floor(5)), (11, 11), "what was raised by hand outlives that");
+}
+
+#[test]
+fn a_floor_from_a_clock_is_above_what_was_given_ahead_of_it() {
+    const FOUNDED: u64 = 1_000_000_000;
+    let id = NodeId::from_bytes([1; 16]);
+    let configuration = Configuration::founded(&[(id, "a")], LEASE);
+    let stamp = configuration.stamp();
+    let mut node = Node::blank("first".to_owned(), id);
+    let mut told = |told, now| assert!(node.told("first", told, now));
+    told(Told::Propose { from: None, configuration }, FOUNDED);
+    told(Told::Activate { stamp, quarantine: Some(LEASE) }, FOUNDED);
+    assert_eq!(node.floor(1), FOUNDED + 1_000_000);
+    // An operator ends the wait, so that no time parts what was given from what will be.
+    let mut told = |told, now| assert!(node.told("first", told, now));
+    told(Told::Vouch { episode: id, stamp }, FOUNDED + 5);
+    told(Told::Recover { episode: id, stamp, floor: 0 }, FOUNDED + 5);
+    assert_eq!(node.floor(1), FOUNDED + 1_000_005);
 }

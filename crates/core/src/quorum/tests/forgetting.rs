@@ -46,6 +46,8 @@ enum Planted {
     Unnoticed,
     /// A name whose counter was forgotten on purpose starts from nothing.
     OldBase,
+    /// A node that was restored from an old copy counts on from its old counters.
+    OldCopy,
     /// What a renewal takes counts in the same renewal.
     HealedAtOnce,
     /// A lease id is asked again after it was given up.
@@ -54,7 +56,7 @@ enum Planted {
     AnyStamp,
 }
 
-const PLANTED: [Planted; 10] = [
+const PLANTED: [Planted; 11] = [
     Planted::NoWait,
     Planted::NoFloor,
     Planted::FloorOfTheForgetful,
@@ -62,6 +64,7 @@ const PLANTED: [Planted; 10] = [
     Planted::Stamped,
     Planted::Unnoticed,
     Planted::OldBase,
+    Planted::OldCopy,
     Planted::HealedAtOnce,
     Planted::AskedAfterUndo,
     Planted::AnyStamp,
@@ -106,6 +109,10 @@ struct World {
     places: Vec<Place>,
     /// Those that were replaced and live on elsewhere, where contenders may still reach them.
     old: Vec<Option<Place>>,
+    /// What was written down of each node, at some time.
+    copies: Vec<Option<Place>>,
+    saved: u8,
+    restored: u8,
     attempts: Vec<Attempt>,
     said: BTreeSet<(usize, Told)>,
     forgotten: u8,
@@ -131,6 +138,8 @@ enum Action {
     ExpireOld { node: usize },
     ForgetName { node: usize },
     Forget { node: usize, lives: bool },
+    Save { node: usize },
+    Restore { node: usize },
     Look { silent: Option<usize>, late: Option<usize> },
     Hear { which: usize },
     EndQuarantine { node: usize },
@@ -140,6 +149,8 @@ struct Small {
     nodes: usize,
     attempts: usize,
     forgettings: u8,
+    /// How often a node's memory is written down, and how often one comes back with that.
+    restores: u8,
     /// How many words come later.
     late: u8,
     /// How many answers are lost.
@@ -157,6 +168,7 @@ const SMALL: Small = Small {
     nodes: 3,
     attempts: 2,
     forgettings: 1,
+    restores: 0,
     late: 0,
     losses: 0,
     replaced: false,
@@ -234,6 +246,7 @@ impl Small {
         }
         let floor = match self.planted {
             Some(Planted::OldBase) => 0,
+            Some(Planted::OldCopy) if place.register.last() > 0 => 0,
             _ => place.node.floor(place.register.last()),
         };
         let vote = place.register.acquire(mine(attempt.id), floor, 0).expect("small numbers");
@@ -349,9 +362,9 @@ impl Small {
         }
         for at in tally.to_heal() {
             let place = &mut world.places[at];
-            let won = world.attempts[number].won.unwrap_or(0);
+            let Some(won) = world.attempts[number].won else { continue };
             let floor = place.node.floor(place.register.last());
-            place.register.acquire(mine(number), floor, won).expect("small numbers");
+            place.register.heal(mine(number), floor, token(won));
             place.node.raise(place.register.last());
             world.healed = true;
         }
@@ -479,6 +492,37 @@ impl Small {
         }
     }
 
+    /// A node loses its memory, or is replaced by one that has none.
+    fn forget(&self, world: &mut World, node: usize, lives: bool) {
+        if lives {
+            world.old[node] = Some(world.places[node].clone());
+        }
+        world.forgotten += 1;
+        world.clock += 1000;
+        let number = 100 + world.forgotten;
+        let marker = world.forgotten.to_string();
+        let place = &mut world.places[node];
+        match self.planted {
+            Some(Planted::Unnoticed) => {
+                place.node.largest = 0;
+                place.register = Register::default();
+            }
+            _ => place.forget(marker, node_id(number)),
+        }
+    }
+
+    /// A node comes back with what was written down of it, and that is noticed.
+    fn restore(world: &mut World, node: usize) {
+        let Some(mut copy) = world.copies[node].take() else { return };
+        world.restored += 1;
+        world.forgotten += 1;
+        world.clock += 1000;
+        let marker = world.forgotten.to_string();
+        copy.waits_for.clear();
+        copy.node.greet(&marker, node_id(100 + world.forgotten), world.clock);
+        world.places[node] = copy;
+    }
+
     /// What an attempt may do next, and what may become of its lease.
     fn of_attempts(&self, world: &World, actions: &mut Vec<Action>) {
         for (attempt, of) in world.attempts.iter().enumerate() {
@@ -524,11 +568,14 @@ impl Model for Small {
         let mut set = Set::founded(self.nodes);
         set.nodes.iter_mut().for_each(|node| {
             node.marker = "0".to_owned();
-            node.largest = 0;
+            (node.largest, node.floor) = (0, 0);
         });
         vec![World {
             places: set.nodes.into_iter().map(Place::new).collect(),
             old: vec![None; self.nodes],
+            copies: vec![None; self.nodes],
+            saved: 0,
+            restored: 0,
             attempts: Vec::new(),
             said: BTreeSet::new(),
             forgotten: 0,
@@ -566,8 +613,16 @@ impl Model for Small {
             if self.names_forgotten && !held && place.register.last() > 0 {
                 actions.push(Action::ForgetName { node });
             }
-            // Nodes are alike until one of them forgets.
-            if world.forgotten < self.forgettings && (world.forgotten > 0 || node == 0) {
+            // Nodes are alike until one of them is written down or forgets.
+            let alike = world.forgotten == 0 && world.saved == 0;
+            if world.saved < self.restores && place.node.gate == Gate::Open && (!alike || node == 0)
+            {
+                actions.push(Action::Save { node });
+            }
+            if world.restored < self.restores && world.copies[node].is_some() {
+                actions.push(Action::Restore { node });
+            }
+            if world.forgotten - world.restored < self.forgettings && (!alike || node == 0) {
                 actions.push(Action::Forget { node, lives: false });
                 // Of those that live on, fewer than could make a majority of their own.
                 let living = world.old.iter().flatten().count();
@@ -624,23 +679,12 @@ impl Model for Small {
                 }
             }
             Action::ForgetName { node } => world.places[node].register = Register::default(),
-            Action::Forget { node, lives } => {
-                if lives {
-                    world.old[node] = Some(world.places[node].clone());
-                }
-                world.forgotten += 1;
-                world.clock += 1000;
-                let number = 100 + world.forgotten;
-                let marker = world.forgotten.to_string();
-                let place = &mut world.places[node];
-                match self.planted {
-                    Some(Planted::Unnoticed) => {
-                        place.node.largest = 0;
-                        place.register = Register::default();
-                    }
-                    _ => place.forget(marker, node_id(number)),
-                }
+            Action::Forget { node, lives } => self.forget(&mut world, node, lives),
+            Action::Save { node } => {
+                world.saved += 1;
+                world.copies[node] = Some(world.places[node].clone());
             }
+            Action::Restore { node } => Small::restore(&mut world, node),
             Action::Look { silent, late } => self.look(&mut world, silent, late),
             Action::Hear { which } => {
                 let (at, told) = world.said.iter().nth(which).cloned()?;
@@ -664,7 +708,7 @@ impl Model for Small {
                 world.attempts.iter().any(|attempt| attempt.won.is_some())
             }),
         ];
-        if self.forgettings > 0 {
+        if self.forgettings + self.restores > 0 {
             properties.extend([
                 Property::sometimes("a node is back", |_, world: &World| world.is_back(|_| true)),
                 Property::sometimes("a token with its help", |_, world: &World| {
@@ -736,36 +780,41 @@ const LARGE: Small = Small {
 
 #[test]
 fn one_node_forgets_without_clocks() {
-    assert_eq!(explore(SMALL), 187_394);
+    assert_eq!(explore(SMALL), 190_834);
 }
 
 #[test]
 fn one_node_forgets_with_clocks() {
-    assert_eq!(explore(Small { clocks: true, ..SMALL }), 126_747);
+    assert_eq!(explore(Small { clocks: true, ..SMALL }), 127_567);
 }
 
 #[test]
 fn two_nodes_forget_and_words_come_late() {
     let world = Small { attempts: 1, forgettings: 2, late: 1, clocks: true, ..SMALL };
-    assert_eq!(explore(world), 220_118);
+    assert_eq!(explore(world), 223_312);
 }
 
 #[test]
 fn one_node_is_replaced_and_lives_on_elsewhere() {
-    assert_eq!(explore(Small { replaced: true, clocks: true, ..SMALL }), 571_092);
+    assert_eq!(explore(Small { replaced: true, clocks: true, ..SMALL }), 573_364);
+}
+
+#[test]
+fn one_node_comes_back_with_an_old_copy_of_its_memory() {
+    assert_eq!(explore(Small { restores: 1, forgettings: 0, clocks: true, ..SMALL }), 234_992);
 }
 
 #[test]
 fn leases_are_healed_where_they_were_lost() {
     let world = Small { renewals: 2, forgettings: 0, losses: 1, clocks: true, ..SMALL };
-    assert_eq!(explore(world), 217_735);
+    assert_eq!(explore(world), 106_051);
 }
 
 #[test]
 fn larger_worlds_at_random() {
     for clocks in [false, true] {
         for nodes in [3, 4, 5] {
-            let world = Small { nodes, clocks, renewals: 4, ..LARGE };
+            let world = Small { nodes, clocks, renewals: 4, restores: 2, ..LARGE };
             let (broken, steps) = walk(&world, 1, 3_000);
             assert_eq!(broken, None, "{nodes} nodes, clocks: {clocks}");
             println!("{nodes} nodes, clocks: {clocks}: {steps} steps");
@@ -782,6 +831,7 @@ fn rules_that_are_left_out_are_missed() {
             Planted::HealedAtOnce => Small { renewals: 4, ..timed },
             Planted::AskedAfterUndo => Small { forgettings: 0, ..timed },
             Planted::OldBase => Small { forgettings: 0, ..LARGE },
+            Planted::OldCopy => Small { attempts: 4, forgettings: 0, restores: 1, ..SMALL },
             _ => Small { names_forgotten: false, ..LARGE },
         };
         let (broken, steps) = walk(&Small { planted: Some(planted), ..world }, 1, 30_000);

@@ -27,7 +27,7 @@ fn an_operator_founds_a_set_and_it_votes_at_once() {
     let configuration = agreed(&standing);
     assert_eq!((configuration.epoch(), configuration.max_lease()), (1, DEFAULT_MAX_LEASE));
     assert_eq!(set.votes(), 3);
-    assert!(set.nodes.iter().all(|node| node.largest == set.now), "tokens start at the clock");
+    assert!(set.nodes.iter().all(|node| node.largest == set.ahead()), "tokens start there");
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_client_founds_a_set_only_after_the_longest_quarantine() {
     set.pass_quarantine();
     set.settle(&wish);
     assert_eq!((set.gates(), set.votes()), (vec![Gate::Open; 3], 3));
-    assert!(set.nodes.iter().all(|node| node.largest == set.now));
+    assert!(set.nodes.iter().all(|node| node.largest == set.ahead()));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn when_a_majority_forgot_all_must_answer_and_the_clock_gives_the_floor() {
     set.pass_quarantine();
     set.settle(&wish);
     assert_eq!(set.votes(), 5);
-    assert!((0..3).all(|node| set.nodes[node].largest == set.now));
+    assert!((0..3).all(|node| set.nodes[node].largest == set.ahead()));
     // Nobody remembers anything: as if it were founded by whoever comes first.
     for node in 0..5 {
         set.wipe(node, "third");
@@ -275,7 +275,7 @@ fn a_set_of_one_or_two_leans_on_the_clock() {
         set.pass_quarantine();
         set.settle(&wish);
         assert_eq!(set.votes(), nodes);
-        assert_eq!(set.nodes[0].largest, set.now);
+        assert_eq!(set.nodes[0].largest, set.ahead());
     }
 }
 

@@ -36,6 +36,11 @@ impl Set {
         set
     }
 
+    /// A floor that is taken from the clock now.
+    pub(super) fn ahead(&self) -> u64 {
+        self.now + 1_000_000
+    }
+
     /// A set that an operator founded.
     pub(super) fn founded(nodes: usize) -> Set {
         let mut set = Set::blank(nodes);

@@ -21,17 +21,16 @@
 //! The suite itself is judged too: the lock table with a planted bug must be told apart from the
 //! one without ([`table_engine`]), and the checker must find planted violations.
 
+pub mod asking;
 pub mod bench;
 pub mod case;
 mod cases;
-pub mod checker;
 pub mod clock;
 pub mod factory;
 pub mod failure;
 pub mod history;
 pub mod orders;
 pub mod processes;
-pub mod recorder;
 pub mod report;
 mod run;
 mod stalls;
@@ -40,6 +39,8 @@ pub mod stress;
 pub mod table_engine;
 
 pub use bench::Bench;
+pub use holdline_torture::{checker, recorder};
+
 pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Scale, Time};
 pub use report::{Line, Report, Status};
 pub use run::{run, run_one};

@@ -192,6 +192,11 @@ impl Storm {
                 self.recorder.failed(attempt);
                 Ok(())
             }
+            // The short lease, on a machine that stood still: nobody is to believe it.
+            Some(Err(error)) if matches!(way, Way::Outstay) && came_too_late(&error) => {
+                self.recorder.failed(attempt);
+                Ok(())
+            }
             Some(Err(error)) => Err(error.into()),
             None => {
                 self.recorder.failed(attempt);
@@ -297,4 +302,8 @@ async fn acquire(
 
 fn is_busy(error: &LockError) -> bool {
     matches!(error.kind(), ErrorKind::Busy { .. })
+}
+
+fn came_too_late(error: &LockError) -> bool {
+    error.to_string().contains("had run out when its answer came")
 }

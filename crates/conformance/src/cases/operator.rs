@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
+use holdline_core::contract::{MAX_FREEZE, MAX_REASON_BYTES};
 use holdline_core::{
     ErrorKind, GrantState, HolderView, ListRequest, LockName, Mode, Operation, OperationReply,
     RenewReply, Snapshot,

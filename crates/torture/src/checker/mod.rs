@@ -21,8 +21,7 @@
 //! - C5: every attempt ends: by grant, by failure, or because its process was killed (P7).
 //! - C6: what was told lost is never renewed afterwards (P6).
 //!
-//! Read next: [`event`] for what is written down, [`crate::storm`] and [`crate::processes`] for
-//! who writes it.
+//! Read next: [`event`] for what is written down, [`crate::recorder`] for who writes it.
 
 pub mod event;
 mod rules;

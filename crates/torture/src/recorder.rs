@@ -1,6 +1,6 @@
 //! Writes down what contenders see through the library, for the checker.
 //!
-//! All recorders of a machine stamp with its monotonic clock, so that the events of many
+//! All recorders of a machine stamp with its `CLOCK_BOOTTIME`, so that the events of many
 //! processes make one history. The order of reading the clock and acting follows the rule that
 //! errors only shorten what is certain (invariant V1 of [`crate::checker::event`]).
 
@@ -39,7 +39,7 @@ impl Recorder {
     /// # Errors
     /// The machine gives no timer.
     pub fn new(sink: impl Fn(Event) + Send + Sync + 'static) -> io::Result<Recorder> {
-        let clock = SystemClock::new(ClockKind::Monotonic)?;
+        let clock = SystemClock::new(ClockKind::Boottime)?;
         Ok(Recorder { clock, sink: Box::new(sink), state: Mutex::default() })
     }
 

@@ -1,7 +1,7 @@
 //! What contenders write down, and one attempt put together from it.
 //!
 //! Invariant V1: all moments of a history are readings of one clock. Processes of one machine
-//! share its monotonic clock; a reading is taken *before* what makes a hold certain to end is
+//! share its clocks; a reading is taken *before* what makes a hold certain to end is
 //! done, and *after* what makes it certain to begin, so that errors only shorten certain holds.
 
 use std::collections::{BTreeMap, HashMap};

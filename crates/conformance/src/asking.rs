@@ -1,0 +1,107 @@
+//! An engine asked by hand, for its own tests: contenders without a library in between.
+
+use std::time::Duration;
+
+use holdline_core::contract::MAX_CLAIM_WINDOW;
+use holdline_core::{
+    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
+    LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
+    RenewRequest,
+};
+use rand::Rng;
+
+/// What [`request`] asks for.
+pub const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
+
+struct Random;
+
+impl Entropy for Random {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        rand::rng().fill_bytes(bytes);
+    }
+}
+
+/// A lock name.
+///
+/// # Panics
+/// It is none.
+pub fn name(text: &str) -> LockName {
+    LockName::new(text).expect("a good name")
+}
+
+/// A request for exclusive use that queues, under a fresh id of a client of its own.
+///
+/// # Panics
+/// `text` is no lock name.
+pub fn request(text: &str) -> AcquireRequest {
+    AcquireRequest {
+        name: name(text),
+        lease_id: LeaseId::random(&mut Random),
+        client: ClientId::random(&mut Random),
+        mode: Mode::Exclusive,
+        hold: HOLD,
+        queue: true,
+        known: false,
+        claim_window: MAX_CLAIM_WINDOW,
+        metadata: Metadata::default(),
+    }
+}
+
+/// The end of what was asked for.
+pub fn ending(request: &AcquireRequest, for_good: bool) -> ReleaseRequest {
+    ReleaseRequest {
+        name: request.name.clone(),
+        lease_id: request.lease_id,
+        ending: Ending { for_good, hold: request.hold },
+    }
+}
+
+/// Asks, and must be granted.
+///
+/// # Panics
+/// It is not.
+pub async fn take(engine: &dyn Engine, request: &AcquireRequest) -> FencingToken {
+    match engine.try_acquire(request).await {
+        Ok(AcquireReply::Granted { token, .. }) => token,
+        other => panic!("expected a grant, got {other:?}"),
+    }
+}
+
+/// Asks, and must be queued.
+///
+/// # Panics
+/// It is not.
+pub async fn queue(engine: &dyn Engine, request: &AcquireRequest) {
+    let reply = engine.try_acquire(request).await;
+    assert!(matches!(reply, Ok(AcquireReply::Queued { .. })), "{reply:?}");
+}
+
+/// Releases, and must have held.
+///
+/// # Panics
+/// It did not.
+pub async fn let_go(engine: &dyn Engine, request: &AcquireRequest) {
+    let reply = engine.release(&ending(request, false)).await;
+    assert!(matches!(reply, Ok(ReleaseReply::Released { .. })), "{reply:?}");
+}
+
+/// Renews one lease, or one place in a queue.
+///
+/// # Errors
+/// As the engine's.
+///
+/// # Panics
+/// The engine does not answer line by line.
+pub async fn renew(
+    engine: &dyn Engine,
+    request: &AcquireRequest,
+    purpose: Purpose,
+) -> Result<RenewReply, LockError> {
+    let line = RenewRequest {
+        name: request.name.clone(),
+        lease_id: request.lease_id,
+        client: request.client,
+        purpose,
+    };
+    engine.renew(&[line]).await.pop().expect("one answer")
+}

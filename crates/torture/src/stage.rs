@@ -1,0 +1,263 @@
+//! What whoever runs the torture knows: the registers, what workers said, what they are at.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use holdline::SystemClock;
+use holdline_core::{Clock, ClockKind, FencingToken, LockName, Moment};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::Notify;
+
+use crate::checker::{Event, Seen};
+use crate::history::Note;
+use crate::register::{Contender, Register};
+use crate::wire::{Answer, Said};
+
+/// How many attempts a worker may make: their numbers are its own millions.
+pub(crate) const ATTEMPTS: u64 = 1_000_000;
+/// How many messages of one kind are kept in full.
+const MESSAGES: usize = 5;
+
+/// What everybody who runs the torture shares.
+pub(crate) struct Stage {
+    pub(crate) clock: SystemClock,
+    pub(crate) names: Vec<LockName>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+/// What a worker is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// It connects, or has ended.
+    Away,
+    /// It waits for a name, or is between two.
+    Contending,
+    /// It has read, and has not written.
+    Thinking { attempt: u64, name: usize },
+    /// It has given back what it held.
+    Ended,
+}
+
+/// A place that workers fill one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) at: At,
+    /// The process, as long as it is unreaped: its number cannot be anybody else's.
+    pub(crate) pid: Option<Pid>,
+    /// Which worker this is, counted over all places.
+    pub(crate) serial: u64,
+}
+
+/// An attempt that has not ended.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    name: usize,
+    called: Moment,
+    granted: Option<Moment>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) registers: Vec<Register>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) notes: Vec<Note>,
+    pub(crate) places: Vec<Place>,
+    open: HashMap<u64, Open>,
+    pub(crate) acquisitions: u64,
+    /// By name, who wrote last.
+    pub(crate) last_writer: Vec<Option<u64>>,
+    /// How often attempts failed, by kind.
+    pub(crate) errors: BTreeMap<String, u64>,
+    /// Failures that no harm explains.
+    pub(crate) unexpected: Vec<String>,
+    pub(crate) hung: Vec<String>,
+    /// Grants that a worker could not give back, as far as it knows.
+    pub(crate) left: usize,
+    /// Failures of the run itself.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Stage {
+    pub(crate) fn new(names: Vec<LockName>, places: usize, accepts_all: bool) -> io::Result<Stage> {
+        let state = State {
+            registers: names.iter().map(|_| Register::new(accepts_all)).collect(),
+            last_writer: vec![None; names.len()],
+            places: vec![Place { at: At::Away, pid: None, serial: 0 }; places],
+            ..State::default()
+        };
+        let clock = SystemClock::new(ClockKind::Boottime)?;
+        Ok(Stage { clock, names, state: Mutex::new(state), changed: Notify::new() })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what is known, when nobody says anything any more.
+    pub(crate) fn take(&self) -> State {
+        std::mem::take(&mut *self.lock())
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Hears a worker out; returns what the resource answers.
+    pub(crate) fn hear(&self, place: usize, said: Said) -> Option<Answer> {
+        let now = self.now();
+        let answer = self.lock().hear(&self.names, place, said, now);
+        self.changed.notify_waiters();
+        answer
+    }
+
+    /// Notes that a worker has begun, or was reaped.
+    pub(crate) fn place(&self, place: usize, pid: Option<Pid>, serial: u64) {
+        self.lock().places[place] = Place { at: At::Away, pid, serial };
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn note(&self, note: Note) {
+        self.lock().notes.push(note);
+    }
+
+    pub(crate) fn failed(&self, why: String) {
+        self.lock().failures.push(why);
+        self.changed.notify_waiters();
+    }
+
+    /// Sends a signal to whoever fills a place; false if nobody does.
+    pub(crate) fn signal(&self, place: usize, signal: Signal) -> bool {
+        let state = self.lock();
+        let pid = state.places[place].pid;
+        pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+    }
+
+    /// Waits until something is so; `None` if it was not within the limit.
+    pub(crate) async fn until<T>(
+        &self,
+        limit: Duration,
+        mut found: impl FnMut(&State) -> Option<T>,
+    ) -> Option<T> {
+        let end = tokio::time::Instant::now() + limit;
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // Registered before the look, so that a change in between is not missed.
+            changed.as_mut().enable();
+            if let Some(found) = found(&self.lock()) {
+                return Some(found);
+            }
+            tokio::time::timeout_at(end, changed).await.ok()?;
+        }
+    }
+
+    /// Ends the attempts of a worker that was killed; what it held was certain until `at`.
+    pub(crate) fn killed(&self, serial: u64, at: Moment) {
+        let mut state = self.lock();
+        let of_it = |attempt: &u64| attempt / ATTEMPTS == serial;
+        let mut attempts: Vec<u64> = state.open.keys().copied().filter(of_it).collect();
+        attempts.sort_unstable();
+        for attempt in attempts {
+            state.open.remove(&attempt);
+            state.events.push(Event { at, attempt, seen: Seen::Killed });
+        }
+    }
+}
+
+impl State {
+    fn hear(
+        &mut self,
+        names: &[LockName],
+        place: usize,
+        said: Said,
+        now: Moment,
+    ) -> Option<Answer> {
+        match said {
+            Said::Ready => self.places[place].at = At::Contending,
+            Said::Saw(event) => self.saw(names, event),
+            Said::Read { attempt, token } => return Some(self.read(place, attempt, token)),
+            Said::Write { attempt, token, base } => {
+                return Some(self.write(place, attempt, token, base, now));
+            }
+            Said::Erred { kind, message, expected, attempt } => {
+                *self.errors.entry(kind).or_default() += 1;
+                if !expected && self.unexpected.len() < MESSAGES {
+                    self.unexpected.push(format!("attempt {attempt}: {message}"));
+                }
+            }
+            Said::Hung { attempt, call } => {
+                self.hung.push(format!("attempt {attempt}: {call} did not come back"));
+            }
+            Said::Ended { left } => {
+                self.places[place].at = At::Ended;
+                self.left += left;
+            }
+            Said::Failed(why) => self.failures.push(format!("a worker: {why}")),
+        }
+        None
+    }
+
+    fn saw(&mut self, names: &[LockName], event: Event) {
+        match &event.seen {
+            Seen::Called { name, .. } => {
+                let Some(name) = names.iter().position(|known| known == name) else {
+                    return self.failures.push(format!("a worker asked for {name}"));
+                };
+                let open = Open { name, called: event.at, granted: None };
+                self.open.insert(event.attempt, open);
+            }
+            Seen::Granted { .. } => {
+                self.acquisitions += 1;
+                if let Some(open) = self.open.get_mut(&event.attempt) {
+                    open.granted = Some(event.at);
+                }
+            }
+            Seen::Failed | Seen::Released | Seen::Lost => {
+                self.open.remove(&event.attempt);
+            }
+            _ => {}
+        }
+        self.events.push(event);
+    }
+
+    fn contender(&mut self, attempt: u64, token: FencingToken) -> Option<(usize, Contender)> {
+        let open = self.open.get(&attempt);
+        let found = open.and_then(|open| Some((open.name, open.called, open.granted?)));
+        if found.is_none() {
+            self.failures.push(format!("attempt {attempt} is at the resource and holds nothing"));
+        }
+        let (name, called, granted) = found?;
+        Some((name, Contender { attempt, token, called, granted }))
+    }
+
+    fn read(&mut self, place: usize, attempt: u64, token: FencingToken) -> Answer {
+        let Some((name, contender)) = self.contender(attempt, token) else { return NOTHING };
+        self.places[place].at = At::Thinking { attempt, name };
+        let (fenced, unfenced) = self.registers[name].read(contender);
+        Answer { fenced, unfenced }
+    }
+
+    fn write(
+        &mut self,
+        place: usize,
+        attempt: u64,
+        token: FencingToken,
+        base: Answer,
+        now: Moment,
+    ) -> Answer {
+        let Some((name, contender)) = self.contender(attempt, token) else { return NOTHING };
+        self.places[place].at = At::Contending;
+        self.last_writer[name] = Some(attempt);
+        let base = (base.fenced, base.unfenced);
+        if let Some(accepted) = self.registers[name].write(contender, base, now) {
+            let seen = Seen::Wrote { sent: now, token, accepted };
+            self.events.push(Event { at: now, attempt, seen });
+        }
+        NOTHING
+    }
+}
+
+/// The answer to a write, which needs none but that it has arrived.
+const NOTHING: Answer = Answer { fenced: None, unfenced: 0 };

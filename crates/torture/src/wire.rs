@@ -1,0 +1,67 @@
+//! What workers are told, and what they say: one JSON value a line.
+
+use std::time::Duration;
+
+use holdline_core::{FencingToken, LockName};
+use serde::{Deserialize, Serialize};
+
+use crate::Plant;
+use crate::checker::Event;
+use crate::register::Version;
+
+/// What a worker is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Begin.
+    Begin(Errand),
+    /// What the resource answers.
+    Answer(Answer),
+    /// Give back what you hold, and end.
+    End,
+}
+
+/// What a worker is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Errand {
+    /// The store, as this worker reaches it.
+    pub(crate) url: String,
+    pub(crate) names: Vec<LockName>,
+    pub(crate) lease: Duration,
+    pub(crate) wait: Duration,
+    /// How much longer than its own limit a call may take.
+    pub(crate) patience: Duration,
+    /// The number of its first attempt.
+    pub(crate) first: u64,
+    pub(crate) seed: u64,
+    pub(crate) plant: Option<Plant>,
+}
+
+/// What the resource answers to a read or a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// The newest write of the fenced register; `None` if the token was too old.
+    pub(crate) fenced: Option<Version>,
+    /// The newest write of the other.
+    pub(crate) unfenced: Version,
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Said {
+    /// It is connected.
+    Ready,
+    /// One of its attempts saw something.
+    Saw(Event),
+    /// It holds, and wants to read.
+    Read { attempt: u64, token: FencingToken },
+    /// It wants to write, having read this.
+    Write { attempt: u64, token: FencingToken, base: Answer },
+    /// An attempt failed in this way.
+    Erred { attempt: u64, kind: String, message: String, expected: bool },
+    /// A call did not come back within its limit and a good while more.
+    Hung { attempt: u64, call: String },
+    /// It has given back what it held.
+    Ended { left: usize },
+    /// Something went wrong that has nothing to do with the lock.
+    Failed(String),
+}

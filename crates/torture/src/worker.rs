@@ -1,0 +1,345 @@
+//! A worker: takes names, reads, thinks, writes and lets go, until it is told to end.
+//!
+//! It never looks whether its lease is still good before it writes: a process can be stopped
+//! between any look and any write, so a look would only make the run find less. What it may believe
+//! it writes down, for the checker.
+//!
+//! Invariant W1: it dies with the process that runs it, even when it is stopped.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::{Client, ClientOptions, Guard, LockOptions};
+use holdline_core::{ErrorKind, LockError, LockName, Mode, Moment};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use crate::Plant;
+use crate::checker::{Event, Seen};
+use crate::plan::{READY, RELEASE};
+use crate::recorder::Recorder;
+use crate::wire::{Answer, Errand, Order, Said};
+
+/// How long a failed connection is left alone.
+const NEXT_TRY: Duration = Duration::from_millis(100);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Is a worker of [`crate::run()`]: reads orders from standard input and says on standard output
+/// what it sees. The one argument is the process id of whoever runs it.
+pub fn work(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let parent = arguments.next().and_then(|word| word.to_str()?.parse().ok());
+    let Some(parent) = parent.and_then(Pid::from_raw) else {
+        eprintln!("holdline: a worker is started by the run that it belongs to");
+        return ExitCode::from(64);
+    };
+    let done = die_with(parent).and_then(|()| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(Box::pin(obey()))
+    });
+    match done {
+        Ok(left) => {
+            tell(&Said::Ended { left });
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            tell(&Said::Failed(error.to_string()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Asks for the kernel's signal first and then looks: who died before would never be told of.
+fn die_with(parent: Pid) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() == Some(parent) { Ok(()) } else { Err("whoever started it is gone".into()) }
+}
+
+/// Says one thing. When nobody listens any more there is nothing left to do.
+fn tell(said: &Said) {
+    let Ok(line) = serde_json::to_string(said) else { return };
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// How an attempt goes about it.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Waits, holds for a moment, releases.
+    Hold,
+    /// Holds for longer than a lease, which must be renewed.
+    Stay,
+    /// Drops its guard instead of releasing it.
+    Drop,
+    /// Gives up half-way.
+    GiveUp,
+}
+
+struct Worker {
+    errand: Errand,
+    client: Client,
+    recorder: Arc<Recorder>,
+    answers: mpsc::Receiver<Answer>,
+    ending: watch::Receiver<bool>,
+    random: StdRng,
+}
+
+/// Takes the errand, carries it out, and tells how many grants it could not give back.
+async fn obey() -> Result<usize, Failure> {
+    let (orders, mut ordered) = mpsc::channel(4);
+    std::thread::Builder::new().name("orders".into()).spawn(move || read_orders(&orders))?;
+    let Some(Order::Begin(errand)) = ordered.recv().await else {
+        return Err("the first order must be to begin".into());
+    };
+    let (sender, answers) = mpsc::channel(1);
+    let (end, ending) = watch::channel(false);
+    tokio::spawn(async move {
+        while let Some(order) = ordered.recv().await {
+            match order {
+                // Nobody waits any more only when the worker has ended.
+                Order::Answer(answer) => drop(sender.send(answer).await),
+                _ => drop(end.send(true)),
+            }
+        }
+    });
+    let recorder = Arc::new(Recorder::new(|event| tell(&Said::Saw(event)))?);
+    let client = connect(&errand, &recorder).await?;
+    tell(&Said::Ready);
+    let random = StdRng::seed_from_u64(errand.seed);
+    let mut worker = Worker { errand, client, recorder, answers, ending, random };
+    worker.contend().await
+}
+
+/// Reads orders until whoever gives them is gone; then nothing is left to do.
+fn read_orders(orders: &mpsc::Sender<Order>) {
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        match serde_json::from_str(&line) {
+            Ok(order) => {
+                if orders.blocking_send(order).is_err() {
+                    return;
+                }
+            }
+            Err(error) => return tell(&Said::Failed(format!("an order makes no sense: {error}"))),
+        }
+    }
+    std::process::exit(1);
+}
+
+/// Connects, again and again while the store is away.
+async fn connect(errand: &Errand, recorder: &Arc<Recorder>) -> Result<Client, Failure> {
+    let url = if errand.plant == Some(Plant::SplitBrain) { "memory:" } else { &errand.url };
+    let connected = timeout(READY, async {
+        loop {
+            let options = ClientOptions::default().with_observer(recorder.clone());
+            match Client::connect_with(url, options).await {
+                Err(error) if is_away(error.kind()) => tokio::time::sleep(NEXT_TRY).await,
+                answer => return answer,
+            }
+        }
+    });
+    Ok(connected.await.map_err(|_| format!("no connection within {READY:?}"))??)
+}
+
+fn is_away(kind: &ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Unavailable { .. }
+            | ErrorKind::NoQuorum { .. }
+            | ErrorKind::Quarantined { .. }
+            | ErrorKind::NotInitialised
+    )
+}
+
+/// Tells whether an attempt may fail so while harm is done.
+fn may_be(kind: &ErrorKind) -> bool {
+    let refused = matches!(
+        kind,
+        ErrorKind::Busy { .. } | ErrorKind::TimedOut { .. } | ErrorKind::TooManyWaiters { .. }
+    );
+    refused || is_away(kind) || matches!(kind, ErrorKind::Lost { .. })
+}
+
+impl Worker {
+    async fn contend(&mut self) -> Result<usize, Failure> {
+        let mut attempt = self.errand.first;
+        while !*self.ending.borrow() {
+            let name = self.random.random_range(0..self.errand.names.len());
+            let name = self.errand.names[name].clone();
+            let way = match self.random.random_range(0..100) {
+                0..=2 => Way::Stay,
+                3..=12 => Way::Drop,
+                13..=24 => Way::GiveUp,
+                _ => Way::Hold,
+            };
+            if !self.attempt(attempt, &name, way).await? {
+                // A call that hangs is told once; what it still does would only blur that.
+                return Ok(0);
+            }
+            attempt += 1;
+        }
+        if self.errand.plant == Some(Plant::Orphan) {
+            return self.leave_an_orphan().await;
+        }
+        let report = self.client.shutdown(self.errand.patience).await;
+        Ok(report.left() + report.held() + report.under_way())
+    }
+
+    /// Makes one attempt; false if a call of the library did not come back.
+    async fn attempt(&mut self, attempt: u64, name: &LockName, way: Way) -> Result<bool, Failure> {
+        let pause = Duration::from_millis(self.random.random_range(1..40));
+        let patience = Duration::from_millis(self.random.random_range(0..300));
+        let options = LockOptions::default().with_lease_duration(self.errand.lease);
+        let mutex = self.client.mutex_with(name, &options.with_wait(self.errand.wait))?;
+        self.recorder.called(attempt, name, Mode::Exclusive);
+        let hangs = self.errand.plant == Some(Plant::Hang);
+        let lock = async {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            mutex.lock().await
+        };
+        let lock = Box::pin(lock);
+        let answer = if way == Way::GiveUp {
+            timeout(patience, lock).await.ok()
+        } else {
+            let limit = self.errand.wait + self.errand.patience;
+            let Some(answer) = self.within(limit, attempt, "lock", lock).await else {
+                return Ok(false);
+            };
+            Some(answer)
+        };
+        match answer {
+            Some(Ok(guard)) => return self.hold(attempt, guard, way, pause).await,
+            Some(Err(error)) => {
+                self.recorder.failed(attempt);
+                erred(attempt, &error);
+                // Who is told at once that nobody answers must not ask without end.
+                tokio::time::sleep(pause).await;
+            }
+            None => self.recorder.failed(attempt),
+        }
+        Ok(true)
+    }
+
+    async fn hold(
+        &mut self,
+        attempt: u64,
+        guard: Guard,
+        way: Way,
+        pause: Duration,
+    ) -> Result<bool, Failure> {
+        self.recorder.granted(attempt, &guard);
+        let believes_for_ever = self.errand.plant == Some(Plant::BelieveForEver);
+        if believes_for_ever {
+            let seen = Seen::Renewed { valid_until: Moment::NEVER };
+            tell(&Said::Saw(Event { at: self.recorder.now(), attempt, seen }));
+        }
+        let token = guard.fencing_token();
+        let base = self.ask(&Said::Read { attempt, token }).await?;
+        self.think(attempt, &guard, way, pause).await;
+        self.ask(&Said::Write { attempt, token, base }).await?;
+        if guard.is_valid() || believes_for_ever {
+            self.recorder.renewed(attempt, &guard);
+            self.recorder.released(attempt);
+        } else {
+            self.recorder.lost(attempt);
+        }
+        if way == Way::Drop {
+            drop(guard);
+            return Ok(true);
+        }
+        let limit = RELEASE + self.errand.patience;
+        let outcome = self.within(limit, attempt, "release", Box::pin(guard.release())).await;
+        Ok(outcome.is_some())
+    }
+
+    /// Holds for a while, and writes down how the lease is renewed meanwhile.
+    async fn think(&self, attempt: u64, guard: &Guard, way: Way, pause: Duration) {
+        if way != Way::Stay {
+            return tokio::time::sleep(pause).await;
+        }
+        for _ in 0..6 {
+            tokio::time::sleep(self.errand.lease / 4).await;
+            self.recorder.renewed(attempt, guard);
+        }
+    }
+
+    /// Asks the resource.
+    async fn ask(&mut self, question: &Said) -> Result<Answer, Failure> {
+        tell(question);
+        self.answers.recv().await.ok_or_else(|| "the resource is gone".into())
+    }
+
+    /// Gives a call of the library its own limit and a good while more.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        attempt: u64,
+        call: &str,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        let answer = timeout(limit, future).await.ok();
+        if answer.is_none() {
+            tell(&Said::Hung { attempt, call: call.to_owned() });
+        }
+        answer
+    }
+
+    /// A planted bug: holds a name for long, and ends.
+    async fn leave_an_orphan(&self) -> Result<usize, Failure> {
+        let options = LockOptions::default().with_lease_duration(Duration::from_secs(30));
+        // Whoever comes first is enough: the others find it busy.
+        let grant = self.client.mutex_with(&self.errand.names[0], &options)?.try_lock().await;
+        std::mem::forget(grant);
+        Ok(0)
+    }
+}
+
+fn erred(attempt: u64, error: &LockError) {
+    let kind = kind_of(error.kind()).to_owned();
+    let expected = may_be(error.kind());
+    tell(&Said::Erred { attempt, kind, message: error.to_string(), expected });
+}
+
+/// The words of the command line for what may happen; all else is told in full.
+fn kind_of(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Busy { .. } => "busy",
+        ErrorKind::TimedOut { .. } => "timed_out",
+        ErrorKind::Lost { .. } => "lost",
+        ErrorKind::TooManyWaiters { .. } => "too_many_waiters",
+        ErrorKind::NoQuorum { .. } => "no_quorum",
+        ErrorKind::Quarantined { .. } => "quarantined",
+        ErrorKind::NotInitialised => "not_initialised",
+        ErrorKind::Unavailable { .. } => "unavailable",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_store_under_harm_may_say_is_told_from_what_it_must_not() {
+        for (kind, may) in [
+            (ErrorKind::Unavailable { message: String::new() }, true),
+            (ErrorKind::TimedOut { waited: Duration::ZERO, holder: None }, true),
+            (ErrorKind::NotInitialised, true),
+            (ErrorKind::Foreign { found: String::new() }, false),
+            (ErrorKind::Protocol { message: String::new() }, false),
+            (ErrorKind::Refused { message: String::new() }, false),
+        ] {
+            assert_eq!(may_be(&kind), may, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Every engine keeps its promises under harm.
+
+use std::sync::Arc;
+
+use holdline::{ClockKind, SystemClock};
+use holdline_redis::{QuorumAdmin, QuorumOptions};
+use holdline_services::{
+    EtcdCluster, EtcdConfig, PostgresConfig, PostgresServer, RedisConfig, RedisServer,
+};
+use holdline_torture::{Fault, Nemesis, Report, Verdict};
+
+use crate::owned::{OwnEtcd, OwnPostgres, OwnRedis};
+use crate::{Scratch, alone, carry_out, plan, with_network};
+
+#[track_caller]
+fn kept(report: &Report) {
+    assert!(report.assumed.exclusion, "{report}");
+    kept_but_for_exclusion(report);
+}
+
+#[track_caller]
+fn kept_but_for_exclusion(report: &Report) {
+    assert_eq!(report.verdict, Verdict::Kept, "{report}");
+    assert!(report.assumed.tokens, "{report}");
+    assert!(report.stale_refused > 0 && report.unfenced_lost > 0, "{report}");
+}
+
+#[test]
+fn local() {
+    let scratch = Scratch::new("local");
+    kept(&alone(&plan(scratch.url())));
+}
+
+#[test]
+fn redis() {
+    let server = RedisServer::start(RedisConfig::default().with_clock());
+    let mut plan = with_network(plan(server.url()));
+    let faults = vec![Fault::ClockRate, Fault::ScriptFlush, Fault::ClientKill];
+    plan.faults.extend(&faults);
+    kept(&carry_out(&plan, Arc::new(OwnRedis { nodes: vec![server], faults })));
+}
+
+/// What a single server forgets, and the step of its clock, cost exclusion and never a write that
+/// the resource has checked.
+#[test]
+fn a_redis_that_forgets_costs_no_fenced_write() {
+    let server = RedisServer::start(RedisConfig::default());
+    let mut plan = plan(server.url());
+    let faults = vec![Fault::RestartEmpty, Fault::FlushAll];
+    plan.faults = vec![Fault::PauseHolder, Fault::RestartEmpty, Fault::FlushAll];
+    let report = carry_out(&plan, Arc::new(OwnRedis { nodes: vec![server], faults }));
+    assert_eq!(report.verdict, Verdict::Kept, "{report}");
+    assert!(!report.assumed.exclusion && report.assumed.tokens, "{report}");
+}
+
+#[test]
+fn a_redis_whose_clock_steps_costs_no_fenced_write() {
+    let server = RedisServer::start(RedisConfig::default().with_clock());
+    let mut plan = plan(server.url());
+    plan.faults = vec![Fault::PauseHolder, Fault::ClockStep];
+    let faults = vec![Fault::ClockStep];
+    let report = carry_out(&plan, Arc::new(OwnRedis { nodes: vec![server], faults }));
+    assert_eq!(report.verdict, Verdict::Kept, "{report}");
+    assert!(!report.assumed.exclusion && report.assumed.tokens, "{report}");
+}
+
+#[test]
+fn redis_plain() {
+    let server = RedisServer::start(RedisConfig::default());
+    kept(&alone(&with_network(plan(format!("{}?dialect=plain", server.url())))));
+}
+
+/// Five servers of which a minority forgets and has clocks that run apart: that costs nothing, not
+/// even exclusion.
+#[test]
+fn redlock() {
+    let start = || RedisServer::start(RedisConfig::default().with_clock());
+    let nodes: Vec<RedisServer> = std::thread::scope(|scope| {
+        let starting: Vec<_> = (0..5).map(|_| scope.spawn(start)).collect();
+        starting.into_iter().map(|one| one.join().expect("a server")).collect()
+    });
+    let hosts: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
+    let url = format!("redlock://{}", hosts.join(","));
+    found(&url);
+    let mut plan = with_network(plan(url));
+    let faults = vec![
+        Fault::RestartEmpty,
+        Fault::ClockRate,
+        Fault::ScriptFlush,
+        Fault::ClientKill,
+        Fault::FlushAll,
+    ];
+    plan.faults.extend(&faults);
+    kept(&carry_out(&plan, Arc::new(OwnRedis { nodes, faults })));
+}
+
+/// Makes blank servers a set, as an operator does.
+fn found(url: &str) {
+    let options = QuorumOptions::from_url(url).expect("a good URL");
+    let clock = SystemClock::new(ClockKind::Boottime).expect("a timer");
+    let admin = QuorumAdmin::new(&options, Arc::new(clock)).expect("good options");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(admin.init()).expect("a set");
+}
+
+#[test]
+fn postgres() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    let mut plan = with_network(plan(server.url()));
+    let nemesis = Arc::new(OwnPostgres(server));
+    plan.faults.extend(nemesis.faults());
+    kept(&carry_out(&plan, nemesis));
+}
+
+/// Debian's version, whose leader may still acknowledge a lease that is over.
+#[test]
+fn etcd() {
+    let cluster = EtcdCluster::start(EtcdConfig::default());
+    let mut plan = with_network(plan(cluster.url()));
+    let nemesis = Arc::new(OwnEtcd(cluster));
+    plan.faults.extend(nemesis.faults());
+    plan.soft_exclusion = true;
+    kept_but_for_exclusion(&carry_out(&plan, nemesis));
+}

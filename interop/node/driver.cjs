@@ -1,7 +1,7 @@
 // Drives one npm lock library by lines on standard input; docs/interop.md has the words.
 //
-// Usage: driver.cjs PEER URL, where PEER is redlock4, redlock5, redlock-universal or
-// redis-semaphore; NODE_PATH says where they are installed.
+// Usage: driver.cjs PEER URL…, where PEER is redlock4, redlock5, redlock-universal or
+// redis-semaphore; NODE_PATH says where they are installed. All but the last lock over several servers.
 'use strict';
 
 const net = require('node:net');
@@ -17,10 +17,10 @@ const FOR_EVER = 1_000_000;
 class Redlock4 {
   static package = 'redlock4';
 
-  constructor(client) {
+  constructor(clients) {
     const Redlock = require('redlock4');
-    this.once = new Redlock([client], { retryCount: 0 });
-    this.patient = new Redlock([client], { retryCount: FOR_EVER, retryDelay: PAUSE, retryJitter: PAUSE });
+    this.once = new Redlock(clients, { retryCount: 0 });
+    this.patient = new Redlock(clients, { retryCount: FOR_EVER, retryDelay: PAUSE, retryJitter: PAUSE });
   }
 
   async acquire(name, milliseconds, wait) {
@@ -48,9 +48,11 @@ class Redlock4 {
 class Redlock5 {
   static package = 'redlock5';
 
-  constructor(client) {
+  constructor(clients) {
     const { default: Redlock } = require('redlock5');
-    this.redlock = new Redlock([client]);
+    this.redlock = new Redlock(clients);
+    // A server that does not answer is told by the outcome.
+    this.redlock.on('error', () => {});
   }
 
   async acquire(name, milliseconds, wait) {
@@ -76,19 +78,25 @@ class Redlock5 {
   }
 }
 
-/** npm's `redlock-universal` on one server: the key is the name as it is. */
+/** npm's `redlock-universal`: the key is the name as it is. */
 class RedlockUniversal {
   static package = 'redlock-universal';
 
-  constructor(client) {
+  constructor(clients) {
     const { IoredisAdapter } = require('redlock-universal');
-    this.adapter = new IoredisAdapter(client);
+    this.adapters = clients.map((client) => new IoredisAdapter(client));
+  }
+
+  lock(settings) {
+    const { createLock, createRedlock } = require('redlock-universal');
+    const { adapters } = this;
+    if (adapters.length === 1) return createLock({ adapter: adapters[0], ...settings });
+    return createRedlock({ adapters, ...settings });
   }
 
   async acquire(name, milliseconds, wait) {
-    const { createLock } = require('redlock-universal');
     const retries = { retryAttempts: 0, retryDelay: PAUSE };
-    const lock = createLock({ adapter: this.adapter, key: name, ttl: milliseconds, ...retries });
+    const lock = this.lock({ key: name, ttl: milliseconds, ...retries });
     for (;;) {
       const taking = lock.acquire();
       const handle = await taking.catch((error) => busy(error, 'LockAcquisitionError'));
@@ -115,7 +123,7 @@ class RedlockUniversal {
 class RedisSemaphore {
   static package = 'redis-semaphore';
 
-  constructor(client) {
+  constructor([client]) {
     this.client = client;
   }
 
@@ -191,9 +199,11 @@ class Observer {
 }
 
 class Driver {
-  constructor(peer, url) {
-    this.client = new Redis(url, { maxRetriesPerRequest: 1 });
-    this.peer = new PEERS[peer](this.client);
+  constructor(peer, urls) {
+    this.clients = urls.map((url) => new Redis(url, { maxRetriesPerRequest: 1 }));
+    // A server that is down is told by what is asked of it.
+    this.clients.forEach((client) => client.on('error', () => {}));
+    this.peer = new PEERS[peer](this.clients);
     this.held = new Map();
   }
 
@@ -253,8 +263,8 @@ function versionOf(name) {
 }
 
 async function main() {
-  const [peer, url] = process.argv.slice(2);
-  const driver = new Driver(peer, url);
+  const [peer, ...urls] = process.argv.slice(2);
+  const driver = new Driver(peer, urls);
   console.log(`ready ${versionOf(PEERS[peer].package)}`);
   const verbs = ['acquire', 'wait', 'extend', 'release', 'contend'];
   for await (const line of readline.createInterface({ input: process.stdin })) {
@@ -266,7 +276,7 @@ async function main() {
       console.log(`error ${String(error.stack).replaceAll('\n', ' ')}`);
     }
   }
-  driver.client.disconnect();
+  driver.clients.forEach((client) => client.disconnect());
 }
 
 main();

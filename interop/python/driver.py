@@ -1,6 +1,7 @@
 """Drives one Python lock library by lines on standard input; docs/interop.md has the words.
 
-Usage: driver.py PEER URL, where PEER is redis-py, python-redis-lock or pottery.
+Usage: driver.py PEER URL..., where PEER is redis-py, python-redis-lock or pottery. The last locks over
+several servers.
 """
 
 import logging
@@ -17,7 +18,8 @@ class RedisPy:
 
     package = "redis"
 
-    def __init__(self, client, name, milliseconds):
+    def __init__(self, clients, name, milliseconds):
+        (client,) = clients
         self.lock = client.lock(name, timeout=milliseconds / 1000, sleep=0.01)
 
     def acquire(self, wait):
@@ -38,9 +40,10 @@ class PythonRedisLock:
 
     package = "python-redis-lock"
 
-    def __init__(self, client, name, milliseconds):
+    def __init__(self, clients, name, milliseconds):
         import redis_lock
 
+        (client,) = clients
         self.lock = redis_lock.Lock(client, name, expire=seconds(milliseconds))
 
     def acquire(self, wait):
@@ -57,15 +60,15 @@ class PythonRedisLock:
 
 
 class Pottery:
-    """`pottery.Redlock` over one server: the key is `redlock:NAME`."""
+    """`pottery.Redlock`: the key is `redlock:NAME`."""
 
     package = "pottery"
 
-    def __init__(self, client, name, milliseconds):
+    def __init__(self, clients, name, milliseconds):
         from pottery import Redlock
 
         lease = milliseconds / 1000
-        self.lock = Redlock(key=name, masters={client}, auto_release_time=lease, num_extensions=99)
+        self.lock = Redlock(key=name, masters=set(clients), auto_release_time=lease, num_extensions=99)
 
     def acquire(self, wait):
         return self.lock.acquire(blocking=wait)
@@ -112,14 +115,14 @@ class Observer:
 
 
 class Driver:
-    def __init__(self, peer, url):
+    def __init__(self, peer, *urls):
         self.peer = PEERS[peer]
         # Waiting on a list may take longer than the client's own limit for an answer.
-        self.client = redis.Redis.from_url(url, socket_timeout=None)
+        self.clients = [redis.Redis.from_url(url, socket_timeout=None) for url in urls]
         self.held = {}
 
     def acquire(self, name, milliseconds, wait=False):
-        lock = self.peer(self.client, name, int(milliseconds))
+        lock = self.peer(self.clients, name, int(milliseconds))
         if not lock.acquire(wait):
             return "busy"
         self.held[name] = lock
@@ -150,7 +153,7 @@ class Driver:
             try:
                 observer = Observer(int(port))
                 for _ in range(int(rounds)):
-                    lock = self.peer(self.client, name, int(milliseconds))
+                    lock = self.peer(self.clients, name, int(milliseconds))
                     if not lock.acquire(True):
                         raise RuntimeError("a wait without an end ended")
                     observer.tell("enter")

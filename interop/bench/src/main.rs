@@ -1,6 +1,7 @@
 //! Runs one lock crate for a while, and prints one figure.
 //!
-//! Usage: `holdline-bench-peers PEER URL TASKS MILLIS`, where PEER is `rslock` or `redis-lock`.
+//! Usage: `holdline-bench-peers PEER URL TASKS MILLIS`, where PEER is `rslock` or `redis-lock`, and
+//! URL one server or several with commas between.
 //! Each task takes and gives back a lock of its own, over one connection of the process, as the
 //! crates' own pages show it. With one task the figure is the median of its cycles in nanoseconds,
 //! with more it is how many cycles ended.
@@ -19,16 +20,20 @@ const LEASE: Duration = Duration::from_secs(30);
 /// One of the peers, ready to lock.
 enum Peer {
     Rslock(rslock::LockManager),
-    RedisLock(redis::aio::MultiplexedConnection),
+    RedisLock(Vec<redis::aio::MultiplexedConnection>),
 }
 
 impl Peer {
     async fn open(name: &str, url: &str) -> Result<Peer, Failure> {
         Ok(match name {
-            "rslock" => Peer::Rslock(rslock::LockManager::new(vec![url])),
+            "rslock" => Peer::Rslock(rslock::LockManager::new(url.split(',').collect())),
             "redis-lock" => {
-                let client = redis::Client::open(url)?;
-                Peer::RedisLock(client.get_multiplexed_async_connection().await?)
+                let mut connections = Vec::new();
+                for url in url.split(',') {
+                    let client = redis::Client::open(url)?;
+                    connections.push(client.get_multiplexed_async_connection().await?);
+                }
+                Peer::RedisLock(connections)
             }
             _ => return Err(format!("no peer is called `{name}`").into()),
         })
@@ -48,9 +53,12 @@ impl Peer {
                     taken.push(start.elapsed());
                 }
             }
-            Peer::RedisLock(connection) => {
+            Peer::RedisLock(connections) => {
                 // Its locks are behind a mutex: one for each task, so that none waits there.
-                let connection = [Arc::new(tokio::sync::Mutex::new(connection.clone()))];
+                let own = |one: &redis::aio::MultiplexedConnection| {
+                    Arc::new(tokio::sync::Mutex::new(one.clone()))
+                };
+                let connection: Vec<_> = connections.iter().map(own).collect();
                 while Instant::now() < end {
                     let options = redis_lock::LockAcrossOptions {
                         ttl: LEASE,

@@ -1,6 +1,6 @@
 //! Drives one lock crate by lines on standard input; `docs/interop.md` has the words.
 //!
-//! Usage: `holdline-interop-peers PEER URL`, where PEER is `rslock` or `redlock`.
+//! Usage: `holdline-interop-peers PEER URL…`, where PEER is `rslock` or `redlock`.
 
 mod observer;
 mod peers;
@@ -98,10 +98,10 @@ fn lease(word: &str) -> Result<Duration, String> {
 
 fn run() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [name, url] = arguments.as_slice() else {
-        return Err("usage: holdline-interop-peers PEER URL".to_owned());
+    let (Some(name), Some(urls @ [_, ..])) = (arguments.first(), arguments.get(1..)) else {
+        return Err("usage: holdline-interop-peers PEER URL…".to_owned());
     };
-    let (peer, version) = peers::open(name, url)?;
+    let (peer, version) = peers::open(name, urls)?;
     let mut driver = Driver { peer, held: HashMap::new() };
     let say = |line: &str| {
         let mut out = std::io::stdout().lock();

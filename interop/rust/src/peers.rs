@@ -24,10 +24,10 @@ pub(crate) trait Peer: Send + Sync {
 }
 
 /// Opens a peer by its name, and tells its version.
-pub(crate) fn open(name: &str, url: &str) -> Result<(Arc<dyn Peer>, &'static str), String> {
+pub(crate) fn open(name: &str, urls: &[String]) -> Result<(Arc<dyn Peer>, &'static str), String> {
     match name {
-        "rslock" => Ok((Arc::new(Rslock::open(url)?), "0.10.0")),
-        "redlock" => Ok((Arc::new(Redlock::open(url)), "2.0.0")),
+        "rslock" => Ok((Arc::new(Rslock::open(urls)?), "0.10.0")),
+        "redlock" => Ok((Arc::new(Redlock::open(urls)), "2.0.0")),
         _ => Err(format!("no peer is called `{name}`")),
     }
 }
@@ -39,11 +39,11 @@ struct Rslock {
 }
 
 impl Rslock {
-    fn open(url: &str) -> Result<Rslock, String> {
+    fn open(urls: &[String]) -> Result<Rslock, String> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let mut once = rslock::LockManager::new(vec![url]);
+        let mut once = rslock::LockManager::new(urls.to_vec());
         once.set_retry(1, PAUSE);
         Ok(Rslock { runtime, once })
     }
@@ -94,8 +94,8 @@ struct Redlock {
 }
 
 impl Redlock {
-    fn open(url: &str) -> Redlock {
-        let mut once = redlock::RedLock::new(vec![url]);
+    fn open(urls: &[String]) -> Redlock {
+        let mut once = redlock::RedLock::new(urls.iter().map(String::as_str).collect());
         // Also after its last try it pauses.
         once.set_retry(1, u32::try_from(PAUSE.as_millis()).unwrap_or(1));
         Redlock { once }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
-use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
     ErrorKind, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
@@ -167,7 +166,7 @@ impl Engine for RedisEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = check_operation(operation) {
+        if let Err(error) = operation.check(&self.0.capabilities) {
             return Answer::ready(Err(error));
         }
         Answer::later(async move {
@@ -348,26 +347,6 @@ fn is_listed(snapshot: &Snapshot) -> bool {
 /// Adds the name.
 pub(crate) fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
     reply.map_err(|error| error.with_name(name))
-}
-
-pub(crate) fn check_operation(operation: &Operation) -> Result<(), LockError> {
-    operation.check(ENGINE)?;
-    let (name, reason) = match operation {
-        Operation::Revoke { name, reason, .. } => (name, reason),
-        Operation::Freeze { name, duration, reason } => {
-            if duration.is_zero() || *duration > MAX_FREEZE {
-                let message = format!("must be above 0 and at most 365 days, not {duration:?}");
-                return Err(LockError::invalid(ENGINE, "duration", message).with_name(name));
-            }
-            (name, reason)
-        }
-        Operation::Unfreeze { .. } | Operation::RaiseFence { .. } => return Ok(()),
-    };
-    if reason.len() <= MAX_REASON_BYTES {
-        return Ok(());
-    }
-    let message = format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
-    Err(LockError::invalid(ENGINE, "reason", message).with_name(name))
 }
 
 impl fmt::Debug for RedisEngine {

@@ -15,6 +15,8 @@ use crate::node::Words;
 const LINE: &str = ":1q";
 const DATA: &str = ":1d";
 const COUNTER: &str = "fence";
+/// What a node of a quorum keeps of its set.
+const NODE: &str = "node:1";
 /// What the scripts take for the prefix unless they are told another.
 const USUAL_PREFIX: &str = "holdline:";
 /// Stands for the name in a template.
@@ -26,6 +28,8 @@ pub(crate) struct Layout {
     before: String,
     after: String,
     prefix: String,
+    /// The name stands in the template as it is.
+    plain: bool,
 }
 
 /// The keys of one name.
@@ -40,7 +44,18 @@ impl Layout {
     /// Takes a template that holds `{name}` once, and the prefix of what belongs to no name.
     pub(crate) fn new(template: &str, prefix: &str) -> Layout {
         let (before, after) = template.split_once(PLACE).unwrap_or((template, ""));
-        Layout { before: before.to_owned(), after: after.to_owned(), prefix: prefix.to_owned() }
+        let (before, after, prefix) = (before.to_owned(), after.to_owned(), prefix.to_owned());
+        Layout { before, after, prefix, plain: false }
+    }
+
+    /// The same in the plain dialect: the name stands in the template as it is, and what a quorum
+    /// keeps besides stands under the prefix.
+    pub(crate) fn plain(template: &str, prefix: &str) -> Layout {
+        Layout { plain: true, ..Layout::new(template, prefix) }
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// Returns the counter's key. The scripts make the channels of it: keep its ending.
@@ -63,6 +78,22 @@ impl Layout {
         keys.push_parts(&[self.prefix.as_bytes(), COUNTER.as_bytes()]);
     }
 
+    /// Returns the key of what a node of a quorum keeps.
+    pub(crate) fn node(&self) -> Vec<u8> {
+        format!("{}{NODE}", self.prefix).into_bytes()
+    }
+
+    /// Adds the key of what a node of a quorum keeps. The scripts make the channels of it: keep its
+    /// ending.
+    pub(crate) fn push_node(&self, keys: &mut Words) {
+        keys.push_parts(&[self.prefix.as_bytes(), NODE.as_bytes()]);
+    }
+
+    /// Returns the channel on which a node of a quorum tells that a name is free.
+    pub(crate) fn wake(&self, name: &LockName) -> Vec<u8> {
+        format!("{}wake:{}", self.prefix, self.lock_key(name.as_str())).into_bytes()
+    }
+
     /// Tells whether the scripts know the counter's key, which then need not be named.
     pub(crate) fn has_usual_counter(&self) -> bool {
         self.prefix == USUAL_PREFIX
@@ -70,12 +101,19 @@ impl Layout {
 
     /// Adds the lock key of a name: the scripts make the others of it.
     pub(crate) fn push_lock(&self, keys: &mut Words, name: &LockName) {
+        if self.plain {
+            let parts = [self.before.as_str(), name.as_str(), &self.after];
+            return keys.push_parts(&parts.map(str::as_bytes));
+        }
         let name = escape(name.as_str());
         let parts = [&self.before, "{", &name, "}", &self.after];
         keys.push_parts(&parts.map(str::as_bytes));
     }
 
     fn lock_key(&self, name: &str) -> String {
+        if self.plain {
+            return [&self.before, name, &self.after].concat();
+        }
         format!("{}{{{}}}{}", self.before, escape(name), self.after)
     }
 
@@ -202,6 +240,16 @@ mod tests {
             assert_eq!(layout().name_of(key.as_bytes()), None, "{key}");
         }
         assert_eq!(layout().name_of(b"holdline:{\xff}"), None);
+    }
+
+    #[test]
+    fn in_the_plain_dialect_a_name_stands_as_it_is() {
+        let layout = Layout::plain("lock:{name}:x", "mine:");
+        let name = LockName::new("a{b}%").expect("a good name");
+        let mut words = Words::default();
+        layout.push_lock(&mut words, &name);
+        assert_eq!(words.as_written(), Words::from(["lock:a{b}%:x"]).as_written());
+        assert_eq!(layout.wake(&name), b"mine:wake:lock:a{b}%:x");
     }
 
     #[test]

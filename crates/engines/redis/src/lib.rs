@@ -16,6 +16,7 @@
 
 mod batch;
 mod checkup;
+mod command;
 mod ears;
 mod engine;
 mod error;
@@ -25,16 +26,19 @@ mod native;
 mod node;
 mod options;
 mod plain;
+mod quorum;
 mod surroundings;
 
 use std::sync::Arc;
 
 use holdline_core::{Clock, Engine, LockError};
 
-pub use checkup::checkup;
+pub use checkup::{checkup, quorum_checkup};
+pub use command::command;
 pub use engine::RedisEngine;
 pub use options::{Dialect, RedisOptions};
 pub use plain::{LeaseFormat, PlainEngine};
+pub use quorum::{NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus};
 pub use surroundings::{Elsewhere, Stream, Surroundings, Task};
 
 /// Makes the engine of the dialect that is set, and waits until it has a connection. `clock` must

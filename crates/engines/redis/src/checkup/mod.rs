@@ -4,11 +4,13 @@
 //! never taken for well.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `rights` for what the user may do, `inventory` for what stands under our keys.
+//! `rights` for what the user may do, `inventory` for what stands under our keys, `quorum` for
+//! servers that are a quorum together.
 
 mod info;
 mod inventory;
 mod machine;
+mod quorum;
 mod rights;
 mod settings;
 
@@ -21,6 +23,8 @@ use crate::error::ENGINE;
 use crate::node::{Node, Value};
 use crate::options::RedisOptions;
 use info::{Config, Info};
+
+pub use quorum::quorum_checkup;
 
 const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
 

@@ -82,17 +82,65 @@ const NEEDED_BARE: [&str; 11] = [
 ];
 /// What the list that tells of a release needs.
 const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
+/// The same for a server of a quorum, with `N` for what the node keeps and `W` for the channel that
+/// tells of a release.
+const NEEDED_QUORUM: [&str; 21] = [
+    "DEL K",
+    "EVAL text 1 K",
+    "EVALSHA 0000000000000000000000000000000000000000 1 K",
+    "GET K",
+    "GETRANGE K 0 1",
+    "HDEL N f",
+    "HGET N f",
+    "HLEN N",
+    "HMGET N f",
+    "HSET N f v",
+    "INFO",
+    "MGET K K",
+    "PEXPIRE K 1",
+    "PTTL K",
+    "PUBLISH W text",
+    "SET K v",
+    "SETRANGE K 0 v",
+    "SUBSCRIBE W",
+    "TIME",
+    "TYPE K",
+    "PING",
+];
 /// What `ls` needs besides.
 const FOR_LISTS: &str = "SCAN 0";
 
 /// Looks what the user may do.
 pub(super) async fn findings(probe: &Probe, options: &RedisOptions) -> [Finding; 2] {
+    of(probe, options, needed(options)).await
+}
+
+/// Looks what the user may do on a server of a quorum.
+pub(super) async fn of_member(probe: &Probe, options: &RedisOptions) -> [Finding; 2] {
+    let forms = NEEDED_QUORUM.to_vec();
+    let needed = match options.fencing() {
+        true => Needed { forms, lists: false, document: "docs/quorum.md" },
+        false => needed(options),
+    };
+    of(probe, options, needed).await
+}
+
+async fn of(probe: &Probe, options: &RedisOptions, needed: Needed) -> [Finding; 2] {
     let user = probe.text(&["ACL", "WHOAMI"]).await;
     let rights = match &user {
-        Ok(user) => rights(probe, user, options).await,
+        Ok(user) => rights(probe, user, options, needed).await,
         Err(error) => unknown(error),
     };
     [rights, guard(probe, user.ok().as_deref(), options).await]
+}
+
+/// What a user needs.
+struct Needed {
+    forms: Vec<&'static str>,
+    /// Names can be listed, which takes another command.
+    lists: bool,
+    /// Where the rights are written down.
+    document: &'static str,
 }
 
 fn unknown(error: &LockError) -> Finding {
@@ -106,36 +154,48 @@ struct Places {
     counter: Vec<u8>,
     inbox: Vec<u8>,
     signal: Vec<u8>,
+    node: Vec<u8>,
+    wake: Vec<u8>,
 }
 
 impl Places {
     fn of(options: &RedisOptions, name: &LockName) -> Places {
         let layout = Layout::new(options.key_template(), options.prefix());
-        let (counter, inbox) = (layout.counter(), layout.inbox("0000000000000000"));
-        if options.dialect() == Dialect::Native {
-            return Places { lock: layout.of(name).lock, counter, inbox, signal: Vec::new() };
+        let mut places = Places {
+            lock: layout.of(name).lock,
+            counter: layout.counter(),
+            inbox: layout.inbox("0000000000000000"),
+            signal: Vec::new(),
+            node: layout.node(),
+            wake: layout.wake(name),
+        };
+        if options.dialect() == Dialect::Plain {
+            let keys = Keys::of(options);
+            places.lock = keys.lock(name);
+            places.signal = keys.signal(name).unwrap_or_default();
+            places.wake = Layout::plain(options.key_template(), options.prefix()).wake(name);
         }
-        let keys = Keys::of(options);
-        let signal = keys.signal(name).unwrap_or_default();
-        Places { lock: keys.lock(name), counter, inbox, signal }
+        places
     }
 }
 
 /// Returns the forms of what is needed, and where they are written down.
-fn needed(options: &RedisOptions) -> (Vec<&'static str>, &'static str) {
+fn needed(options: &RedisOptions) -> Needed {
     let plain = match (options.dialect(), options.fencing()) {
-        (Dialect::Native, _) => return (NEEDED.to_vec(), "docs/redis.md"),
+        (Dialect::Native, _) => {
+            return Needed { forms: NEEDED.to_vec(), lists: true, document: "docs/redis.md" };
+        }
         (Dialect::Plain, true) => &NEEDED_PLAIN[..],
         (Dialect::Plain, false) => &NEEDED_BARE[..],
     };
     let signal = if options.signal_template().is_some() { &NEEDED_SIGNAL[..] } else { &[] };
-    ([plain, signal].concat(), "docs/interop.md")
+    Needed { forms: [plain, signal].concat(), lists: false, document: "docs/interop.md" }
 }
 
-async fn rights(probe: &Probe, user: &str, options: &RedisOptions) -> Finding {
+async fn rights(probe: &Probe, user: &str, options: &RedisOptions, needed: Needed) -> Finding {
     let Ok(name) = LockName::new("doctor") else { return Finding::ok("rights", RIGHTS, "none") };
     let places = Places::of(options, &name);
-    let (forms, document) = needed(options);
+    let Needed { forms, lists, document } = needed;
     let mut lacks = Vec::new();
     for command in forms {
         match may(probe, user, &places, command).await {
@@ -150,9 +210,7 @@ async fn rights(probe: &Probe, user: &str, options: &RedisOptions) -> Finding {
     }
     let finding = Finding::ok("rights", RIGHTS, format!("user {user} may do all that is needed"));
     match may(probe, user, &places, FOR_LISTS).await {
-        Ok(false) if options.dialect() == Dialect::Native => {
-            finding.warn("allow SCAN as well, or `holdline ls` is refused")
-        }
+        Ok(false) if lists => finding.warn("allow SCAN as well, or `holdline ls` is refused"),
         _ => finding,
     }
 }
@@ -164,6 +222,8 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
         "C" => places.counter.clone(),
         "I" => places.inbox.clone(),
         "S" => places.signal.clone(),
+        "N" => places.node.clone(),
+        "W" => places.wake.clone(),
         plain => plain.as_bytes().to_vec(),
     });
     let asked = ["ACL", "DRYRUN", user].map(|word| word.as_bytes().to_vec());
@@ -231,15 +291,39 @@ mod tests {
             include_str!("../../scripts/renew.fast.lua"),
             include_str!("../../scripts/renew.lua"),
         );
-        let called: BTreeSet<&str> =
-            scripts.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
-        let ours = ["EVAL", "EVALSHA", "PING", "SUBSCRIBE"];
-        let asked: BTreeSet<&str> = NEEDED
-            .iter()
-            .filter_map(|form| form.split(' ').next())
-            .filter(|command| !ours.contains(command))
-            .collect();
-        assert_eq!(called, asked);
+        assert_eq!(called(scripts), asked(&NEEDED));
+        let scripts = concat!(
+            include_str!("../../scripts/head.lua"),
+            include_str!("../../scripts/quorum_acquire.lua"),
+            include_str!("../../scripts/quorum_acquire_fast.lua"),
+            include_str!("../../scripts/quorum_common.lua"),
+            include_str!("../../scripts/quorum_greet.lua"),
+            include_str!("../../scripts/quorum_heal.lua"),
+            include_str!("../../scripts/quorum_inspect.lua"),
+            include_str!("../../scripts/quorum_node.lua"),
+            include_str!("../../scripts/quorum_plain.lua"),
+            include_str!("../../scripts/quorum_raise.lua"),
+            include_str!("../../scripts/quorum_record.lua"),
+            include_str!("../../scripts/quorum_release.lua"),
+            include_str!("../../scripts/quorum_release_fast.lua"),
+            include_str!("../../scripts/quorum_renew.lua"),
+            include_str!("../../scripts/quorum_renew_fast.lua"),
+            include_str!("../../scripts/quorum_revoke.lua"),
+            include_str!("../../scripts/quorum_tell.lua"),
+            include_str!("../../scripts/quorum_write_back.lua"),
+        );
+        assert_eq!(called(scripts), asked(&NEEDED_QUORUM));
+    }
+
+    fn called(scripts: &'static str) -> BTreeSet<&'static str> {
+        scripts.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect()
+    }
+
+    /// The commands of scripts; those that we send ourselves are left out.
+    fn asked(forms: &[&'static str]) -> BTreeSet<&'static str> {
+        let ours = ["EVAL", "EVALSHA", "INFO", "PING", "SUBSCRIBE"];
+        let commands = forms.iter().filter_map(|form| form.split(' ').next());
+        commands.filter(|command| !ours.contains(command)).collect()
     }
 
     #[test]

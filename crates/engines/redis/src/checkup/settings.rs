@@ -1,6 +1,6 @@
 //! What the server's own settings and state mean for a lock.
 
-use holdline_core::{Finding, LockError};
+use holdline_core::{Finding, Health, LockError};
 
 use super::info::{Config, Info};
 
@@ -31,10 +31,7 @@ pub(super) fn findings(
 ) -> Vec<Finding> {
     let info = match info {
         Ok(info) => info,
-        Err(error) => {
-            let found = format!("may not be asked: {error}");
-            return vec![Finding::ok("server", SERVER, found).warn("allow INFO to this user")];
-        }
+        Err(error) => return vec![mute(error)],
     };
     let nothing = Config::default();
     let known = config.as_ref().unwrap_or(&nothing);
@@ -46,16 +43,40 @@ pub(super) fn findings(
         persistence(info, known),
         uptime(info),
     ];
+    found.extend(connections(config));
+    found
+}
+
+/// The same for a server of a quorum, which stands for nothing alone: what it may forget, and
+/// whether it has replicas, is for the quorum to judge.
+pub(super) fn of_member(
+    info: &Result<Info, LockError>,
+    config: &Result<Config, LockError>,
+) -> Vec<Finding> {
+    let info = match info {
+        Ok(info) => info,
+        Err(error) => return vec![mute(error)],
+    };
+    let mut found = vec![server(info), eviction(info), memory(info)];
+    let disk = persistence(info, config.as_ref().unwrap_or(&Config::default()));
+    found.extend(Some(disk).filter(|disk| disk.health() == Health::Error));
+    found.extend(connections(config));
+    found
+}
+
+fn mute(error: &LockError) -> Finding {
+    let found = format!("may not be asked: {error}");
+    Finding::ok("server", SERVER, found).warn("allow INFO to this user")
+}
+
+fn connections(config: &Result<Config, LockError>) -> Vec<Finding> {
     match config {
-        Ok(config) => found.extend([messages(config), idle(config)]),
+        Ok(config) => vec![messages(config), idle(config)],
         Err(error) => {
             let text = format!("may not be asked: {error}");
-            found.push(
-                Finding::ok("settings", MESSAGES, text).warn("allow CONFIG GET to this user"),
-            );
+            vec![Finding::ok("settings", MESSAGES, text).warn("allow CONFIG GET to this user")]
         }
     }
-    found
 }
 
 fn server(info: &Info) -> Finding {
@@ -195,8 +216,6 @@ fn idle(config: &Config) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use holdline_core::Health;
-
     use super::*;
 
     fn info(lines: &[&str]) -> Info {

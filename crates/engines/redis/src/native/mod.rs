@@ -5,8 +5,8 @@
 //! table is what the conformance suite compares.
 
 mod record;
-mod replies;
-mod requests;
+pub(crate) mod replies;
+pub(crate) mod requests;
 
 use crate::node::Script;
 

@@ -11,15 +11,16 @@ use holdline_core::{
 use super::record::Record;
 use crate::error::{ENGINE, ServerWords, protocol, refusal};
 use crate::node::Value;
+use crate::plain;
 
 /// A reply: its first word, and the parts behind it.
-struct Reply<'a> {
-    word: &'a str,
-    parts: &'a [Value],
+pub(crate) struct Reply<'a> {
+    pub(crate) word: &'a str,
+    pub(crate) parts: &'a [Value],
 }
 
 impl<'a> Reply<'a> {
-    fn of(value: &'a Value) -> Result<Reply<'a>, LockError> {
+    pub(crate) fn of(value: &'a Value) -> Result<Reply<'a>, LockError> {
         let (first, parts) = match value.as_array() {
             Some([first, parts @ ..]) => (first, parts),
             Some([]) => return Err(protocol("a script answered an empty list")),
@@ -34,15 +35,15 @@ impl<'a> Reply<'a> {
         }
     }
 
-    fn part(&self, at: usize) -> Result<&'a Value, LockError> {
+    pub(crate) fn part(&self, at: usize) -> Result<&'a Value, LockError> {
         self.parts.get(at).ok_or_else(|| protocol(format!("'{}' has no part {at}", self.word)))
     }
 
-    fn text(&self, at: usize) -> Result<&'a str, LockError> {
+    pub(crate) fn text(&self, at: usize) -> Result<&'a str, LockError> {
         self.part(at)?.as_text().ok_or_else(|| self.odd(at))
     }
 
-    fn number(&self, at: usize) -> Result<u64, LockError> {
+    pub(crate) fn number(&self, at: usize) -> Result<u64, LockError> {
         let number = self.part(at)?.as_integer().and_then(|number| u64::try_from(number).ok());
         number.ok_or_else(|| self.odd(at))
     }
@@ -51,7 +52,7 @@ impl<'a> Reply<'a> {
         usize::try_from(self.number(at)?).map_err(|_| self.odd(at))
     }
 
-    fn millis(&self, at: usize) -> Result<Duration, LockError> {
+    pub(crate) fn millis(&self, at: usize) -> Result<Duration, LockError> {
         self.number(at).map(Duration::from_millis)
     }
 
@@ -65,19 +66,31 @@ impl<'a> Reply<'a> {
     }
 
     /// Reads who is in the way: the server's time, the record, and how much it has left.
-    fn blocker(&self, at: usize) -> Result<Option<Box<HolderSummary>>, LockError> {
+    pub(crate) fn blocker(&self, at: usize) -> Result<Option<Box<HolderSummary>>, LockError> {
         if *self.part(at + 1)? == Value::Nil {
             return Ok(None);
+        }
+        if let Some(record) = of_another(self.part(at + 1)?) {
+            let left = self.perhaps_millis(at + 2)?;
+            return Ok(Some(Box::new(record.summary(self.number(at)?, left))));
         }
         let record = self.record(self.part(at + 1)?)?;
         Ok(Some(Box::new(record.summary(self.number(at)?, self.millis(at + 2)?))))
     }
 
-    fn odd(&self, at: usize) -> LockError {
+    /// Reads a time that may have no end.
+    pub(crate) fn perhaps_millis(&self, at: usize) -> Result<Option<Duration>, LockError> {
+        match self.part(at)? {
+            Value::Nil => Ok(None),
+            _ => self.millis(at).map(Some),
+        }
+    }
+
+    pub(crate) fn odd(&self, at: usize) -> LockError {
         protocol(format!("part {at} of '{}' is not what it must be", self.word))
     }
 
-    fn unknown(&self) -> LockError {
+    pub(crate) fn unknown(&self) -> LockError {
         protocol(format!("a script answered '{}'", self.word.escape_debug()))
     }
 }
@@ -255,10 +268,22 @@ fn holder(reply: &Reply<'_>, parts: &[Value], now_us: u64) -> Result<HolderView,
     let [record, left, revoked] = parts else {
         return Err(reply.odd(2));
     };
-    let left = left.as_integer().and_then(|left| u64::try_from(left).ok());
-    let left = Duration::from_millis(left.ok_or_else(|| reply.odd(2))?);
+    let known = left.as_integer().and_then(|left| u64::try_from(left).ok());
+    let known = known.map(Duration::from_millis);
+    if let Some(record) = of_another(record)
+        && (known.is_some() || *left == Value::Nil)
+    {
+        return Ok(record.view(now_us, known));
+    }
+    let left = known.ok_or_else(|| reply.odd(2))?;
     let revoked = revoked.as_text().unwrap_or_default().to_owned();
     Ok(reply.record(record)?.holder(now_us, left, revoked))
+}
+
+/// A holder of another library, on a node of a quorum in the plain dialect.
+fn of_another(shown: &Value) -> Option<plain::Record> {
+    let beginning = shown.as_bytes()?.strip_prefix(b"?")?;
+    Some(plain::Record::of_another(beginning))
 }
 
 /// Reads the freeze: its token in sixteen digits and the operator's words.

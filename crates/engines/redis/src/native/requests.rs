@@ -25,14 +25,14 @@ pub(crate) struct Asker {
 /// The inbox of a process that hears nothing.
 const DEAF: &str = "0000000000000000";
 /// How much longer than its claim window a hand-over is kept, in ms: the sum has five digits.
-const LATE: u64 = 9_000;
+pub(crate) const LATE: u64 = 9_000;
 
 /// How the commonest acquire is asked for, which the script knows: an exclusive lock, for the first
 /// time, with a queue of the usual length.
 const USUAL: &[u8] = b"x-q 10000";
 
 /// Room for the keys, or the arguments, that one name commonly takes.
-const ROOM: usize = 256;
+pub(crate) const ROOM: usize = 256;
 
 pub(crate) fn acquire(
     asker: &Asker,
@@ -91,7 +91,7 @@ pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Call {
 }
 
 /// Returns how long the tombstone of an ending lasts; `None` when it leaves none.
-fn tombstone_of(ending: Ending) -> Option<Duration> {
+pub(crate) fn tombstone_of(ending: Ending) -> Option<Duration> {
     let lease = ending.hold.duration().unwrap_or(MIN_TOMBSTONE);
     ending.for_good.then(|| lease.max(MIN_TOMBSTONE))
 }
@@ -168,27 +168,27 @@ fn keys_of(asker: &Asker, name: &LockName) -> Words {
     keys
 }
 
-fn sixteen(token: FencingToken) -> String {
+pub(crate) fn sixteen(token: FencingToken) -> String {
     format!("{:016}", token.get())
 }
 
 /// Writes a client's number in 16 hex digits.
-fn hex_digits(number: u64) -> [u8; 16] {
+pub(crate) fn hex_digits(number: u64) -> [u8; 16] {
     std::array::from_fn(|at| b"0123456789abcdef"[(number >> (60 - 4 * at)) as usize & 15])
 }
 
 /// Writes a number in five digits, which is as many as it has.
-fn five_digits(number: u64) -> [u8; 5] {
+pub(crate) fn five_digits(number: u64) -> [u8; 5] {
     debug_assert!(number < 100_000, "a claim window is shorter");
     std::array::from_fn(|at| b'0' + (number / 10_u64.pow(4 - at as u32) % 10) as u8)
 }
 
-fn kind_of(hold: Hold) -> &'static str {
+pub(crate) fn kind_of(hold: Hold) -> &'static str {
     if matches!(hold, Hold::Detached(_)) { "d" } else { "l" }
 }
 
 /// Rounds up to whole milliseconds: what the server keeps time in.
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

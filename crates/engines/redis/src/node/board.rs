@@ -86,6 +86,13 @@ impl Board {
         self.state.lock().facts.clone()
     }
 
+    /// What is known of the server at the end of the good connection.
+    pub(super) fn well(&self) -> Option<Arc<ServerFacts>> {
+        let state = self.state.lock();
+        let good = state.current.as_ref().filter(|lane| lane.health() == Health::Good);
+        good.map(|lane| lane.facts().clone())
+    }
+
     /// The number of the connection that new requests take.
     pub(super) fn current(&self) -> Option<u64> {
         self.state.lock().current.as_ref().map(|lane| lane.id())

@@ -5,7 +5,7 @@
 //! - Invariant H2: between [`Heard::Lost`] and [`Heard::Resubscribed`] the server knows nobody who
 //!   hears the channel here.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -141,7 +141,7 @@ impl Wishes {
 /// The channels of a node.
 #[derive(Default)]
 pub(super) struct Hub {
-    channels: Mutex<HashMap<Vec<u8>, Channel>>,
+    channels: Mutex<BTreeMap<Vec<u8>, Channel>>,
     changed: tokio::sync::Notify,
 }
 

@@ -102,6 +102,14 @@ pub(crate) struct Call {
     pub(crate) deadline: Duration,
 }
 
+impl Call {
+    /// Gives the answer this long.
+    #[must_use]
+    pub(crate) fn within(self, deadline: Duration) -> Call {
+        Call { deadline, ..self }
+    }
+}
+
 /// What is known of the server behind the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerFacts {
@@ -118,6 +126,11 @@ pub(crate) struct ServerFacts {
 }
 
 impl ServerFacts {
+    /// Tells whether they are of this run of a server.
+    fn is_of(&self, run_id: Option<&str>) -> bool {
+        run_id.is_none_or(|run_id| self.run_id.as_deref() == Some(run_id))
+    }
+
     /// Tells whether this is another server, or the same started anew, as far as both have told.
     fn is_another_than(&self, before: &ServerFacts) -> bool {
         let both = self.run_id.as_ref().zip(before.run_id.as_ref());
@@ -213,9 +226,28 @@ impl Node {
     pub(crate) async fn ready(&self) -> Result<Arc<ServerFacts>, LockError> {
         // The try that fails in that time tells more than that nothing came: it is heard out.
         let asked = self.shared().options.connect_timeout();
-        let limit = self.limit(asked.saturating_add(HEARD_OUT));
+        self.ready_within(asked.saturating_add(HEARD_OUT)).await
+    }
+
+    /// The same within a time of the caller's.
+    pub(crate) async fn ready_within(
+        &self,
+        limit: Duration,
+    ) -> Result<Arc<ServerFacts>, LockError> {
+        let limit = self.limit(limit);
         let mut waiter = Waiter::default();
         Ok(self.next_lane(Tie::Free, limit, &mut waiter).await?.facts().clone())
+    }
+
+    /// Returns what is known of the server whose connection answers in time; `None` while there is
+    /// no such connection.
+    pub(crate) fn well(&self) -> Option<Arc<ServerFacts>> {
+        self.shared().board.well()
+    }
+
+    /// Returns why the last try to get a connection failed.
+    pub(crate) fn excuse(&self) -> Option<LockError> {
+        self.shared().board.excuse()
     }
 
     /// Returns what is known of the server; `None` while there never was a connection.
@@ -231,12 +263,22 @@ impl Node {
     /// # Cancel safety
     /// Dropping the future loses the answer only: the request may be carried out.
     pub(crate) async fn call(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
+        self.call_of(None, make).await
+    }
+
+    /// The same on a connection to this run of the server alone. One to another is told as
+    /// `Unavailable`, and nothing has left.
+    pub(crate) async fn call_of(
+        &self,
+        run_id: Option<&str>,
+        make: impl Fn() -> Call,
+    ) -> Result<Value, LockError> {
         let call = make();
         let (script, limit) = (call.script, self.limit(call.deadline));
-        match self.run(call, &make, request::by_name, limit).await? {
+        match self.run(call, &make, request::by_name, (run_id, limit)).await? {
             Err(words) if words.code == "NOSCRIPT" => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
-                self.run(make(), &make, request::by_text, limit).await?.map_err(refusal)
+                self.run(make(), &make, request::by_text, (run_id, limit)).await?.map_err(refusal)
             }
             other => other.map_err(refusal),
         }
@@ -248,10 +290,10 @@ impl Node {
         call: Call,
         make: &impl Fn() -> Call,
         by: Way,
-        limit: Limit,
+        (run_id, limit): (Option<&str>, Limit),
     ) -> lane::Answered {
         let tie = call.tie;
-        let (lane, exchange) = self.put(by(&call), tie, limit).await?;
+        let (lane, exchange) = self.put(by(&call), tie, (run_id, limit)).await?;
         drop(call);
         let answered = exchange.await;
         // Only now: a copy that came first would leave nothing for the answer to tell.
@@ -274,10 +316,22 @@ impl Node {
         affinity: Option<Affinity>,
         deadline: Duration,
     ) -> Result<Value, LockError> {
+        self.send(&words.into(), affinity, deadline).await
+    }
+
+    /// The same with words that several nodes are sent.
+    ///
+    /// # Cancel safety
+    /// As for [`Node::call`].
+    pub(crate) async fn send(
+        &self,
+        words: &Words,
+        affinity: Option<Affinity>,
+        deadline: Duration,
+    ) -> Result<Value, LockError> {
         let tie = affinity.map_or(Tie::Free, Tie::Behind);
-        let words = words.into();
-        let (_, exchange) = self.put(Request::Words(&words), tie, self.limit(deadline)).await?;
-        drop(words);
+        let limit = (None, self.limit(deadline));
+        let (_, exchange) = self.put(Request::Words(words), tie, limit).await?;
         exchange.await?.map_err(refusal)
     }
 
@@ -294,8 +348,7 @@ impl Node {
     }
 
     /// The same with the messages in the inbox.
-    #[cfg(test)]
-    fn subscribe(&self, channel: Vec<u8>) -> Inbox {
+    pub(crate) fn listen(&self, channel: Vec<u8>) -> Inbox {
         self.shared().hub.open(channel, None)
     }
 
@@ -322,7 +375,7 @@ impl Node {
         &self,
         request: Request<'_>,
         tie: Tie,
-        limit: Limit,
+        (run_id, limit): (Option<&str>, Limit),
     ) -> Result<(Arc<lane::Lane>, Exchange), LockError> {
         if std::process::id() != self.shared().process.load(Ordering::Relaxed) {
             let message = "this process was copied by fork: it needs a client of its own";
@@ -330,11 +383,12 @@ impl Node {
         }
         // Mostly there is a connection: then what it takes to wait for one is not even made.
         if let Route::Take(lane) = self.shared().board.route(tie, None, tie.is_patient())?
+            && lane.facts().is_of(run_id)
             && let Ok(exchange) = lane.clone().begin(request, tie.affinity().copied(), limit)
         {
             return Ok((lane, exchange));
         }
-        Box::pin(self.put_later(request, tie, limit)).await
+        Box::pin(self.put_later(request, tie, (run_id, limit))).await
     }
 
     /// Puts a request on a connection, when one is there that takes it.
@@ -342,11 +396,15 @@ impl Node {
         &self,
         request: Request<'_>,
         tie: Tie,
-        limit: Limit,
+        (run_id, limit): (Option<&str>, Limit),
     ) -> Result<(Arc<lane::Lane>, Exchange), LockError> {
         let mut waiter = Waiter::default();
         loop {
             let lane = self.next_lane(tie, limit, &mut waiter).await?;
+            if !lane.facts().is_of(run_id) {
+                let message = "the server was started anew, or is another";
+                return Err(unavailable(message, Certainty::NotApplied));
+            }
             match lane.clone().begin(request, tie.affinity().copied(), limit) {
                 Ok(exchange) => return Ok((lane, exchange)),
                 // Nothing has left, so another connection may take it.

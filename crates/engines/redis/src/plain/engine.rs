@@ -18,7 +18,7 @@ use super::keys::Keys;
 use super::replies::Reading;
 use super::requests::{Asker, remembered};
 use crate::batch;
-use crate::engine::{LAG, about, check_operation};
+use crate::engine::{LAG, about};
 use crate::error::{ENGINE, protocol};
 use crate::native;
 use crate::node::{Node, ServerFacts};
@@ -175,7 +175,7 @@ impl Engine for PlainEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = self.0.check(operation) {
+        if let Err(error) = operation.check(&self.0.capabilities) {
             return Answer::ready(Err(error));
         }
         Answer::later(self.0.operate(operation))
@@ -246,7 +246,9 @@ impl Inner {
             self.given_up.add(request.lease_id, now, now.after(memory));
         }
         let server = self.node.server();
-        let delete = |server: Arc<ServerFacts>| self.asker.delete(request, &server);
+        let ReleaseRequest { name, lease_id, ending } = request;
+        let server = server.filter(|_| !ending.for_good);
+        let delete = |server: Arc<ServerFacts>| self.asker.delete(name, *lease_id, &server);
         if let Some(command) = server.and_then(delete) {
             let affinity = Some(*request.lease_id.as_bytes());
             let reply = self.node.command(command, affinity, self.asker.deadline).await?;
@@ -255,22 +257,8 @@ impl Inner {
             }
             // Nothing was deleted: the script tells why.
         }
-        native::released(&self.node.call(|| self.asker.release(request)).await?)
-    }
-
-    fn check(&self, operation: &Operation) -> Result<(), LockError> {
-        let lacks = |feature, name| Err(self.capabilities.lacks(feature).with_name(name));
-        match operation {
-            Operation::Freeze { name, .. } | Operation::Unfreeze { name } => lacks("freeze", name),
-            Operation::Revoke { name, .. } if !self.capabilities.revoke => lacks("revoke", name),
-            Operation::Revoke { name, now: false, .. } => {
-                lacks("polite revoke: it must be forced", name)
-            }
-            Operation::RaiseFence { .. } if !self.capabilities.fencing => {
-                Err(self.capabilities.lacks("fencing tokens"))
-            }
-            Operation::Revoke { .. } | Operation::RaiseFence { .. } => check_operation(operation),
-        }
+        let memory = remembered(*ending);
+        native::released(&self.node.call(|| self.asker.release(name, *lease_id, memory)).await?)
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -304,7 +292,7 @@ impl Inner {
 }
 
 /// The hints of a store that tells nothing.
-struct Silence;
+pub(crate) struct Silence;
 
 impl futures_core::Stream for Silence {
     type Item = Hint;

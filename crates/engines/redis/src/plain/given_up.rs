@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 const ROOM: usize = 65_536;
 
 #[derive(Debug, Default)]
-pub(super) struct GivenUp(Mutex<Inner>);
+pub(crate) struct GivenUp(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -22,7 +22,7 @@ struct Inner {
 
 impl GivenUp {
     /// Remembers an id until this moment.
-    pub(super) fn add(&self, id: LeaseId, now: Moment, until: Moment) {
+    pub(crate) fn add(&self, id: LeaseId, now: Moment, until: Moment) {
         let mut inner = self.0.lock();
         while let Some(oldest) = inner.order.front().copied() {
             let over = inner.until.get(&oldest).is_none_or(|until| *until <= now);
@@ -37,7 +37,7 @@ impl GivenUp {
         }
     }
 
-    pub(super) fn has(&self, id: LeaseId, now: impl FnOnce() -> Moment) -> bool {
+    pub(crate) fn has(&self, id: LeaseId, now: impl FnOnce() -> Moment) -> bool {
         self.0.lock().until.get(&id).is_some_and(|until| now() < *until)
     }
 }

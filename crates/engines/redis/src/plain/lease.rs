@@ -22,7 +22,7 @@ const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 impl LeaseFormat {
-    pub(super) fn write(self, id: LeaseId) -> String {
+    pub(crate) fn write(self, id: LeaseId) -> String {
         match self {
             LeaseFormat::Hex => id.to_hex(),
             LeaseFormat::Uuid => grouped(&id.to_hex()),

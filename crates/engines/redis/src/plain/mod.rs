@@ -25,8 +25,13 @@ mod requests;
 use crate::node::Script;
 
 pub use engine::PlainEngine;
+pub(crate) use engine::Silence;
+pub(crate) use given_up::GivenUp;
 pub(crate) use keys::Keys;
 pub use lease::LeaseFormat;
+pub(crate) use record::Record;
+pub(crate) use replies::Reading;
+pub(crate) use requests::Asker;
 
 macro_rules! script {
     ($name:literal, $($part:literal),+) => {

@@ -16,7 +16,7 @@ const FOREIGN: &str = "a foreign client";
 
 /// Who holds a lock.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     id: LeaseId,
     token: Option<FencingToken>,
     since_us: Option<u64>,
@@ -32,14 +32,19 @@ impl Record {
             return record;
         }
         let bare = format.read(value).filter(|_| !fencing);
-        let metadata = match bare {
-            Some(_) => Metadata::default(),
-            None => {
-                let fields = HolderFields { program: FOREIGN.into(), ..HolderFields::default() };
-                Metadata::new(&fields).unwrap_or_default()
-            }
-        };
-        let id = bare.unwrap_or_else(|| beginning(value));
+        match bare {
+            Some(id) => Record::without_token(id, Metadata::default()),
+            None => Record::of_another(value),
+        }
+    }
+
+    /// Tells of a holder that is not ours, by the value or its first eight bytes.
+    pub(crate) fn of_another(value: &[u8]) -> Record {
+        let fields = HolderFields { program: FOREIGN.into(), ..HolderFields::default() };
+        Record::without_token(beginning(value), Metadata::new(&fields).unwrap_or_default())
+    }
+
+    fn without_token(id: LeaseId, metadata: Metadata) -> Record {
         Record { id, token: None, since_us: None, detached: false, metadata }
     }
 
@@ -62,7 +67,7 @@ impl Record {
 
     /// Tells who holds, at `now_us` by the server's clock and with this much left; `None` when
     /// nothing ends it.
-    pub(super) fn summary(&self, now_us: u64, left: Option<Duration>) -> HolderSummary {
+    pub(crate) fn summary(&self, now_us: u64, left: Option<Duration>) -> HolderSummary {
         HolderSummary {
             lease_id: self.id.short(),
             token: self.token,
@@ -76,7 +81,7 @@ impl Record {
     }
 
     /// Tells all of the holder.
-    pub(super) fn view(&self, now_us: u64, left: Option<Duration>) -> HolderView {
+    pub(crate) fn view(&self, now_us: u64, left: Option<Duration>) -> HolderView {
         HolderView {
             summary: self.summary(now_us, left),
             state: GrantState::Held,

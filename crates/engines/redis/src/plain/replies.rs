@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
-use holdline_core::{AcquireReply, AcquireRequest, LockError, LockName, Snapshot};
+use holdline_core::{AcquireReply, AcquireRequest, HolderSummary, LockError, LockName, Snapshot};
 
 use super::LeaseFormat;
 use super::record::Record;
@@ -14,20 +14,20 @@ use crate::node::Value;
 
 /// Who holds a lock, as the server shows it.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     pub(super) record: Record,
     pub(super) now_us: u64,
     /// `None` when nothing ends it.
-    pub(super) left: Option<Duration>,
+    pub(crate) left: Option<Duration>,
     /// The value is this lease, and nothing else.
     bare: Vec<u8>,
 }
 
 /// How values are read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    pub(super) format: LeaseFormat,
-    pub(super) fencing: bool,
+pub(crate) struct Reading {
+    pub(crate) format: LeaseFormat,
+    pub(crate) fencing: bool,
 }
 
 impl Reading {
@@ -66,7 +66,7 @@ impl Reading {
     }
 
     /// Reads who holds; `None` when nobody does.
-    pub(super) fn looked(self, value: &Value) -> Result<Option<Held>, LockError> {
+    pub(crate) fn looked(self, value: &Value) -> Result<Option<Held>, LockError> {
         match value.as_array() {
             Some([word, parts @ ..]) if word.as_text() == Some("held") => {
                 self.held(parts).map(Some)
@@ -79,7 +79,7 @@ impl Reading {
         }
     }
 
-    pub(super) fn inspected(self, value: &Value, name: &LockName) -> Result<Snapshot, LockError> {
+    pub(crate) fn inspected(self, value: &Value, name: &LockName) -> Result<Snapshot, LockError> {
         let mut snapshot = Snapshot::free(name.clone());
         if let Some(held) = self.looked(value)? {
             snapshot.holders.push(held.record.view(held.now_us, held.left));
@@ -91,14 +91,19 @@ impl Reading {
 
 impl Held {
     /// Whether the value is this lease and nothing else.
-    pub(super) fn is(&self, lease: &str) -> bool {
+    pub(crate) fn is(&self, lease: &str) -> bool {
         self.bare == lease.as_bytes()
+    }
+
+    /// Tells who holds.
+    pub(crate) fn summary(&self) -> HolderSummary {
+        self.record.summary(self.now_us, self.left)
     }
 
     /// Nobody tells when it is free, so it is looked at again at its end, and now and then before.
     pub(super) fn busy(&self) -> AcquireReply {
         AcquireReply::Busy {
-            holder: Some(Box::new(self.record.summary(self.now_us, self.left))),
+            holder: Some(Box::new(self.summary())),
             at_most: self.left,
             next_look: self.left.unwrap_or(QUEUE_HEARTBEAT).min(QUEUE_HEARTBEAT),
         }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{
-    AcquireRequest, Ending, FencingToken, Hold, LeaseId, LockName, Purpose, ReleaseRequest,
-    RenewRequest,
+    AcquireRequest, Ending, FencingToken, Hold, LeaseId, LockName, Purpose, RenewRequest,
 };
 
 use super::keys::Keys;
@@ -15,12 +14,12 @@ use crate::node::{Call, Script, ServerFacts, Tie, Words};
 
 /// How keys and values are made, and how long an answer may take.
 #[derive(Debug)]
-pub(super) struct Asker {
-    pub(super) keys: Keys,
-    pub(super) format: LeaseFormat,
+pub(crate) struct Asker {
+    pub(crate) keys: Keys,
+    pub(crate) format: LeaseFormat,
     /// Tokens are given, and lease ids that may not come back are marked on the server.
-    pub(super) fencing: bool,
-    pub(super) deadline: Duration,
+    pub(crate) fencing: bool,
+    pub(crate) deadline: Duration,
 }
 
 /// Room for the keys, or the arguments, that one name commonly takes.
@@ -59,7 +58,7 @@ impl Asker {
     }
 
     /// `SET key value NX PX …`, and nothing besides.
-    pub(super) fn take(&self, request: &AcquireRequest) -> Words {
+    pub(crate) fn take(&self, request: &AcquireRequest) -> Words {
         let mut words = Words::with_room(ROOM);
         words.push("SET");
         words.push_parts(&self.keys.lock_parts(&request.name));
@@ -70,12 +69,17 @@ impl Asker {
         words
     }
 
-    pub(super) fn release(&self, request: &ReleaseRequest) -> Call {
-        let ReleaseRequest { name, lease_id, ending } = request;
+    /// `memory`: for how long a mark says that the id was given up; `None` leaves none.
+    pub(crate) fn release(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+        memory: Option<Duration>,
+    ) -> Call {
         let mut keys = Words::with_room(ROOM);
         keys.push_parts(&self.keys.lock_parts(name));
         if self.fencing {
-            keys.push(self.keys.mark(name, *lease_id));
+            keys.push(self.keys.mark(name, lease_id));
         }
         let signal = self.keys.signal(name);
         let which = match (self.fencing, signal.is_some()) {
@@ -86,8 +90,8 @@ impl Asker {
         };
         signal.into_iter().for_each(|signal| keys.push(signal));
         let mut words = Words::with_room(ROOM);
-        words.push(self.lease(*lease_id));
-        words.push_number(remembered(*ending).map(millis).unwrap_or_default());
+        words.push(self.lease(lease_id));
+        words.push_number(memory.map(millis).unwrap_or_default());
         words.push(which);
         // By the mark it is right in any order; without one, its copy undoes a request that hangs.
         let tie = Tie::Undo(*lease_id.as_bytes());
@@ -95,25 +99,30 @@ impl Asker {
     }
 
     /// The server's own compare-and-delete, where it has one and nothing else is to be done.
-    pub(super) fn delete(&self, request: &ReleaseRequest, server: &ServerFacts) -> Option<Words> {
-        let alone = !self.fencing && self.keys.signal(&request.name).is_none();
-        let words = || (self.keys.lock(&request.name), self.lease(request.lease_id).into());
-        match server {
-            _ if !alone || request.ending.for_good => None,
-            ServerFacts { delex: true, .. } => {
-                let (lock, lease) = words();
-                Some(Words::from([b"DELEX".to_vec(), lock, b"IFEQ".to_vec(), lease]))
-            }
-            ServerFacts { delifeq: true, .. } => {
-                let (lock, lease) = words();
-                Some(Words::from([b"DELIFEQ".to_vec(), lock, lease]))
-            }
-            _ => None,
+    pub(crate) fn delete(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+        server: &ServerFacts,
+    ) -> Option<Words> {
+        if self.fencing || self.keys.signal(name).is_some() {
+            return None;
         }
+        let (verb, condition) = match server {
+            ServerFacts { delex: true, .. } => ("DELEX", Some("IFEQ")),
+            ServerFacts { delifeq: true, .. } => ("DELIFEQ", None),
+            _ => return None,
+        };
+        let mut words = Words::with_room(ROOM);
+        words.push(verb);
+        words.push_parts(&self.keys.lock_parts(name));
+        condition.into_iter().for_each(|condition| words.push(condition));
+        words.push(self.lease(lease_id));
+        Some(words)
     }
 
     /// Makes one call of many lines.
-    pub(super) fn renew(&self, lines: &[&RenewRequest]) -> Call {
+    pub(crate) fn renew(&self, lines: &[&RenewRequest]) -> Call {
         let width = if self.fencing { 2 } else { 1 };
         let mut keys = Words::with_room(ROOM * lines.len());
         let mut words = Words::with_room(ROOM / 2 * lines.len());
@@ -134,7 +143,7 @@ impl Asker {
         self.call(&RENEW, keys, words)
     }
 
-    pub(super) fn inspect(&self, name: &LockName) -> Call {
+    pub(crate) fn inspect(&self, name: &LockName) -> Call {
         self.call(&INSPECT, [self.keys.lock(name)], Words::default())
     }
 

@@ -24,14 +24,6 @@ const ROUNDS: usize = 3;
 
 type Case = Result<Outcome, String>;
 
-macro_rules! ensure {
-    ($good:expr, $($words:tt)+) => {
-        if !$good {
-            return Err(format!($($words)+));
-        }
-    };
-}
-
 /// A library, our side set for it, and a look behind both.
 struct World<'a> {
     row: &'a Row,
@@ -60,7 +52,7 @@ pub(crate) fn run(server: &RedisServer, row: &Row) -> Line {
 impl<'a> World<'a> {
     async fn open(server: &RedisServer, row: &'a Row) -> Result<World<'a>, String> {
         let client = row.name("client").replace('/', "-");
-        let driver = Driver::start(&row.peer, &server.url(), &client).await?;
+        let driver = Driver::start(&row.peer, &[server.url()], &client).await?;
         Ok(World { row, ours: Ours::open(server, row).await?, driver, raw: server.raw(), client })
     }
 

@@ -12,7 +12,7 @@ async fn contenders_that_do_not_share_a_key_are_told_apart() {
     let (_, first) = rows().into_iter().next().expect("there are libraries");
     let astray = Row { peer: Peer { template: "elsewhere:{name}", ..first.peer }, ..first };
     let ours = Ours::open(&server, &astray).await.expect("open");
-    let mut driver = Driver::start(&first.peer, &server.url(), "control").await.expect("started");
+    let mut driver = Driver::start(&first.peer, &[server.url()], "control").await.expect("started");
     let observer = Observer::holding(2);
     driver.send(&format!("contend name 10000 1 1 {}", observer.port)).expect("sent");
     let mutex = ours.mutex("name").expect("a mutex");

@@ -26,8 +26,12 @@ impl Driver {
     ///
     /// # Panics
     /// The libraries are not there.
-    pub(crate) async fn start(peer: &Peer, url: &str, client: &str) -> Result<Driver, String> {
-        let mut command = command(peer, url, client);
+    pub(crate) async fn start(
+        peer: &Peer,
+        urls: &[String],
+        client: &str,
+    ) -> Result<Driver, String> {
+        let mut command = command(peer, urls, client);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| {
             let program = command.get_program().to_string_lossy().into_owned();
@@ -85,7 +89,7 @@ fn ground() -> PathBuf {
     target.expect("cargo's own directory has a parent").join("interop")
 }
 
-fn command(peer: &Peer, url: &str, client: &str) -> Command {
+fn command(peer: &Peer, urls: &[String], client: &str) -> Command {
     // What is left in its place once a family is whole.
     let stamp = ground().join(match peer.runtime {
         Runtime::Python => "python/made-of.stamp",
@@ -110,8 +114,10 @@ fn command(peer: &Peer, url: &str, client: &str) -> Command {
     };
     command.arg(peer.name);
     match peer.runtime {
-        Runtime::Python => command.arg(format!("{url}?client_name={client}")),
-        Runtime::Node | Runtime::Rust => command.arg(url),
+        Runtime::Python => {
+            command.args(urls.iter().map(|url| format!("{url}?client_name={client}")))
+        }
+        Runtime::Node | Runtime::Rust => command.args(urls),
     };
     command
 }

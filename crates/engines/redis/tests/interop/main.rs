@@ -1,5 +1,14 @@
 //! The plain dialect beside the libraries that it shares locks with: the real ones, on the same
-//! keys of one real server, both ways. `docs/interop.md` tells how to run it.
+//! keys of one real server, or of five, both ways. `docs/interop.md` tells how to run it.
+
+/// Ends a case as failed unless something is so.
+macro_rules! ensure {
+    ($good:expr, $($words:tt)+) => {
+        if !$good {
+            return Err(format!($($words)+));
+        }
+    };
+}
 
 mod cases;
 mod control;
@@ -7,6 +16,7 @@ mod driver;
 mod observer;
 mod ours;
 mod peers;
+mod quorum;
 mod table;
 
 use std::sync::Mutex;
@@ -37,5 +47,5 @@ fn every_library_both_ways() {
     let mut lines = done.into_inner().expect("no panic held it");
     lines.sort_by_key(|(at, _)| *at);
     let lines: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
-    table::conclude(&lines);
+    table::conclude("interop", &lines);
 }

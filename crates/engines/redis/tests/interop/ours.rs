@@ -46,7 +46,11 @@ impl Ours {
         let url = format!("{}?{}", server.url(), row.parameters());
         let options = RedisOptions::from_url(&url).map_err(told)?;
         let engine = PlainEngine::connect(&options, Arc::new(MachineClock)).await.map_err(told)?;
-        let engine: Arc<dyn Engine> = Arc::new(engine);
+        Ours::of(Arc::new(engine))
+    }
+
+    /// Our side with an engine that is there.
+    pub(crate) fn of(engine: Arc<dyn Engine>) -> Result<Ours, String> {
         let client = Client::new(engine.clone()).map_err(told)?;
         Ok(Ours { engine, client })
     }

@@ -52,6 +52,13 @@ pub(crate) fn rows() -> Vec<(usize, Row)> {
     PEERS.into_iter().flat_map(both).enumerate().collect()
 }
 
+/// Those that lock over several servers.
+pub(crate) fn over_several() -> Vec<(usize, Row)> {
+    let several = ["pottery", "redlock4", "redlock5", "redlock-universal", "rslock"];
+    let rows = rows().into_iter();
+    rows.filter(|(_, row)| several.contains(&row.peer.name)).collect()
+}
+
 impl Row {
     pub(crate) fn title(&self, version: &str) -> String {
         let tokens = if self.fencing { "" } else { ", fencing=off" };

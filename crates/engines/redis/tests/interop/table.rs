@@ -23,8 +23,8 @@ pub(crate) struct Line {
 ///
 /// # Panics
 /// A case failed, or a library has not run all of them.
-pub(crate) fn conclude(lines: &[Line]) {
-    let (text, failures) = written(lines);
+pub(crate) fn conclude(title: &str, lines: &[Line]) {
+    let (text, failures) = written(title, lines);
     // Nobody may read any more: the outcome counts all the same.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -32,8 +32,8 @@ pub(crate) fn conclude(lines: &[Line]) {
     assert!(cases > 0 && lines.iter().all(|line| line.outcomes.len() == cases), "{text}");
 }
 
-fn written(lines: &[Line]) -> (String, Vec<String>) {
-    let mut text = format!("\n{:<39}", "interop");
+fn written(title: &str, lines: &[Line]) -> (String, Vec<String>) {
+    let mut text = format!("\n{title:<39}");
     for (case, _) in lines.first().map(|line| line.outcomes.as_slice()).unwrap_or_default() {
         let _ = write!(text, "| {case:<14} ");
     }
@@ -60,7 +60,7 @@ fn written(lines: &[Line]) -> (String, Vec<String>) {
 #[test]
 fn a_failure_is_shown_and_told() {
     let outcomes = vec![("a", Outcome::Passed), ("b", Outcome::Failed("why".into()))];
-    let (text, failures) = written(&[Line { title: "it".into(), outcomes }]);
+    let (text, failures) = written("interop", &[Line { title: "it".into(), outcomes }]);
     assert!(text.contains("passed") && text.contains("FAILED"), "{text}");
     assert_eq!(failures, ["it, b: why"]);
 }

@@ -3,31 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_conformance::asking;
+pub(crate) use holdline_conformance::asking::{ending, name, take};
 use holdline_conformance::clock::MachineClock;
+use holdline_core::AcquireRequest;
 use holdline_core::contract::MIN_CLAIM_WINDOW;
-use holdline_core::{
-    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
-    LockName, Metadata, Mode, ReleaseRequest,
-};
 use holdline_redis::{PlainEngine, RedisOptions};
 use holdline_services::{RedisServer, Reply};
-use rand::Rng;
 
 /// How long what must happen may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-pub(crate) const LEASE: Duration = Duration::from_secs(30);
-
-struct Random;
-
-impl Entropy for Random {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        rand::rng().fill_bytes(bytes);
-    }
-}
-
-pub(crate) fn name(text: &str) -> LockName {
-    LockName::new(text).expect("a good name")
-}
 
 /// An engine whose lock key is `lock:NAME`.
 pub(crate) async fn engine(server: &RedisServer, parameters: &str) -> PlainEngine {
@@ -46,35 +31,9 @@ pub(crate) async fn at(url: &str, parameters: &str) -> PlainEngine {
     PlainEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected")
 }
 
-/// A request under a fresh id.
+/// A request under a fresh id, which does not queue.
 pub(crate) fn request(text: &str) -> AcquireRequest {
-    AcquireRequest {
-        name: name(text),
-        lease_id: LeaseId::random(&mut Random),
-        client: ClientId::random(&mut Random),
-        mode: Mode::Exclusive,
-        hold: Hold::Leased(LEASE),
-        queue: false,
-        known: false,
-        claim_window: MIN_CLAIM_WINDOW,
-        metadata: Metadata::default(),
-    }
-}
-
-pub(crate) fn ending(request: &AcquireRequest, for_good: bool) -> ReleaseRequest {
-    ReleaseRequest {
-        name: request.name.clone(),
-        lease_id: request.lease_id,
-        ending: Ending { for_good, hold: request.hold },
-    }
-}
-
-/// Asks, and must be granted.
-pub(crate) async fn take(engine: &dyn Engine, request: &AcquireRequest) -> FencingToken {
-    match engine.try_acquire(request).await {
-        Ok(AcquireReply::Granted { token, .. }) => token,
-        other => panic!("expected a grant, got {other:?}"),
-    }
+    AcquireRequest { queue: false, claim_window: MIN_CLAIM_WINDOW, ..asking::request(text) }
 }
 
 /// Says something behind the engine's back.

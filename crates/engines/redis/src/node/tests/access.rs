@@ -36,7 +36,7 @@ async fn the_least_rights_are_enough() {
     let server = with_user(LEAST);
     let node = locker(&server);
     assert_eq!(node.call(|| run(&SET, "lock:a")).await.expect("an answer"), ok());
-    let mut inbox = node.subscribe(b"lock:c".to_vec());
+    let mut inbox = node.listen(b"lock:c".to_vec());
     assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
     let facts = node.server().expect("a connection");
     assert_eq!((&facts.run_id, facts.resp), (&None, 3));
@@ -68,7 +68,7 @@ async fn a_server_without_the_new_greeting_is_spoken_to_in_the_older_protocol() 
     let node = locker(&server);
     assert_eq!(say(&node, "SET k v").await.expect("an answer"), ok());
     assert_eq!(node.server().map(|facts| facts.resp), Some(2));
-    let mut inbox = node.subscribe(b"c".to_vec());
+    let mut inbox = node.listen(b"c".to_vec());
     assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
 }
 

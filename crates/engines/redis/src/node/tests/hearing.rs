@@ -23,7 +23,7 @@ async fn accepts_an_ear(ground: &Ground) -> Peer {
 #[tokio::test]
 async fn when_the_server_is_back_the_second_connection_is_made_at_once() {
     let ground = Ground::new("redis://h?protocol=resp2");
-    let mut inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut inbox = ground.node.listen(b"inbox".to_vec());
     let mut first = ground.accepts().await;
     first.greets_by_the_old_protocol().await;
     for pause in [20, 40, 80, 160, 320, 640] {
@@ -48,7 +48,7 @@ async fn when_the_server_is_back_the_second_connection_is_made_at_once() {
 #[tokio::test]
 async fn after_a_second_connection_that_lasted_pauses_are_short_again() {
     let ground = Ground::new("redis://h?protocol=resp2");
-    let _inbox = ground.node.subscribe(b"inbox".to_vec());
+    let _inbox = ground.node.listen(b"inbox".to_vec());
     let mut first = ground.accepts().await;
     first.greets_by_the_old_protocol().await;
     for pause in [20, 40, 80, 160] {
@@ -127,7 +127,7 @@ async fn a_claim_does_not_wait_until_messages_are_heard() {
 #[tokio::test]
 async fn a_subscription_that_cannot_be_made_now_is_asked_for_again() {
     let ground = Ground::new("redis://h");
-    let mut inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut inbox = ground.node.listen(b"inbox".to_vec());
     let mut peer = ground.accepts().await;
     peer.greets().await;
     // Before the connection is used, and at once after it.
@@ -145,13 +145,13 @@ async fn a_subscription_that_cannot_be_made_now_is_asked_for_again() {
 #[tokio::test]
 async fn a_channel_that_was_refused_is_not_asked_for_again_on_that_connection() {
     let ground = Ground::new("redis://h");
-    let _inbox = ground.node.subscribe(b"inbox".to_vec());
+    let _inbox = ground.node.listen(b"inbox".to_vec());
     let mut peer = ground.accepts().await;
     peer.greets().await;
     peer.hears("SUBSCRIBE").await;
     peer.says("-NOPERM no permissions to access one of the channels\r\n").await;
     ground.settle().await;
-    let _other = ground.node.subscribe(b"other".to_vec());
+    let _other = ground.node.listen(b"other".to_vec());
     let said = peer.hears("SUBSCRIBE").await;
     assert!(said.contains("other") && !said.contains("inbox"), "{said}");
 }
@@ -159,7 +159,7 @@ async fn a_channel_that_was_refused_is_not_asked_for_again_on_that_connection() 
 #[tokio::test]
 async fn the_second_connection_says_who_we_are_and_asks_once_for_what_is_refused() {
     let ground = Ground::new("redis://who:canary-2c41@h?protocol=resp2");
-    let _inbox = ground.node.subscribe(b"inbox".to_vec());
+    let _inbox = ground.node.listen(b"inbox".to_vec());
     let mut first = ground.accepts().await;
     first.hears("LIB-VER").await;
     first.says("+OK\r\n$9\r\nrun_id:ab\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
@@ -170,7 +170,7 @@ async fn the_second_connection_says_who_we_are_and_asks_once_for_what_is_refused
     ear.hears("SUBSCRIBE").await;
     ear.says("-NOPERM no permissions to access one of the channels\r\n").await;
     ground.settle().await;
-    let _other = ground.node.subscribe(b"other".to_vec());
+    let _other = ground.node.listen(b"other".to_vec());
     let said = ear.hears("SUBSCRIBE").await;
     assert!(said.contains("other") && !said.contains("inbox"), "{said}");
 }

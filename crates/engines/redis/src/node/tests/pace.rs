@@ -169,7 +169,7 @@ async fn a_server_of_the_older_protocol_is_asked_for_the_newer_one_once() {
 #[tokio::test]
 async fn a_new_connection_ends_when_the_old_one_recovers_meanwhile() {
     let ground = Ground::new("redis://h");
-    let _inbox = ground.node.subscribe(b"inbox".to_vec());
+    let _inbox = ground.node.listen(b"inbox".to_vec());
     let mut old = ground.accepts().await;
     old.greets().await;
     old.hears("SUBSCRIBE").await;

@@ -46,7 +46,7 @@ fn outside_of_any_runtime() {
     unavailable(&error, Certainty::NotApplied);
     server.cont();
     assert_eq!(block_on(say_for_long(&node, "GET k")), bytes("v"));
-    let mut inbox = node.subscribe(b"c".to_vec());
+    let mut inbox = node.listen(b"c".to_vec());
     let next = std::future::poll_fn(|context| Pin::new(&mut inbox).poll_next(context));
     assert_eq!(block_on(next), Some(Heard::Resubscribed));
     drop(node);
@@ -88,7 +88,7 @@ async fn leaves_nothing() {
     let before = metrics.num_alive_tasks();
     for parameters in ["", "?protocol=resp2"] {
         let node = node(&format!("{}{parameters}", server.url()));
-        let mut inbox = node.subscribe(b"c".to_vec());
+        let mut inbox = node.listen(b"c".to_vec());
         assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
         say(&node, "PING").await.expect("an answer");
         assert!(metrics.num_alive_tasks() > before);

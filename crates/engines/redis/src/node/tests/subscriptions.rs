@@ -14,11 +14,11 @@ fn publish(server: &RedisServer, channel: &str, text: &str) -> Option<i64> {
 async fn is_heard(url_parameters: &str) {
     let server = server();
     let node = node(&format!("{}?{url_parameters}", server.url()));
-    let mut inbox = node.subscribe(b"c".to_vec());
+    let mut inbox = node.listen(b"c".to_vec());
     assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
     assert_eq!(publish(&server, "c", "one"), Some(1));
     assert_eq!(heard(&mut inbox).await, message("one"));
-    let mut other = node.subscribe(b"d".to_vec());
+    let mut other = node.listen(b"d".to_vec());
     assert_eq!(heard(&mut other).await, Some(Heard::Resubscribed));
     assert_eq!(publish(&server, "d", "two"), Some(1));
     assert_eq!(heard(&mut other).await, message("two"));
@@ -49,7 +49,7 @@ async fn an_inbox_opened_while_nobody_listens_hears_when_the_server_is_back() {
     let proxy = FaultProxy::start(server.address());
     proxy.refuse();
     let node = node_at(proxy.address());
-    let mut inbox = node.subscribe(b"c".to_vec());
+    let mut inbox = node.listen(b"c".to_vec());
     say(&node, "PING").await.expect_err("nobody listens");
     proxy.accept();
     assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
@@ -64,7 +64,7 @@ async fn an_overrun_of_the_servers_buffer_is_told() {
     let limit = "client-output-buffer-limit pubsub 1mb 1mb 0";
     let server = RedisServer::start(RedisConfig::default().with_line(limit));
     let node = node_at(server.address());
-    let mut inbox = node.subscribe(b"c".to_vec());
+    let mut inbox = node.listen(b"c".to_vec());
     assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
     publish(&server, "c", &"x".repeat(2 << 20));
     assert_eq!(heard(&mut inbox).await, Some(Heard::Lost));
@@ -78,7 +78,7 @@ async fn an_overrun_of_the_servers_buffer_is_told() {
 async fn an_inbox_ends_with_its_node() {
     let server = server();
     let node = node_at(server.address());
-    let mut inbox = node.subscribe(b"c".to_vec());
+    let mut inbox = node.listen(b"c".to_vec());
     assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
     drop(node);
     assert_eq!(heard(&mut inbox).await, None);

@@ -403,7 +403,7 @@ async fn while_the_server_refuses_us_requests_are_told_so_at_once() {
 #[tokio::test]
 async fn a_new_connection_is_subscribed_before_it_carries_requests() {
     let ground = Ground::new("redis://h");
-    let mut inbox = ground.node.subscribe(b"inbox".to_vec());
+    let mut inbox = ground.node.listen(b"inbox".to_vec());
     let subscribed = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
     for turn in 0..2 {
         let mut peer = ground.accepts().await;

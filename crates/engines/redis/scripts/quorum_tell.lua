@@ -1,0 +1,89 @@
+-- ARGV: the marker, what is told, and
+--   propose, adopt: the stamp of what is replaced (or nothing), the configuration, its stamp
+--   activate: the stamp, for how many µs to wait first (or nothing)
+--   begin: the episode, the stamp, for how many µs to wait, 1 when by time
+--   recover: the episode, the stamp, the floor of 16 digits
+--   vouch: the episode, the stamp
+--   readmit: the id, the one that the node takes
+local node, other = load()
+if other then return { 'foreign', other } end
+
+local function wait(micros, by_time)
+  node.q, node.t = format('%.0f', now + micros), by_time
+end
+
+local function is_episode(episode, stamp_of_set)
+  return node.g == 'forgot' and node.i == episode and node.s == stamp_of_set
+    and has(node.c, episode)
+end
+
+local tell = {}
+
+function tell.propose(from, configuration, told)
+  local first = node.g == 'blank' or node.g == 'proposed'
+  if not first or (node.s or '') ~= from or not has(configuration, node.i) then return false end
+  node.g, node.c, node.s = 'proposed', configuration, told
+  return true
+end
+
+function tell.activate(told, quarantine)
+  if node.g ~= 'proposed' or node.s ~= told then return false end
+  node.q, node.t, node.g = nil, nil, 'open'
+  if quarantine ~= '' then
+    wait(quarantine, '1')
+    node.g = 'forgot'
+  end
+  raise_by_time(node)
+  return true
+end
+
+-- Tells whether one stamp is a later one of the same set.
+local function is_later(mine, told)
+  local _, _, set, epoch = find(mine, '^(%x+)%.(%d+)%.')
+  local _, _, other, next_epoch = find(told, '^(%x+)%.(%d+)%.')
+  return set == other and tonumber(epoch) < tonumber(next_epoch)
+end
+
+function tell.adopt(from, configuration, told)
+  if (node.s or '') ~= from or (node.s and not is_later(node.s, told)) then return false end
+  if node.g == 'blank' then
+    node.g = 'forgot'
+  elseif (node.g == 'open' or node.g == 'proposed') and not has(configuration, node.i) then
+    node.g = 'out'
+  end
+  node.c, node.s = configuration, told
+  return true
+end
+
+function tell.vouch(episode, told)
+  if not is_episode(episode, told) or not node.q or node.t ~= '1' or tonumber(node.q) <= now then
+    return false
+  end
+  node.q = since
+  return true
+end
+
+function tell.readmit(id, fresh)
+  if node.g ~= 'out' or node.i ~= id then return false end
+  node.i, node.g, node.w, node.q, node.t = fresh, 'forgot', nil, nil, nil
+  return true
+end
+
+function tell.begin(episode, told, quarantine, by_time)
+  if not is_episode(episode, told) then return false end
+  if node.q and (by_time ~= '1' or node.t == '1') then return false end
+  wait(quarantine, by_time)
+  return true
+end
+
+function tell.recover(episode, told, floor)
+  if not node.q or tonumber(node.q) > now or not is_episode(episode, told) then return false end
+  raise(node, floor)
+  if node.t == '1' then raise_by_time(node) end
+  node.g, node.q, node.t, node.w = 'open', nil, nil, nil
+  return true
+end
+
+if node.m ~= ARGV[1] or not tell[ARGV[2]](ARGV[3], ARGV[4], ARGV[5], ARGV[6]) then return 0 end
+store(node)
+return 1

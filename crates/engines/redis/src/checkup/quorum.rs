@@ -1,0 +1,234 @@
+//! What `doctor` looks at on the servers of a quorum.
+//!
+//! First how they stand together, then each by itself. What is alike on several servers is told
+//! once, with their addresses.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use holdline_core::quorum::majority;
+use holdline_core::{Checkup, Clock, Finding, Health, LockError};
+
+use super::{Probe, machine, rights, settings};
+use crate::checkup::info::{Config, Info};
+use crate::node::Node;
+use crate::options::RedisOptions;
+use crate::quorum::{ENGINE, NodeState, NodeStatus, QuorumAdmin, QuorumOptions, QuorumStatus};
+
+const SERVERS: &str = "a majority of independent servers must answer for each lock";
+const SET: &str = "servers that are not one set, agreed by all of them, give no votes";
+const MARGIN: &str = "fewer than half of the servers may be lost at any time, and what is lost \
+                      already counts";
+const VOTES: &str = "a server that does not vote counts like one that is lost";
+/// The check of a server that does not answer.
+const SILENT: &str = "votes";
+const CLOCKS: &str = "leases do not compare clocks; but fencing tokens follow the one in the \
+                      middle, and lean on it when all servers have forgotten";
+const PERSISTENCE: &str = "a server that has lost its memory gives no vote for the longest lease; \
+                           when a majority loses it at once, no lock can be had for so long";
+/// How far a server's clock may be from the one in the middle, in microseconds. A server follows a
+/// proposed token no further ahead than this.
+const FAR: u64 = 1_000_000;
+
+/// Looks how the servers of these options stand, together and each by itself.
+///
+/// Takes some round trips to each; one that does not answer costs the time limits of the options.
+///
+/// # Errors
+/// `Invalid`: an option is wrong. All else is a finding.
+pub async fn quorum_checkup(
+    options: &QuorumOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Checkup, LockError> {
+    let mut checkup = Checkup::new(ENGINE);
+    let mut each = Vec::new();
+    if !options.is_set() {
+        for node in options.nodes() {
+            each.push((node.address().to_string(), alone(node, &clock).await?));
+        }
+        let is_silent = |findings: &[Finding]| findings.iter().any(|one| one.check() == SILENT);
+        let silent = each.iter().filter(|(_, findings)| is_silent(findings)).count();
+        for finding in [vec![servers(each.len(), silent)], alike(&each)].concat() {
+            checkup.add(finding);
+        }
+        return Ok(checkup);
+    }
+    let status = QuorumAdmin::new(options, clock.clone())?.status().await;
+    for finding in together(&status) {
+        checkup.add(finding);
+    }
+    for (node, one) in options.nodes().iter().zip(&status.nodes) {
+        if one.state != NodeState::Down {
+            let address = one.address.clone();
+            each.push((address, alone(node, &clock).await?));
+        }
+    }
+    for finding in alike(&each) {
+        checkup.add(finding);
+    }
+    Ok(checkup)
+}
+
+/// What is to be said of the servers as a set.
+fn together(status: &QuorumStatus) -> Vec<Finding> {
+    let silent = status.nodes.iter().filter(|node| node.state == NodeState::Down).count();
+    let mut findings = vec![servers(status.nodes.len(), silent), set(status), margin(status)];
+    findings.extend(status.nodes.iter().filter_map(|node| vote(node, status)));
+    findings.extend([clocks(status), persistence(status)]);
+    findings
+}
+
+fn servers(count: usize, silent: usize) -> Finding {
+    let needed = majority(count);
+    let found = format!("{} of {count} answer, {needed} must agree", count - silent);
+    let finding = Finding::ok("servers", SERVERS, found);
+    match count {
+        _ if count - silent < needed => {
+            finding.fail("start those that do not answer; until then nothing can be locked")
+        }
+        1 | 2 => finding.warn("name at least three servers: of these none may be lost"),
+        _ if silent > 0 => finding.warn("see to those that do not answer, named below"),
+        _ if count.is_multiple_of(2) => {
+            finding.warn("take one away or add one: an even number survives no more losses")
+        }
+        _ => finding,
+    }
+}
+
+fn set(status: &QuorumStatus) -> Finding {
+    if let Some(problem) = &status.problem {
+        let fix = status.fix.as_deref().unwrap_or("see `holdline quorum status`");
+        return Finding::ok("set", SET, problem).fail(fix);
+    }
+    let (name, epoch) = (status.set.as_deref().unwrap_or("none"), status.epoch.unwrap_or(0));
+    let longest = status.max_lease_ms.unwrap_or(0) / 1_000;
+    Finding::ok("set", SET, format!("{name}, epoch {epoch}, longest lease {longest} s"))
+}
+
+fn margin(status: &QuorumStatus) -> Finding {
+    let QuorumStatus { votes, may_lose, nodes, .. } = status;
+    let found = format!("{votes} of {} vote, {may_lose} more may be lost", nodes.len());
+    let finding = Finding::ok("margin", MARGIN, found);
+    match may_lose {
+        _ if !status.works() => finding.fail("see to the servers that do not vote, named below"),
+        0 if nodes.len() > 2 => finding.warn("see to the servers that do not vote, named below"),
+        _ => finding,
+    }
+}
+
+/// What keeps a server from voting.
+fn vote(node: &NodeStatus, status: &QuorumStatus) -> Option<Finding> {
+    let problem = node.problem.as_deref()?;
+    let mut found = format!("{}: {problem}", node.address);
+    if let Some(left) = node.quarantine_left_ms {
+        let _ = write!(found, ", {} s more", left.div_ceil(1_000));
+    }
+    let fix = match (node.state, &node.fix) {
+        (_, Some(fix)) => fix.clone(),
+        (NodeState::Blank, None) => "`holdline quorum init` sets all of them up".to_owned(),
+        _ => "do what is said of it".to_owned(),
+    };
+    let finding = Finding::ok("votes", VOTES, found);
+    Some(if status.works() { finding.warn(fix) } else { finding.fail(fix) })
+}
+
+fn clocks(status: &QuorumStatus) -> Finding {
+    let nodes = status.nodes.iter();
+    let offsets = nodes.filter_map(|node| Some((node.clock_offset_us?, &node.address)));
+    let Some((furthest, address)) = offsets.max_by_key(|(offset, _)| offset.unsigned_abs()) else {
+        return Finding::ok("clocks", CLOCKS, "none was heard of");
+    };
+    let found =
+        format!("at most {} ms from the one in the middle", furthest.unsigned_abs() / 1_000);
+    let finding = Finding::ok("clocks", CLOCKS, found);
+    if furthest.unsigned_abs() <= FAR {
+        return finding;
+    }
+    finding.warn(format!("set the clock of {address} right (NTP), slewed and not stepped"))
+}
+
+fn persistence(status: &QuorumStatus) -> Finding {
+    let known: Vec<bool> = status.nodes.iter().filter_map(|node| node.durable).collect();
+    let keep = known.iter().filter(|durable| **durable).count();
+    let found = format!("{keep} of {} keep all that they answer (appendfsync always)", known.len());
+    Finding::ok("persistence", PERSISTENCE, found)
+}
+
+/// What is to be said of one server, whatever set it belongs to.
+async fn alone(options: &RedisOptions, clock: &Arc<dyn Clock>) -> Result<Vec<Finding>, LockError> {
+    let node = Node::new(options, clock.clone())?;
+    let probe = Probe { node, limit: options.command_timeout() };
+    if let Err(error) = machine::round_trip(&probe, clock.as_ref()).await {
+        let finding = Finding::ok(SILENT, VOTES, error.to_string());
+        return Ok(vec![finding.warn("do what the error says")]);
+    }
+    let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
+    let mut findings = settings::of_member(&info, &Config::ask(&probe).await);
+    findings.extend(rights::of_member(&probe, options).await);
+    Ok(findings)
+}
+
+/// Tells what is alike on several servers once, check by check.
+fn alike(each: &[(String, Vec<Finding>)]) -> Vec<Finding> {
+    let mut told: Vec<(Vec<&str>, &Finding)> = Vec::new();
+    for (address, findings) in each {
+        for finding in findings {
+            // How well things stand may differ in the words, where all is well.
+            let same = |other: &Finding| {
+                other.check() == finding.check()
+                    && other.health() == finding.health()
+                    && (finding.health() == Health::Ok || other == finding)
+            };
+            match told.iter_mut().find(|(_, other)| same(other)) {
+                Some((addresses, _)) => addresses.push(address),
+                None => told.push((vec![address], finding)),
+            }
+        }
+    }
+    let place = |finding: &Finding| {
+        let mut checks = each.iter().flat_map(|(_, findings)| findings).map(Finding::check);
+        checks.position(|check| check == finding.check())
+    };
+    told.sort_by_key(|(_, finding)| place(finding));
+    told.into_iter().map(|(addresses, finding)| finding.at(&where_at(&addresses, each))).collect()
+}
+
+fn where_at(addresses: &[&str], each: &[(String, Vec<Finding>)]) -> String {
+    match addresses.len() == each.len() && each.len() > 1 {
+        true => format!("all {}", each.len()),
+        false => addresses.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(found: &str) -> Finding {
+        Finding::ok("check", "it matters", found)
+    }
+
+    #[test]
+    fn what_is_alike_is_told_once_and_what_is_ill_by_address() {
+        let on = |address: &str, one: Finding| {
+            (address.to_owned(), vec![one, Finding::ok("other", "it matters", "fine")])
+        };
+        let each = [
+            on("a", finding("1 MiB")),
+            on("b", finding("full").fail("mend")),
+            on("c", finding("2 MiB")),
+            on("d", finding("full").fail("mend")),
+        ];
+        let told = alike(&each);
+        let told: Vec<(&str, &str, Health)> =
+            told.iter().map(|one| (one.check(), one.found(), one.health())).collect();
+        assert_eq!(
+            told,
+            [
+                ("check", "a, c: 1 MiB", Health::Ok),
+                ("check", "b, d: full", Health::Error),
+                ("other", "all 4: fine", Health::Ok),
+            ]
+        );
+    }
+}

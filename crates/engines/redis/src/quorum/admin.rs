@@ -1,0 +1,398 @@
+//! A set as operators see it: how it stands, how it is set up, how a node comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::quorum::{Configuration, Gate, Plan, SetId, Standing, Told, View, majority};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use serde::Serialize;
+
+use super::ENGINE;
+use super::engine::asker;
+use super::member::Said;
+use super::options::QuorumOptions;
+use super::race::Race;
+use super::set::Set;
+
+/// How long a change of the set may take.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The pause between two looks at a set that changes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How a set stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QuorumStatus {
+    /// What it is called, in short; `None` before it was set up.
+    pub set: Option<String>,
+    /// Which of its configurations it has.
+    pub epoch: Option<u64>,
+    /// The longest lease, in milliseconds.
+    pub max_lease_ms: Option<u64>,
+    /// How many nodes must agree.
+    pub majority: usize,
+    /// How many vote now.
+    pub votes: usize,
+    /// How many more may be lost before no lock can be had.
+    pub may_lose: usize,
+    /// Why it cannot be used as it is; `None` when it can, as far as enough nodes vote.
+    pub problem: Option<String>,
+    /// What to do about it.
+    pub fix: Option<String>,
+    /// The nodes, in the order in which they were named.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// How a node stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Where it is.
+    pub address: String,
+    /// How it stands.
+    pub state: NodeState,
+    /// What it calls itself, in short.
+    pub id: Option<String>,
+    /// Which run of its server it is, in short.
+    pub marker: Option<String>,
+    /// How long this run has lasted, in milliseconds.
+    pub up_for_ms: Option<u64>,
+    /// Whether it keeps all that it has answered over restarts too (`appendfsync always`).
+    pub durable: Option<bool>,
+    /// Which configuration it has.
+    pub epoch: Option<u64>,
+    /// How long its answer took, in microseconds.
+    pub round_trip_us: Option<u64>,
+    /// How far its clock is ahead of the one in the middle, in microseconds.
+    pub clock_offset_us: Option<i64>,
+    /// How long it still waits, in milliseconds.
+    pub quarantine_left_ms: Option<u64>,
+    /// The largest fencing token that it knows of.
+    pub largest_token: Option<u64>,
+    /// Why it does not answer, or does not vote.
+    pub problem: Option<String>,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
+
+impl QuorumStatus {
+    /// Tells whether a lock can be had: enough nodes vote, and nothing is wrong with the set.
+    pub fn works(&self) -> bool {
+        self.problem.is_none() && self.votes >= self.majority
+    }
+}
+
+/// How a node stands, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It votes.
+    Votes,
+    /// It has lost its memory, or belongs to a set that was just founded, and waits.
+    Quarantined,
+    /// It has lost its memory, and the others have not agreed to it yet.
+    Forgot,
+    /// Its place was given to another server.
+    Replaced,
+    /// It belongs to no set.
+    Blank,
+    /// It has another configuration than the others.
+    Behind,
+    /// It does not answer, or cannot be used.
+    Down,
+}
+
+/// Looks after a set for an operator. It holds no locks.
+#[derive(Debug)]
+pub struct QuorumAdmin {
+    set: Arc<Set>,
+    /// The longest lease that was asked for.
+    max_lease: Option<Duration>,
+}
+
+impl QuorumAdmin {
+    /// Makes one. It connects when it is asked something.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong. `Unsupported`: without tokens the servers are no set.
+    pub fn new(options: &QuorumOptions, clock: Arc<dyn Clock>) -> Result<QuorumAdmin, LockError> {
+        options.validate()?;
+        options.must_have_set()?;
+        let set = Set::new(options, asker(options), clock)?;
+        Ok(QuorumAdmin { set, max_lease: options.asked_max_lease() })
+    }
+
+    /// Looks how the set stands, and changes nothing.
+    pub async fn status(&self) -> QuorumStatus {
+        self.set.look().await;
+        self.tell()
+    }
+
+    /// Sets the nodes up as one set that is used at once: the operator vouches for it that no locks
+    /// of before are held on them. A set that waits because it was founded without an operator need
+    /// not wait any longer.
+    ///
+    /// # Errors
+    /// `Refused`: these servers cannot be one set, or are one already, in use or with another
+    /// longest lease than was asked for: then nothing has changed. `NoQuorum`: not all nodes
+    /// answered; what was begun is gone on with when this is called again, or by the first client
+    /// that finds all of them.
+    pub async fn init(&self) -> Result<QuorumStatus, LockError> {
+        let mut wish = self.set.wish().clone();
+        wish.vouched = true;
+        self.set.greet().await;
+        let (_, before) = self.set.judge(&self.set.said(), &wish);
+        if let Standing::Agreed(configuration) = &before.standing
+            && before.steps.is_empty()
+        {
+            let (set, epoch) = (configuration.set().short(), configuration.epoch());
+            let message = format!("these nodes are a set already: {set}, epoch {epoch}");
+            return Err(refused(message));
+        }
+        self.check_max_lease(&before.standing)?;
+        let end = self.set.clock.now().after(LIMIT);
+        loop {
+            let said = self.set.said();
+            let (_, plan) = self.set.judge(&said, &wish);
+            self.check(&plan, &said)?;
+            if plan.steps.is_empty() && is_open(&said) {
+                return Ok(self.tell());
+            }
+            if self.set.clock.now() >= end {
+                return Err(self.set.no_quorum(&[]));
+            }
+            self.carry_out(&plan).await;
+            self.set.greet().await;
+        }
+    }
+
+    /// Takes nodes in again that were replaced, and does what is to be done for those that have
+    /// lost their memory. Clients do the second by themselves.
+    ///
+    /// # Errors
+    /// As for [`QuorumAdmin::init`].
+    pub async fn rejoin(&self) -> Result<QuorumStatus, LockError> {
+        self.set.greet().await;
+        let said = self.set.said();
+        let mut race = Race::with_room(said.len());
+        for (node, said) in said.iter().enumerate() {
+            let replaced = said.heard.as_ref().filter(|heard| heard.view.gate == Gate::Out);
+            let Some(heard) = replaced else { continue };
+            let told = Told::Readmit { id: heard.view.id, fresh: self.set.members[node].fresh() };
+            let member = &self.set.members[node];
+            race.add(node, async move { member.tell(&self.set.asker, &told).await });
+        }
+        while let Some((_, answer)) = race.next().await {
+            answer?;
+        }
+        self.set.greet().await;
+        let end = self.set.clock.now().after(LIMIT);
+        loop {
+            let said = self.set.said();
+            let (_, plan) = self.set.judge(&said, self.set.wish());
+            self.check(&plan, &said)?;
+            if plan.steps.is_empty() || self.set.clock.now() >= end {
+                return Ok(self.tell());
+            }
+            self.carry_out(&plan).await;
+            self.set.greet().await;
+        }
+    }
+
+    /// The longest lease of a set never changes: whoever waits relies on it.
+    fn check_max_lease(&self, standing: &Standing) -> Result<(), LockError> {
+        let (Standing::Agreed(configuration), Some(asked)) = (standing, self.max_lease) else {
+            return Ok(());
+        };
+        let longest = configuration.max_lease();
+        if longest == asked {
+            return Ok(());
+        }
+        let message = format!(
+            "these nodes are a set already, whose longest lease is {longest:?} and not {asked:?}: \
+             leave it at that, or take servers that know nothing"
+        );
+        Err(refused(message))
+    }
+
+    fn check(&self, plan: &Plan, said: &[Said]) -> Result<(), LockError> {
+        match self.set.find(&plan.standing, said) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotInitialised) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn carry_out(&self, plan: &Plan) {
+        if !self.set.carry_out(plan).await {
+            self.set.clock.sleep_until(self.set.clock.now().after(PAUSE)).await;
+        }
+    }
+
+    fn tell(&self) -> QuorumStatus {
+        let said = self.set.said();
+        let (views, plan) = self.set.judge(&said, self.set.wish());
+        let configuration = match &plan.standing {
+            Standing::Agreed(configuration) => Some(configuration),
+            _ => None,
+        };
+        let problem = match self.set.find(&plan.standing, &said) {
+            Ok(_) => None,
+            Err(error) => Some(error.kind().to_string()),
+        };
+        let (now, middle) = self.set.clock_of(&said);
+        let nodes: Vec<NodeStatus> = said
+            .iter()
+            .zip(&views)
+            .enumerate()
+            .map(|(at, (said, view))| {
+                let address = self.set.members[at].address().to_owned();
+                let mut node = node_status(address, said, view.as_ref(), configuration);
+                if let Some(heard) = &said.heard {
+                    let theirs = i128::from(heard.time_us_at(now)) - i128::from(middle);
+                    node.clock_offset_us = i64::try_from(theirs).ok();
+                }
+                node
+            })
+            .collect();
+        let needed = majority(nodes.len());
+        let votes = nodes.iter().filter(|node| node.state == NodeState::Votes).count();
+        let votes = if problem.is_some() { 0 } else { votes };
+        let silent = nodes.iter().filter(|node| node.state == NodeState::Down).count();
+        let fix = what_to_do(&plan.standing, silent, problem.is_some());
+        QuorumStatus {
+            set: configuration.map(|one| SetId::short(one.set())),
+            epoch: configuration.map(Configuration::epoch),
+            max_lease_ms: configuration.map(|one| millis(one.max_lease())),
+            majority: needed,
+            votes,
+            may_lose: votes.saturating_sub(needed),
+            problem,
+            fix,
+            nodes,
+        }
+    }
+}
+
+/// Says what to do about a set that cannot be used.
+fn what_to_do(standing: &Standing, silent: usize, is_ill: bool) -> Option<String> {
+    let fix = match standing {
+        _ if !is_ill => return None,
+        Standing::Unfounded { .. } if silent > 0 => {
+            "all servers must answer before they can become a set: see to those that do not"
+        }
+        Standing::Unfounded { .. } => "`holdline quorum init` makes them one",
+        Standing::Foreign { .. } => {
+            "name the servers of one set; one that is to leave its set must first be emptied"
+        }
+        Standing::Miscounted { .. } => "name every server of the set, and no other",
+        Standing::Twice { .. } | Standing::Agreed(_) => "name each server once, by one address",
+    };
+    Some(fix.to_owned())
+}
+
+fn is_open(said: &[Said]) -> bool {
+    let open = |said: &Said| said.heard.as_ref().is_some_and(|one| one.view.gate == Gate::Open);
+    said.iter().all(open)
+}
+
+fn node_status(
+    address: String,
+    said: &Said,
+    view: Option<&View>,
+    configuration: Option<&Configuration>,
+) -> NodeStatus {
+    let (Some(heard), Some(view)) = (&said.heard, view) else {
+        let why = said.failure.as_ref().map(|failure| failure.kind().to_string());
+        return NodeStatus {
+            address,
+            state: NodeState::Down,
+            id: None,
+            marker: None,
+            up_for_ms: None,
+            durable: None,
+            epoch: None,
+            round_trip_us: None,
+            clock_offset_us: None,
+            quarantine_left_ms: None,
+            largest_token: None,
+            problem: Some(why.unwrap_or_else(|| "no answer".to_owned())),
+            fix: None,
+        };
+    };
+    let mine = view.configuration.as_ref();
+    let same = mine.map(Configuration::stamp) == configuration.map(Configuration::stamp);
+    let (state, problem, fix) = state_of(view, same, configuration.is_some());
+    let short = |text: String| text.chars().take(8).collect::<String>();
+    NodeStatus {
+        address,
+        state,
+        id: Some(short(view.id.to_string())),
+        marker: Some(short(heard.marker.to_string())),
+        up_for_ms: heard.up.map(millis),
+        durable: Some(heard.durable),
+        epoch: mine.map(Configuration::epoch),
+        round_trip_us: u64::try_from(heard.round_trip.as_micros()).ok(),
+        clock_offset_us: None,
+        quarantine_left_ms: view.quarantine.map(|(left, _)| millis(left)),
+        largest_token: Some(view.largest).filter(|largest| *largest > 0),
+        problem: problem.map(str::to_owned),
+        fix: fix.map(str::to_owned),
+    }
+}
+
+/// Says how a node stands, why it does not vote, and what to do. `same`: it has the configuration
+/// of the others.
+fn state_of(
+    view: &View,
+    same: bool,
+    is_founded: bool,
+) -> (NodeState, Option<&'static str>, Option<&'static str>) {
+    let by_time = view.quarantine.is_some_and(|(_, by_time)| by_time);
+    match view.gate {
+        Gate::Open if same => (NodeState::Votes, None, None),
+        Gate::Open => {
+            let problem = "has another configuration than the others";
+            (NodeState::Behind, Some(problem), Some(BY_ITSELF))
+        }
+        Gate::Forgot if by_time => {
+            let problem = "gives no vote until its wait is over, since nobody remembers";
+            (NodeState::Quarantined, Some(problem), Some(VOUCH))
+        }
+        Gate::Forgot if view.quarantine.is_some() => {
+            let problem = "has lost its memory, and gives no vote until its wait is over";
+            (NodeState::Quarantined, Some(problem), Some(BY_ITSELF))
+        }
+        Gate::Forgot => {
+            let problem = "has lost its memory; the others have not agreed to it yet";
+            (NodeState::Forgot, Some(problem), Some(BY_ITSELF))
+        }
+        Gate::Out => {
+            let problem = "was replaced by another server";
+            (NodeState::Replaced, Some(problem), Some("`holdline quorum rejoin` takes it in again"))
+        }
+        Gate::Blank if is_founded => {
+            (NodeState::Blank, Some("knows nothing of the set"), Some(BY_ITSELF))
+        }
+        Gate::Blank => (NodeState::Blank, Some("was never set up"), None),
+        Gate::Proposed => {
+            let fix = "`holdline quorum init` goes on with it";
+            (NodeState::Behind, Some("was set up in part"), Some(fix))
+        }
+    }
+}
+
+/// What becomes well without an operator.
+const BY_ITSELF: &str = "any client sees to it as soon as enough others answer; so does `holdline \
+                         quorum rejoin`";
+/// What an operator may know.
+const VOUCH: &str = "wait; or, if you know that nothing is held on these servers from before, \
+                     `holdline quorum init` ends the wait";
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn refused(message: String) -> LockError {
+    LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
+}

@@ -1,0 +1,267 @@
+//! The engine of a quorum.
+
+use std::fmt;
+use std::sync::Arc;
+
+use holdline_core::hints::Watches;
+use holdline_core::quorum::configuration::DEFAULT_MAX_LEASE;
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, ClockKind, Engine, ErrorKind,
+    HandOff, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+};
+
+use super::member::Member;
+use super::options::QuorumOptions;
+use super::set::Set;
+use super::wake::Wakes;
+use super::{ENGINE, attempt, bare, look, release, renewal};
+use crate::batch;
+use crate::ears::Ears;
+use crate::engine::{LAG, about};
+use crate::keys::Layout;
+use crate::native::Asker;
+use crate::options::Dialect;
+use crate::plain::Silence;
+
+/// Redlock with fencing tokens over independent Redis servers. Clones share its connections.
+#[derive(Clone)]
+pub struct QuorumEngine(Arc<Inner>);
+
+struct Inner {
+    capabilities: Capabilities,
+    set: Arc<Set>,
+    watches: Arc<Watches>,
+    /// What hears, on each node, of what becomes of a holder.
+    ears: Vec<Ears>,
+}
+
+impl QuorumEngine {
+    /// Makes an engine, and waits until it knows how its set stands. `clock` must count the time
+    /// that the machine is suspended, as the servers' do.
+    ///
+    /// A set that cannot be used yet (too few nodes answer, nobody has set it up, its nodes wait)
+    /// is no error here: each command tells.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong. `Refused`: these servers are not one set of independent
+    /// servers, or do not let us in. Nothing is held after any of them.
+    pub async fn connect(
+        options: &QuorumOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<QuorumEngine, LockError> {
+        let mut inner = Inner::new(options, &clock)?;
+        let servers = options.nodes().len();
+        if servers.is_multiple_of(2) {
+            tracing::warn!(servers, "an even number survives no more losses than one less");
+        }
+        if inner.set.bare.is_some() {
+            bare::connect(&inner.set).await?;
+            return Ok(QuorumEngine(Arc::new(inner)));
+        }
+        match inner.set.roster().await {
+            Ok(roster) => inner.capabilities.lease.max = roster.configuration.max_lease(),
+            Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => return Err(error),
+            Err(_) => {}
+        }
+        Ok(QuorumEngine(Arc::new(inner)))
+    }
+}
+
+/// How the nodes of a quorum are asked.
+pub(super) fn asker(options: &QuorumOptions) -> Asker {
+    let first = &options.nodes()[0];
+    let random = || match first.surroundings() {
+        Some(surroundings) => surroundings.random(),
+        None => rand::random(),
+    };
+    let layout = match first.dialect() {
+        Dialect::Native => Layout::new,
+        Dialect::Plain => Layout::plain,
+    };
+    Asker {
+        layout: layout(first.key_template(), first.prefix()),
+        // Never all zeros, which is the inbox of those who hear nothing.
+        inbox: format!("{:08x}{:08x}", random(), random() | 1),
+        deadline: first.command_timeout(),
+    }
+}
+
+fn capabilities(options: &QuorumOptions) -> Capabilities {
+    let mut addresses: Vec<String> =
+        options.nodes().iter().map(|node| node.address().to_string()).collect();
+    addresses.sort_unstable();
+    let first = &options.nodes()[0];
+    let place = format!("{}/{}", addresses.join(","), first.db());
+    let identity = match first.dialect() {
+        Dialect::Native => format!("{place} {} {}", first.key_template(), first.prefix()),
+        // Whoever takes the same key shares the lock, whatever is kept besides.
+        Dialect::Plain => format!("{place} plain {}", first.key_template()),
+    };
+    let mut capabilities = Capabilities {
+        fair: false,
+        shared: false,
+        permits: false,
+        queue: false,
+        freeze: false,
+        list: false,
+        hand_off: HandOff::None,
+        // Another majority might answer, with another token.
+        repeat: false,
+        splits: true,
+        lag: LAG,
+        clock: ClockKind::Boottime,
+        max_waiters: 0,
+        max_batch: batch::MOST_LINES,
+        ..Capabilities::reference(ENGINE, identity)
+    };
+    if first.fencing() {
+        capabilities.lease.max = DEFAULT_MAX_LEASE;
+        return capabilities;
+    }
+    // A bare lease says nothing of its holder, and nothing else is kept.
+    Capabilities {
+        fencing: false,
+        revoke: false,
+        polite_revoke: false,
+        metadata: false,
+        detach: false,
+        ..capabilities
+    }
+}
+
+impl Engine for QuorumEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        if let Err(error) = request.check(&self.0.capabilities) {
+            return Answer::ready(Err(error.with_name(&request.name)));
+        }
+        let set = &self.0.set;
+        if let Some(bare) = &set.bare {
+            return Answer::later(async move {
+                let reply = match request.known {
+                    true => bare::again(set, bare, request).await,
+                    false => bare::acquire(set, bare, request).await,
+                };
+                about(reply, &request.name)
+            });
+        }
+        if request.known {
+            return Answer::later(async move {
+                about(attempt::again(set, request).await, &request.name)
+            });
+        }
+        Answer::later(async move { about(self.0.acquire(request).await, &request.name) })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        if batch.is_empty() {
+            return Answer::ready(Vec::new());
+        }
+        Answer::later(async move {
+            let mut replies = Vec::with_capacity(batch.len());
+            for part in batch::parts(batch, &self.0.capabilities) {
+                let (set, lines) = (&self.0.set, part.good());
+                let all = match &set.bare {
+                    Some(bare) => bare::renew(set, bare, &lines).await,
+                    None => renewal::renew(set, &lines).await,
+                };
+                replies.extend(part.answered(Ok(all)).map(|(_, reply)| reply));
+            }
+            replies
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        self.0.watches.forget(request.lease_id);
+        let set = &self.0.set;
+        Answer::later(async move { about(release::release(set, request).await, &request.name) })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        Answer::later(async move { about(look::inspect(&self.0.set, name).await, name) })
+    }
+
+    fn list<'a>(&'a self, _request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        Answer::ready(Err(self.0.capabilities.lacks("listing")))
+    }
+
+    /// A holder hears of a revoke, a contender of a release.
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        if self.0.set.bare.is_some() {
+            return Box::pin(Silence);
+        }
+        if !self.0.watches.expects(lease_id) {
+            return Box::pin(Wakes::open(&self.0.set, name));
+        }
+        let stream = Watches::open(&self.0.watches, lease_id);
+        self.0.ears.iter().for_each(Ears::open);
+        // Nothing was heard before: whoever watches has to ask (rule G4).
+        self.0.watches.tell(lease_id, Hint::CheckLease);
+        Box::pin(stream)
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        if let Err(error) = operation.check(&self.0.capabilities) {
+            return Answer::ready(Err(error));
+        }
+        let set = &self.0.set;
+        Answer::later(async move {
+            match operation {
+                Operation::Revoke { name, token, reason, now } => {
+                    about(look::revoke(set, name, *token, reason, *now).await, name)
+                }
+                Operation::RaiseFence { to } => look::raise(set, *to).await,
+                Operation::Freeze { name, .. } | Operation::Unfreeze { name } => {
+                    Err(self.0.capabilities.lacks("freeze").with_name(name))
+                }
+            }
+        })
+    }
+}
+
+impl Inner {
+    fn new(options: &QuorumOptions, clock: &Arc<dyn Clock>) -> Result<Inner, LockError> {
+        options.validate()?;
+        let set = Set::new(options, asker(options), clock.clone())?;
+        let watches = Arc::new(Watches::default());
+        let channel = set.asker.layout.inbox(&set.asker.inbox);
+        let ear = |member: &Member| {
+            Ears::new(member.node().clone(), clock.clone(), channel.clone(), watches.clone())
+        };
+        let ears = set.members.iter().map(ear).collect();
+        let capabilities = capabilities(options);
+        Ok(Inner { capabilities, set, watches, ears })
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let reply = attempt::acquire(&self.set, request).await;
+        if matches!(reply, Ok(AcquireReply::Granted { .. })) {
+            self.watches.expect(request.lease_id);
+        }
+        reply
+    }
+}
+
+impl fmt::Debug for QuorumEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumEngine")
+            .field("identity", &self.0.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}

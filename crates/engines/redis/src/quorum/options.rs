@@ -1,0 +1,232 @@
+//! What can be set for a quorum, in code or in a URL.
+//!
+//! `redlock://[user[:password]@]host[:port],host[:port],…[/db][?…]`, and `redlocks://` for TLS. User,
+//! password and parameters are those of all nodes alike.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::LockError;
+use holdline_core::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, MOST_NODES};
+
+use super::ENGINE;
+use crate::options::RedisOptions;
+use crate::plain::LeaseFormat;
+use crate::surroundings::Surroundings;
+
+/// How long a node may take to answer unless set. It is never what an acquire waits for while a
+/// majority is well.
+const NODE_DEADLINE: Duration = Duration::from_millis(200);
+
+/// The settings of a quorum engine.
+#[derive(Clone, Debug)]
+pub struct QuorumOptions {
+    nodes: Vec<RedisOptions>,
+    max_lease: Option<Duration>,
+}
+
+impl QuorumOptions {
+    /// Reads the settings from a URL. Its parameters are those of
+    /// [`RedisOptions::from_url`]; `command_timeout_ms` is 200 unless set, and bounds the answer of
+    /// one node.
+    ///
+    /// # Errors
+    /// `Invalid` tells what is wrong with the URL, and never shows its password. No connection was
+    /// made.
+    pub fn from_url(url: &str) -> Result<QuorumOptions, LockError> {
+        let (scheme, rest) = match url.split_once("://") {
+            Some(("redlock", rest)) => ("redis", rest),
+            Some(("redlocks", rest)) => ("rediss", rest),
+            _ => return Err(bad("must begin with `redlock://` or `redlocks://`")),
+        };
+        let (before, parameters) = match rest.split_once('?') {
+            Some((before, parameters)) => (before, Some(parameters)),
+            None => (rest, None),
+        };
+        let (credentials, hosts) = match before.rsplit_once('@') {
+            Some((credentials, hosts)) => (Some(credentials), hosts),
+            None => (None, before),
+        };
+        let (hosts, db) = match hosts.split_once('/') {
+            Some((hosts, db)) => (hosts, Some(db)),
+            None => (hosts, None),
+        };
+        let mut nodes = Vec::new();
+        for host in hosts.split(',') {
+            if host.is_empty() {
+                return Err(bad("names its servers like `redlock://one,two:7000,three`"));
+            }
+            let mut url = format!("{scheme}://");
+            if let Some(credentials) = credentials {
+                url.push_str(credentials);
+                url.push('@');
+            }
+            url.push_str(host);
+            if let Some(db) = db {
+                url.push('/');
+                url.push_str(db);
+            }
+            if let Some(parameters) = parameters {
+                url.push('?');
+                url.push_str(parameters);
+            }
+            let mut node = RedisOptions::from_url(&url).map_err(of_quorum)?;
+            if !parameters.is_some_and(|all| all.split('&').any(is_command_timeout)) {
+                node = node.with_command_timeout(NODE_DEADLINE);
+            }
+            nodes.push(node);
+        }
+        QuorumOptions::of(nodes)
+    }
+
+    /// Makes the settings of a quorum of these servers.
+    ///
+    /// # Errors
+    /// `Invalid`: there is none, there are too many, or one is named twice.
+    pub fn of(nodes: Vec<RedisOptions>) -> Result<QuorumOptions, LockError> {
+        if nodes.is_empty() || nodes.len() > MOST_NODES {
+            let message = format!("must name 1 to {MOST_NODES} servers, not {}", nodes.len());
+            return Err(bad(message));
+        }
+        for (at, node) in nodes.iter().enumerate() {
+            let place = |node: &RedisOptions| (node.address().clone(), node.db());
+            if let Some(twice) = nodes[..at].iter().find(|other| place(other) == place(node)) {
+                return Err(bad(format!("names {} twice", twice.address())));
+            }
+        }
+        Ok(QuorumOptions { nodes, max_lease: None })
+    }
+
+    /// Sets the longest lease of a set that is founded by this client; 60 s unless set, 10 min at
+    /// most. A set that is there already keeps its own.
+    #[must_use]
+    pub fn with_max_lease(mut self, max_lease: Duration) -> QuorumOptions {
+        self.max_lease = Some(max_lease);
+        self
+    }
+
+    /// Sets the surroundings of each node, in the order of the nodes; for simulators.
+    #[must_use]
+    pub fn with_surroundings(
+        mut self,
+        surroundings: impl IntoIterator<Item = Arc<dyn Surroundings>>,
+    ) -> QuorumOptions {
+        let nodes = self.nodes.into_iter().zip(surroundings);
+        self.nodes = nodes.map(|(node, one)| node.with_surroundings(one)).collect();
+        self
+    }
+
+    pub(crate) fn nodes(&self) -> &[RedisOptions] {
+        &self.nodes
+    }
+
+    pub(super) fn max_lease(&self) -> Duration {
+        self.max_lease.unwrap_or(DEFAULT_MAX_LEASE)
+    }
+
+    pub(super) fn asked_max_lease(&self) -> Option<Duration> {
+        self.max_lease
+    }
+
+    /// Tells whether the servers are a set that is looked after: without tokens they are none.
+    pub(crate) fn is_set(&self) -> bool {
+        self.nodes[0].fencing()
+    }
+
+    pub(super) fn must_have_set(&self) -> Result<(), LockError> {
+        if self.is_set() {
+            return Ok(());
+        }
+        let feature = "looking after a set: with `fencing=off` these servers are none, and there \
+                       is nothing to set up";
+        Err(LockError::unsupported(ENGINE, feature))
+    }
+
+    pub(super) fn validate(&self) -> Result<(), LockError> {
+        if self.max_lease().is_zero() || self.max_lease() > MAX_LEASE_CAP {
+            let message = format!("must be above 0 and at most {MAX_LEASE_CAP:?}");
+            return Err(LockError::invalid(ENGINE, "max_lease", message));
+        }
+        self.nodes.iter().try_for_each(|node| self.validate_layout(node))
+    }
+
+    fn validate_layout(&self, node: &RedisOptions) -> Result<(), LockError> {
+        node.validate().map_err(of_quorum)?;
+        let invalid = |field, message| Err(LockError::invalid(ENGINE, field, message));
+        if node.signal_template().is_some() {
+            let message = "is for one server: no library that locks over several waits on a list";
+            return invalid("signal_template", message);
+        }
+        if node.fencing() && node.lease_format() != LeaseFormat::Hex {
+            let message = "can be changed with `fencing=off` only: with tokens the value is our \
+                           record, and other libraries compare whole values";
+            return invalid("lease_format", message);
+        }
+        let first = &self.nodes[0];
+        let layout = |node: &RedisOptions| {
+            let texts = [node.key_template(), node.prefix()].map(str::to_owned);
+            (node.dialect(), node.fencing(), node.lease_format(), texts)
+        };
+        if layout(node) != layout(first) {
+            return invalid("dialect", "must be the same for all servers, and so must their keys");
+        }
+        Ok(())
+    }
+}
+
+fn is_command_timeout(parameter: &str) -> bool {
+    parameter.split('=').next() == Some("command_timeout_ms")
+}
+
+fn bad(message: impl std::fmt::Display) -> LockError {
+    LockError::invalid(ENGINE, "url", message)
+}
+
+/// What is wrong with the URL of one node is wrong with that of all.
+fn of_quorum(error: LockError) -> LockError {
+    match error.kind() {
+        holdline_core::ErrorKind::Invalid { field, message } => {
+            LockError::invalid(ENGINE, field, message)
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(url: &str) -> Vec<String> {
+        let options = QuorumOptions::from_url(url).expect(url);
+        options.nodes().iter().map(|node| node.address().to_string()).collect()
+    }
+
+    fn refused(url: &str) -> String {
+        QuorumOptions::from_url(url).expect_err(url).to_string()
+    }
+
+    #[test]
+    fn a_url_names_all_servers() {
+        let all = addresses("redlock://u:p@one,two:7000,[::1]:7001/3?prefix=x:");
+        assert_eq!(all, ["one:6379", "two:7000", "[::1]:7001"]);
+        let options = QuorumOptions::from_url("redlock://:s3cret@one,two/3").expect("good");
+        assert!(options.nodes().iter().all(|node| node.db() == 3));
+        assert!(options.nodes().iter().all(|node| node.password().expose() == Some("s3cret")));
+        assert!(!format!("{options:?}").contains("s3cret"));
+        assert!(options.nodes().iter().all(|node| node.command_timeout() == NODE_DEADLINE));
+        let slow = QuorumOptions::from_url("redlock://one?command_timeout_ms=900").expect("good");
+        assert_eq!(slow.nodes()[0].command_timeout(), Duration::from_millis(900));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_without_the_password() {
+        assert!(refused("redlock://").contains("one,two:7000"));
+        assert!(refused("redis://one").contains("redlock://"));
+        assert!(refused("redlock://one,,two").contains("one,two:7000"));
+        assert!(refused("redlock://one:7,two,one:7").contains("one:7 twice"));
+        assert!(refused("redlock://one?prefx=1").contains("prefix"));
+        let many = (0..16).map(|at| format!("h{at}")).collect::<Vec<_>>().join(",");
+        assert!(refused(&format!("redlock://{many}")).contains("1 to 15"));
+        assert!(!refused("redlock://u:s3cret@one:x,two").contains("s3cret"));
+    }
+}

@@ -1,0 +1,5 @@
+//! What a node runs, on real servers and on a fake one.
+
+mod cases;
+mod ground;
+mod histories;

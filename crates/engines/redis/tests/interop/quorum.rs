@@ -1,0 +1,266 @@
+//! The libraries that lock over several servers, and our quorum beside them on the same five.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{AcquireReply, ReleaseReply, RenewReply};
+use holdline_redis::{QuorumAdmin, QuorumEngine, QuorumOptions};
+use holdline_services::{RedisConfig, RedisServer, Reply};
+use tokio::task::JoinSet;
+
+use crate::driver::Driver;
+use crate::observer::{Observer, Seen};
+use crate::ours::{Ours, contend, told};
+use crate::peers::{Row, over_several};
+use crate::table::{self, Line, Outcome};
+
+const SERVERS: usize = 5;
+const LONG: Duration = Duration::from_secs(30);
+/// A lease that is outlived on purpose.
+const SHORT: Duration = Duration::from_secs(3);
+/// How soon what must happen is seen: far before the end of a long lease.
+const SOON: Duration = Duration::from_secs(20);
+const CONTENDERS: usize = 5;
+const ROUNDS: usize = 3;
+
+type Case = Result<Outcome, String>;
+
+/// A library, our side set for it, and the servers behind both.
+struct World<'a> {
+    row: &'a Row,
+    servers: Vec<RedisServer>,
+    ours: Ours,
+    driver: Driver,
+}
+
+/// Runs all cases against one library.
+fn run(row: &Row) -> Line {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut line = Line { title: row.title("?"), outcomes: Vec::new() };
+        match World::open(row).await {
+            Ok(mut world) => {
+                line.title = row.title(&world.driver.version);
+                line.outcomes = world.all().await;
+            }
+            Err(why) => line.outcomes.push(("start", Outcome::Failed(why))),
+        }
+        line
+    })
+}
+
+impl<'a> World<'a> {
+    async fn open(row: &'a Row) -> Result<World<'a>, String> {
+        let servers: Vec<RedisServer> =
+            (0..SERVERS).map(|_| RedisServer::start(RedisConfig::default())).collect();
+        let hosts: Vec<String> =
+            servers.iter().map(|server| server.address().to_string()).collect();
+        // These machines are slow: a node that is only late must not look like one that is lost.
+        let (hosts, parameters) = (hosts.join(","), row.parameters());
+        let url = format!("redlock://{hosts}?command_timeout_ms=5000&{parameters}");
+        let options = QuorumOptions::from_url(&url).map_err(told)?;
+        if row.fencing {
+            let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).map_err(told)?;
+            admin.init().await.map_err(told)?;
+        }
+        let engine = QuorumEngine::connect(&options, Arc::new(MachineClock)).await.map_err(told)?;
+        let urls: Vec<String> = servers.iter().map(RedisServer::url).collect();
+        let client = row.name("quorum").replace('/', "-");
+        let driver = Driver::start(&row.peer, &urls, &client).await?;
+        Ok(World { row, servers, ours: Ours::of(Arc::new(engine))?, driver })
+    }
+
+    async fn all(&mut self) -> Vec<(&'static str, Outcome)> {
+        macro_rules! outcomes {
+            ($($title:literal => $case:ident),+ $(,)?) => {
+                vec![$(($title, self.$case(&self.row.name(stringify!($case))).await
+                    .unwrap_or_else(Outcome::Failed))),+]
+            };
+        }
+        outcomes![
+            "we hold" => we_hold,
+            "it holds" => it_holds,
+            "our release" => our_release,
+            "its release" => its_release,
+            "our lease ends" => our_lease_ends,
+            "its lease ends" => its_lease_ends,
+            "5 + 5" => contention,
+            "one is down" => one_is_down,
+        ]
+    }
+
+    /// Asks, and must be answered so.
+    async fn hears(&mut self, verb: &str, name: &str, answer: &str) -> Result<(), String> {
+        let heard = self.driver.ask(&format!("{verb} {name} {}", LONG.as_millis())).await?;
+        ensure!(heard == answer, "`{verb}` was answered `{heard}`, not `{answer}`");
+        Ok(())
+    }
+
+    async fn it_takes(&mut self, name: &str, lease: Duration) -> Result<(), String> {
+        let heard = self.driver.ask(&format!("acquire {name} {}", lease.as_millis())).await?;
+        ensure!(heard.starts_with("held "), "it asked for a free lock and got `{heard}`");
+        Ok(())
+    }
+
+    /// Lets it release, which not every library confirms.
+    async fn it_releases(&mut self, name: &str, other: &str) -> Result<(), String> {
+        let heard = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(heard == other || heard == "done", "its release was answered `{heard}`");
+        Ok(())
+    }
+
+    /// Waits for the answer to a `wait` that was sent before.
+    async fn it_gets_it(&mut self) -> Result<(), String> {
+        let heard = tokio::time::timeout(SOON, self.driver.answer()).await;
+        let heard = heard.map_err(|_| format!("it still waits after {SOON:?}"))??;
+        ensure!(heard.starts_with("held "), "its wait ended with `{heard}`");
+        Ok(())
+    }
+
+    /// What stands under the key of a name on each server that runs.
+    fn values(&self, name: &str) -> Result<Vec<Reply>, String> {
+        let key = self.row.key(name);
+        let ask = |server: &RedisServer| server.raw().send(&["GET", &key]).map_err(told);
+        self.servers.iter().map(ask).collect()
+    }
+
+    async fn we_are_refused(&self, name: &str, most: Duration) -> Result<(), String> {
+        let reply = self.ours.attempt(name, LONG).ask().await?;
+        let AcquireReply::Busy { holder: Some(holder), at_most: Some(at_most), .. } = &reply else {
+            return Err(format!("it holds, and we got {reply:?}"));
+        };
+        let program = holder.metadata.fields().program;
+        ensure!(program == "a foreign client", "the holder is told as {program:?}");
+        ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
+        ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
+        Ok(())
+    }
+
+    async fn we_hold(&mut self, name: &str) -> Case {
+        let attempt = self.ours.attempt(name, LONG);
+        attempt.take().await?;
+        self.hears("acquire", name, "busy").await?;
+        let renewed = attempt.renew(LONG).await?;
+        ensure!(matches!(renewed, RenewReply::Renewed { .. }), "it took from us: {renewed:?}");
+        let released = attempt.release().await?;
+        ensure!(matches!(released, ReleaseReply::Released { .. }), "{released:?}");
+        self.it_takes(name, LONG).await?;
+        Ok(Outcome::Passed)
+    }
+
+    async fn it_holds(&mut self, name: &str) -> Case {
+        self.it_takes(name, LONG).await?;
+        let before = self.values(name)?;
+        let taken: Vec<&Reply> = before.iter().filter(|one| **one != Reply::Nil).collect();
+        self.we_are_refused(name, LONG).await?;
+        let attempt = self.ours.attempt(name, LONG);
+        let renewed = attempt.renew(LONG).await?;
+        ensure!(renewed == RenewReply::Unknown, "we renewed its lock: {renewed:?}");
+        let released = attempt.release().await?;
+        ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
+        let lock_name = holdline_core::LockName::new(name).map_err(told)?;
+        let snapshot = self.ours.engine.inspect(&lock_name).await.map_err(told)?;
+        ensure!(snapshot.holders.len() == 1, "one holds it, and we see {snapshot:?}");
+        let after = self.values(name)?;
+        // It goes on at the majority: the slower servers get its key later.
+        let late = |before: &Reply, after: &Reply| *before == Reply::Nil && taken.contains(&after);
+        let kept = before.iter().zip(&after).all(|(one, now)| one == now || late(one, now));
+        ensure!(kept, "we changed its keys: {before:?} became {after:?}");
+        Ok(Outcome::Passed)
+    }
+
+    async fn our_release(&mut self, name: &str) -> Case {
+        let attempt = self.ours.attempt(name, LONG);
+        attempt.take().await?;
+        self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
+        attempt.release().await?;
+        self.it_gets_it().await?;
+        self.we_are_refused(name, LONG).await?;
+        Ok(Outcome::Passed)
+    }
+
+    async fn its_release(&mut self, name: &str) -> Case {
+        self.it_takes(name, LONG).await?;
+        self.we_are_refused(name, LONG).await?;
+        let mutex = self.ours.mutex(name)?;
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        self.it_releases(name, "released").await?;
+        let guard = tokio::time::timeout(SOON, waiting).await;
+        let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?;
+        let guard = guard.map_err(told)?.map_err(told)?;
+        self.hears("acquire", name, "busy").await?;
+        guard.release().await;
+        Ok(Outcome::Passed)
+    }
+
+    async fn our_lease_ends(&mut self, name: &str) -> Case {
+        let attempt = self.ours.attempt(name, SHORT);
+        attempt.take().await?;
+        self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
+        self.it_gets_it().await?;
+        let renewed = attempt.renew(LONG).await?;
+        ensure!(renewed == RenewReply::Unknown, "our lease is over, and renewing gave {renewed:?}");
+        let released = attempt.release().await?;
+        ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
+        self.we_are_refused(name, LONG).await?;
+        Ok(Outcome::Passed)
+    }
+
+    async fn its_lease_ends(&mut self, name: &str) -> Case {
+        self.it_takes(name, SHORT).await?;
+        let mutex = self.ours.mutex(name)?;
+        let guard = tokio::time::timeout(SOON, mutex.lock()).await;
+        let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?.map_err(told)?;
+        self.it_releases(name, "lost").await?;
+        self.hears("acquire", name, "busy").await?;
+        ensure!(guard.is_valid(), "our lease went");
+        guard.release().await;
+        Ok(Outcome::Passed)
+    }
+
+    async fn contention(&mut self, name: &str) -> Case {
+        let observer = Observer::start();
+        let port = observer.port;
+        let words = format!("{} {CONTENDERS} {ROUNDS} {port}", 10_000);
+        self.driver.send(&format!("contend {name} {words}"))?;
+        let mut contenders = JoinSet::new();
+        for _ in 0..CONTENDERS {
+            contenders.spawn(contend(self.ours.mutex(name)?, ROUNDS, port));
+        }
+        let ends = async {
+            while let Some(ended) = contenders.join_next().await {
+                ended.map_err(told)??;
+            }
+            Ok::<(), String>(())
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(60), ends).await;
+        ended.map_err(|_| format!("ours did not end: {:?}", observer.seen()))??;
+        let heard = self.driver.answer().await?;
+        ensure!(heard == format!("done {}", CONTENDERS * ROUNDS), "it ended with `{heard}`");
+        let wanted = Seen { inside: 0, entered: 2 * CONTENDERS * ROUNDS, overlaps: 0 };
+        ensure!(observer.seen() == wanted, "{:?} instead of {wanted:?}", observer.seen());
+        Ok(Outcome::Passed)
+    }
+
+    /// The last case: a server less.
+    async fn one_is_down(&mut self, name: &str) -> Case {
+        self.servers.pop().ok_or("there are servers")?.kill();
+        let attempt = self.ours.attempt(name, LONG);
+        attempt.take().await?;
+        self.hears("acquire", name, "busy").await?;
+        attempt.release().await?;
+        self.it_takes(name, LONG).await?;
+        self.we_are_refused(name, LONG).await?;
+        Ok(Outcome::Passed)
+    }
+}
+
+#[test]
+fn a_quorum_beside_every_library_that_locks_over_several() {
+    let mut lines = Vec::new();
+    for (_, row) in over_several() {
+        lines.push(run(&row));
+    }
+    table::conclude("interop over five servers", &lines);
+}

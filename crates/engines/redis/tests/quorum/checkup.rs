@@ -1,0 +1,182 @@
+//! What `doctor` finds on servers that are a quorum, each set up wrong in one way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{Checkup, Finding, Health};
+use holdline_redis::{QuorumOptions, quorum_checkup};
+use holdline_services::{RedisConfig, RedisServer};
+
+use crate::support::Nodes;
+
+async fn of(options: &QuorumOptions) -> Checkup {
+    quorum_checkup(options, Arc::new(MachineClock)).await.expect("good options")
+}
+
+async fn look(nodes: &Nodes) -> Checkup {
+    of(&nodes.options("")).await
+}
+
+/// All that was found by one check.
+fn by<'a>(checkup: &'a Checkup, check: &str) -> Vec<&'a Finding> {
+    let found = checkup.findings().iter().filter(|finding| finding.check() == check);
+    let found: Vec<&Finding> = found.collect();
+    assert!(!found.is_empty(), "{check} is missing in {checkup:?}");
+    found
+}
+
+/// The one finding of a check.
+fn one<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
+    let found = by(checkup, check);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0]
+}
+
+fn ill(checkup: &Checkup) -> Vec<&'static str> {
+    let findings = checkup.findings().iter();
+    findings.filter(|one| one.health() != Health::Ok).map(Finding::check).collect()
+}
+
+#[tokio::test]
+async fn a_set_that_is_well_lacks_only_a_password() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let found = look(&nodes).await;
+    let checks: Vec<&str> = found.findings().iter().map(Finding::check).collect();
+    assert_eq!(
+        checks,
+        [
+            "servers",
+            "set",
+            "margin",
+            "clocks",
+            "persistence",
+            "server",
+            "eviction",
+            "memory",
+            "messages",
+            "idle",
+            "rights",
+            "guard"
+        ]
+    );
+    assert_eq!(ill(&found), ["guard"], "{found:?}");
+    assert!(one(&found, "margin").found().contains("3 of 3 vote, 1 more"), "{found:?}");
+    assert!(one(&found, "eviction").found().starts_with("all 3: noeviction"), "{found:?}");
+    assert!(one(&found, "persistence").found().starts_with("0 of 3"), "{found:?}");
+}
+
+#[tokio::test]
+async fn blank_servers_are_an_error_and_stay_blank() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let found = look(&nodes).await;
+    assert_eq!(one(&found, "set").health(), Health::Error, "{found:?}");
+    assert!(one(&found, "set").fix().is_some_and(|fix| fix.contains("quorum init")), "{found:?}");
+    for server in &nodes.servers {
+        assert_eq!(server.raw().say("DBSIZE").expect("told").integer(), Some(0));
+    }
+}
+
+#[tokio::test]
+async fn lost_servers_are_a_warning_until_a_majority_is_lost() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    nodes.servers[2].kill();
+    let found = look(&nodes).await;
+    for check in ["servers", "margin", "votes"] {
+        assert_eq!(one(&found, check).health(), Health::Warning, "{found:?}");
+    }
+    let address = nodes.servers[2].address().to_string();
+    assert!(one(&found, "votes").found().starts_with(&address), "{found:?}");
+    nodes.servers[1].kill();
+    let found = look(&nodes).await;
+    assert_eq!(one(&found, "servers").health(), Health::Error, "{found:?}");
+    assert_eq!(by(&found, "votes").len(), 2, "{found:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_is_told_with_its_wait() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    nodes.servers[0].raw().say("FLUSHALL").expect("flushed");
+    nodes.admin().rejoin().await.expect("the others remember");
+    let found = look(&nodes).await;
+    assert!(one(&found, "votes").found().contains("s more"), "{found:?}");
+    assert_eq!(one(&found, "votes").health(), Health::Warning, "{found:?}");
+    assert_eq!(one(&found, "margin").health(), Health::Warning, "{found:?}");
+}
+
+#[tokio::test]
+async fn sets_that_survive_little_are_told() {
+    for (count, says) in [(1, "three"), (2, "three"), (4, "even")] {
+        let nodes = Nodes::start(count, &RedisConfig::default());
+        nodes.init().await;
+        let found = look(&nodes).await;
+        assert_eq!(one(&found, "servers").health(), Health::Warning, "{found:?}");
+        assert!(one(&found, "servers").fix().is_some_and(|fix| fix.contains(says)), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_addresses_of_one_server_are_an_error() {
+    let nodes = Nodes::start(2, &RedisConfig::default());
+    let port = nodes.servers[0].address().port();
+    let url = format!("{},localhost:{port}?command_timeout_ms=5000", nodes.url());
+    let found = of(&QuorumOptions::from_url(&url).expect("a good URL")).await;
+    assert_eq!(one(&found, "set").health(), Health::Error, "{found:?}");
+    assert!(one(&found, "set").found().contains("one server"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_replica_is_told_as_that() {
+    let mut nodes = Nodes::start(2, &RedisConfig::default());
+    let config = RedisConfig::default().with_replica_of(nodes.servers[0].address());
+    nodes.servers.push(RedisServer::start(config));
+    let found = look(&nodes).await;
+    let told = by(&found, "votes");
+    assert!(told.iter().any(|one| one.found().contains("it is a replica")), "{found:?}");
+    assert_eq!(found.health(), Health::Error);
+}
+
+#[tokio::test]
+async fn what_one_server_lacks_is_told_by_its_address() {
+    let mut nodes = Nodes::start(2, &RedisConfig::default());
+    let few = "few on >canary ~holdline:* &holdline:* +@all -setrange";
+    let config = RedisConfig::default().with_maxmemory("50mb", "volatile-lru").with_user(few);
+    let config = config.with_clock();
+    nodes.servers.push(RedisServer::start(config));
+    for server in &nodes.servers[..2] {
+        let made = server.raw().say("ACL SETUSER few on >canary ~holdline:* &holdline:* +@all");
+        made.expect("a user");
+    }
+    nodes.servers[2].clock().step_forward(Duration::from_secs(5));
+    let url = nodes.url().replace("redlock://", "redlock://few:canary@");
+    let url = format!("{url}?command_timeout_ms=5000");
+    let found = of(&QuorumOptions::from_url(&url).expect("a good URL")).await;
+    let address = nodes.servers[2].address().to_string();
+    for (check, health) in [("eviction", Health::Error), ("rights", Health::Error)] {
+        let told = by(&found, check);
+        assert_eq!(told.len(), 2, "{found:?}");
+        let worst = told.iter().find(|one| one.health() == health).expect("told");
+        assert!(worst.found().starts_with(&format!("{address}: ")), "{found:?}");
+    }
+    assert_eq!(one(&found, "clocks").health(), Health::Warning, "{found:?}");
+    assert!(one(&found, "clocks").fix().is_some_and(|fix| fix.contains(&address)), "{found:?}");
+    assert!(!format!("{found:?}").contains("canary"), "{found:?}");
+}
+
+/// Without tokens they are no set, and each is looked at by itself.
+#[tokio::test]
+async fn servers_without_a_set_are_looked_at_one_by_one() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.servers[2].kill();
+    let found = of(&nodes.options("&dialect=plain&fencing=off")).await;
+    let servers = one(&found, "servers");
+    assert_eq!(
+        (servers.found(), servers.health()),
+        ("2 of 3 answer, 2 must agree", Health::Warning)
+    );
+    assert_eq!(one(&found, "rights").health(), Health::Ok, "{found:?}");
+    assert!(found.findings().iter().all(|one| one.check() != "set"), "{found:?}");
+}

@@ -1,0 +1,8 @@
+//! The quorum engine on five real servers.
+
+mod checkup;
+mod conformance;
+mod plain;
+mod rights;
+mod sets;
+mod support;

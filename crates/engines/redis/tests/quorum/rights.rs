@@ -1,0 +1,146 @@
+//! The users of `docs/quorum.md` have just the rights that they need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::{
+    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Finding, Health, Hold, LeaseId,
+    LockName, Metadata, Mode, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest,
+};
+use holdline_redis::{QuorumAdmin, QuorumEngine, QuorumOptions, quorum_checkup};
+use holdline_services::RedisConfig;
+
+use crate::support::{Nodes, PATIENCE};
+
+const DOCUMENT: &str = include_str!("../../../../../docs/quorum.md");
+const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
+const BARE: &str = "&dialect=plain&key_template=lock:{name}&fencing=off";
+/// Either of them lets a user in, and messages come to an end without a word of ours as well.
+const EASED: [&str; 3] = ["hello", "auth", "unsubscribe"];
+
+/// What the document allows a user, from the name on.
+fn rule(user: &str) -> String {
+    let line = DOCUMENT.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
+    format!("{user} {}", line.expect("the document's line"))
+}
+
+/// Servers with a user, and how that one uses them.
+fn open(count: usize, user: &str, parameters: &str) -> (Nodes, QuorumOptions) {
+    let nodes = Nodes::start(count, &RedisConfig::default().with_user(&rule(user)));
+    let url = nodes.url().replace("redlock://", &format!("redlock://{user}:PASSWORD@"));
+    let patience = PATIENCE.as_millis();
+    let url = format!("{url}?command_timeout_ms={patience}{parameters}");
+    let options = QuorumOptions::from_url(&url).expect("a good URL");
+    (nodes, options)
+}
+
+fn name() -> LockName {
+    LockName::new("a").expect("a good name")
+}
+
+fn request(id: u8) -> AcquireRequest {
+    AcquireRequest {
+        name: name(),
+        lease_id: LeaseId::from_bytes([id; 16]),
+        client: ClientId::from_u64(7),
+        mode: Mode::Exclusive,
+        hold: HOLD,
+        queue: false,
+        known: false,
+        claim_window: MIN_CLAIM_WINDOW,
+        metadata: Metadata::default(),
+    }
+}
+
+/// All that holders and contenders do.
+async fn locks(engine: &QuorumEngine) {
+    let first = engine.try_acquire(&request(1)).await;
+    assert!(matches!(first, Ok(AcquireReply::Granted { .. })), "{first:?}");
+    let second = engine.try_acquire(&request(2)).await;
+    assert!(matches!(second, Ok(AcquireReply::Busy { .. })), "{second:?}");
+    let line = RenewRequest {
+        name: name(),
+        lease_id: request(1).lease_id,
+        client: request(1).client,
+        purpose: Purpose::Keep(HOLD),
+    };
+    let renewed = engine.renew(&[line]).await;
+    assert!(matches!(renewed[..], [Ok(RenewReply::Renewed { .. })]), "{renewed:?}");
+    assert!(engine.inspect(&name()).await.expect("told").is_held());
+    for (for_good, released) in [(false, true), (true, false)] {
+        let ending = Ending { for_good, hold: HOLD };
+        let request = ReleaseRequest { name: name(), lease_id: request(1).lease_id, ending };
+        let reply = engine.release(&request).await;
+        assert_eq!(matches!(reply, Ok(ReleaseReply::Released { .. })), released, "{reply:?}");
+    }
+}
+
+async fn connect(options: &QuorumOptions) -> QuorumEngine {
+    QuorumEngine::connect(options, Arc::new(MachineClock)).await.expect("connected")
+}
+
+#[tokio::test]
+async fn a_member_can_do_all_that_a_lock_and_its_set_need() {
+    let (_nodes, options) = open(3, "member", "");
+    let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).expect("good options");
+    let status = admin.init().await.expect("blank servers become a set");
+    assert_eq!(status.votes, 3, "{status:?}");
+    let engine = connect(&options).await;
+    locks(&engine).await;
+    for (id, now) in [(3, false), (4, true)] {
+        let reply = engine.try_acquire(&request(id)).await;
+        let Ok(AcquireReply::Granted { token, .. }) = reply else { panic!("{reply:?}") };
+        let revoke = Operation::Revoke { name: name(), token, reason: "enough".to_owned(), now };
+        let revoked = engine.operate(&revoke).await.expect("told");
+        assert!(!matches!(revoked, OperationReply::NothingThere), "{revoked:?}");
+        let ending = Ending { for_good: true, hold: HOLD };
+        let lease_id = request(id).lease_id;
+        engine.release(&ReleaseRequest { name: name(), lease_id, ending }).await.expect("told");
+        let raised = engine.operate(&Operation::RaiseFence { to: token }).await;
+        assert!(matches!(raised, Ok(OperationReply::Done)), "{raised:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_without_tokens_can_do_all_that_a_lock_needs() {
+    let (_nodes, options) = open(3, "bare", BARE);
+    locks(&connect(&options).await).await;
+}
+
+/// What doctor says where a user may not do all, or is not let in.
+async fn lacking(options: &QuorumOptions) -> Vec<Finding> {
+    let found = quorum_checkup(options, Arc::new(MachineClock)).await.expect("good options");
+    let tells = |one: &Finding| match one.check() {
+        "votes" => true,
+        "rights" | "servers" => one.health() == Health::Error,
+        _ => false,
+    };
+    found.findings().iter().filter(|one| tells(one)).cloned().collect()
+}
+
+/// Doctor, which asks the server what a user may do, misses each right that is taken away.
+#[tokio::test]
+async fn neither_user_has_a_right_too_many() {
+    for (user, parameters) in [("member", ""), ("bare", BARE)] {
+        let (nodes, options) = open(1, user, parameters);
+        if user == "member" {
+            let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).expect("good options");
+            admin.init().await.expect("a blank server becomes a set");
+        }
+        let say = |words: &[&str]| nodes.servers[0].raw().send(words).expect("an answer");
+        // What doctor itself asks.
+        say(&["ACL", "SETUSER", user, "+acl|whoami", "+acl|dryrun"]);
+        let found = lacking(&options).await;
+        assert!(found.is_empty(), "{user} has all: {found:?}");
+        let rule = rule(user);
+        let rights = rule.split(' ').filter_map(|word| word.strip_prefix('+'));
+        for right in rights.filter(|right| !EASED.contains(right)) {
+            say(&["ACL", "SETUSER", user, &format!("-{right}")]);
+            assert!(!lacking(&options).await.is_empty(), "{user} needs no {right}");
+            say(&["ACL", "SETUSER", user, &format!("+{right}")]);
+        }
+    }
+}

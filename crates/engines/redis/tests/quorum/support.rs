@@ -1,0 +1,55 @@
+//! Five real servers that are one set.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_redis::{QuorumAdmin, QuorumOptions, QuorumStatus};
+use holdline_services::{RedisConfig, RedisServer};
+
+/// How long one node may take here: these machines are slow, and a node that is only late must
+/// not look like one that is lost.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Nodes {
+    pub(crate) servers: Vec<RedisServer>,
+}
+
+impl Nodes {
+    /// Starts servers, side by side.
+    pub(crate) fn start(count: usize, config: &RedisConfig) -> Nodes {
+        let start = || RedisServer::start(config.clone());
+        let servers = std::thread::scope(|scope| {
+            let starting: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
+            starting.into_iter().map(|one| one.join().expect("a server")).collect()
+        });
+        Nodes { servers }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let hosts: Vec<String> =
+            self.servers.iter().map(|server| server.address().to_string()).collect();
+        format!("redlock://{}", hosts.join(","))
+    }
+
+    pub(crate) fn options(&self, parameters: &str) -> QuorumOptions {
+        let patience = PATIENCE.as_millis();
+        let url = format!("{}?command_timeout_ms={patience}{parameters}", self.url());
+        QuorumOptions::from_url(&url).expect("a good URL")
+    }
+
+    pub(crate) fn admin(&self) -> QuorumAdmin {
+        QuorumAdmin::new(&self.options(""), Arc::new(MachineClock)).expect("good options")
+    }
+
+    /// Sets them up as an operator does.
+    pub(crate) async fn init(&self) -> QuorumStatus {
+        self.init_with("").await
+    }
+
+    /// The same with these parameters in the URL.
+    pub(crate) async fn init_with(&self, parameters: &str) -> QuorumStatus {
+        let admin = QuorumAdmin::new(&self.options(parameters), Arc::new(MachineClock));
+        admin.expect("good options").init().await.expect("blank servers become a set")
+    }
+}

@@ -10,3 +10,6 @@ begin
     return nextval('@schema@.fence');
 end
 $$;
+
+-- Who finds another number, or none, brings all functions up to date.
+comment on function @schema@.draw_1() is 'Holdline: revision @revision@';

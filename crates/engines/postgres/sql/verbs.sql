@@ -319,7 +319,7 @@ create or replace function @schema@.renew_1(
     line int, outcome text, rest bigint, place int, look bigint, note bytea
 ) language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
-    now bigint := @schema@.now_1();
+    now bigint;
     was @schema@.heads;
     done @schema@.step;
     i int;
@@ -332,6 +332,8 @@ begin
         line := i;
         select t.* into was from @schema@.heads t where t.name = names[i] for update;
         if found then
+            -- What is handed over is counted from when it can be taken, not from before the wait.
+            now := @schema@.now_1();
             done := @schema@.renew_one_1(@schema@.settle_1(was, now), ids[i], clients[i], ear,
                 kinds[i], leases[i], now);
             perform @schema@.save_1(done.h, was, now);
@@ -512,7 +514,7 @@ begin
     end if;
 end $$;
 
--- Brings some names up to date, those that time has changed.
+-- Brings some names up to date, those that time had changed by `now`.
 create or replace function @schema@.refresh_1(wanted bytea[], now bigint)
 returns void language plpgsql as $$
 declare
@@ -527,12 +529,15 @@ begin
         ) order by t.name
     loop
         was := @schema@.take_1(n);
+        -- The row may have been waited for.
+        now := @schema@.now_1();
         perform @schema@.save_1(@schema@.settle_1(was, now), was, now);
     end loop;
 end $$;
 
 -- How some names stand: a row of the part `name` for each that is not free, then its holders and
--- its queue, at most `most` of each.
+-- its queue, at most `most` of each. A hand-off need not be on the disk yet; one that is shown is
+-- flushed before: else a crash would take back what somebody saw, and give its token to another.
 create or replace function @schema@.inspect_1(wanted bytea[], most int)
 returns table (
     name bytea, part text, id bytea, mode text, permits int, total int, token bigint,
@@ -542,23 +547,27 @@ returns table (
 #variable_conflict use_column
 declare
     now bigint := @schema@.now_1();
+    heads @schema@.heads[];
 begin
     perform @schema@.refresh_1(wanted, now);
     now := @schema@.now_1();
+    heads := array(select t from @schema@.heads t where t.name = any (wanted));
+    if exists (select from unnest(heads) t, unnest(t.holders) x where not x.claimed) then
+        perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
+    end if;
     return query
     select t.name, 'name', null::bytea, null::text, null::int, t.permits_of, t.freeze_token,
         null::bigint, greatest(0, t.freeze_until - now), null::text,
         case when t.freeze_until is not null then 'f' end, t.freeze_reason, null::bytea,
         coalesce(cardinality(t.holders), 0), t.queued
-    from @schema@.heads t
-    where t.name = any (wanted)
-        and (t.holders is not null or t.queued > 0 or t.freeze_until is not null);
+    from unnest(heads) t
+    where t.holders is not null or t.queued > 0 or t.freeze_until is not null;
     return query
     select t.name, 'holder', substr(x.lease_id, 1, 4), x.mode, x.permits, x.total, x.token,
         greatest(0, now - x.since), greatest(0, x.deadline - now),
         case when x.revoked is not null then 'r' when x.claimed then 'g' else 'h' end,
         x.kind, x.revoked, x.metadata, null::int, null::int
-    from @schema@.heads t, unnest(t.holders[1:most]) x where t.name = any (wanted);
+    from unnest(heads) t, unnest(t.holders[1:most]) x;
     return query
     select w.name, 'waiter', substr(w.lease_id, 1, 4), w.mode, w.permits, w.total, null::bigint,
         greatest(0, now - w.queued_at), null::bigint, null::text, w.kind, null::bytea,

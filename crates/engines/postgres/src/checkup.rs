@@ -15,7 +15,7 @@ use crate::error::{ENGINE, protocol};
 use crate::keys::quoted;
 use crate::link::{Facts, Link};
 use crate::options::PostgresOptions;
-use crate::schema::{self, Found};
+use crate::schema::{self, Found, Functions};
 
 const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
 const SERVER: &str = "functions, notifications and row locks must work as we know them";
@@ -195,14 +195,14 @@ fn judge_clock(server: i128, before: i128, after: i128) -> Finding {
 async fn schema_of(link: &Link, schema: &str) -> (Finding, bool) {
     let rows = link.ask(schema::LOOK, &[(&schema, Type::TEXT)]).await;
     match rows.and_then(|rows| schema::found(&rows, schema)) {
-        Ok(Found::Ours { complete: true }) => {
+        Ok(Found::Ours(Functions::Current)) => {
             (Finding::ok("schema", SCHEMA, format!("`{schema}` is ours")), true)
         }
         Ok(found) => {
             let says = match found {
                 Found::Missing => "is not there",
-                Found::Empty => "is empty",
-                Found::Ours { .. } => "lacks functions of this version",
+                Found::Empty { .. } => "is empty",
+                Found::Ours(_) => "has functions of an older version",
             };
             let finding = Finding::ok("schema", SCHEMA, format!("`{schema}` {says}"));
             let fix = "take a lock once as a role that may make it";

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
-use holdline_core::table::{MAX_FREEZE, MAX_REASON_BYTES};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine, Hint,
     Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation, OperationReply,
@@ -166,7 +165,7 @@ impl Engine for PostgresEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = check_operation(operation) {
+        if let Err(error) = operation.check(&self.0.capabilities) {
             return Answer::ready(Err(error));
         }
         Answer::later(async move {
@@ -446,23 +445,6 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 
 fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
     reply.map_err(|error| error.with_name(name))
-}
-
-fn check_operation(operation: &Operation) -> Result<(), LockError> {
-    operation.check(ENGINE)?;
-    if let Operation::Revoke { reason, .. } | Operation::Freeze { reason, .. } = operation
-        && reason.len() > MAX_REASON_BYTES
-    {
-        let message = format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
-        return Err(LockError::invalid(ENGINE, "reason", message));
-    }
-    if let Operation::Freeze { duration, .. } = operation
-        && (duration.is_zero() || *duration > MAX_FREEZE)
-    {
-        let message = format!("must be above 0 and at most 365 days, not {duration:?}");
-        return Err(LockError::invalid(ENGINE, "duration", message));
-    }
-    Ok(())
 }
 
 impl fmt::Debug for PostgresEngine {

@@ -50,11 +50,22 @@ pub(crate) fn of_greeting(error: &tokio_postgres::Error) -> LockError {
     }
 }
 
-/// The error and what caused it, in one line.
-fn plain(error: &tokio_postgres::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
+/// The error and what caused it, in one line; of the server's own, its words.
+pub(crate) fn plain(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(words), _) => says(words),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+/// What the server said: its message, the code, and what it advises. Its details stay away: they
+/// quote the user's rows.
+pub(crate) fn says(words: &DbError) -> String {
+    let code = words.code().code();
+    match words.hint() {
+        Some(hint) => format!("{}, {code}; {hint}", words.message()),
+        None => format!("{}, {code}", words.message()),
     }
 }
 
@@ -76,7 +87,7 @@ fn of_server(words: &DbError) -> LockError {
 }
 
 fn kind_of(words: &DbError) -> ErrorKind {
-    let says = format!("{}, {}", words.message(), words.code().code());
+    let says = says(words);
     let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({says})") };
     let unavailable = |what: &str| ErrorKind::Unavailable { message: format!("{what} ({says})") };
     let code = words.code();

@@ -44,7 +44,8 @@ pub use tokio_postgres;
 ///
 /// # Errors
 /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it does
-/// not let us in, or not to the schema. `Foreign`: the schema holds what is not ours.
+/// not let us in, or not to the schema, or the schema's functions are older and this role may not
+/// replace them. `Foreign`: the schema holds what is not ours, or belongs to a stranger.
 /// Nothing is held after any of them.
 pub async fn connect(
     options: &PostgresOptions,

@@ -6,6 +6,7 @@
 //! - Invariant R2: `Ok` is told only when the server has said that it committed what the body did.
 //! - Invariant R3: whatever else ends it rolls back; only a commit whose answer is lost is unknown.
 
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, IsolationLevel, Row, SimpleQueryMessage, Transaction};
 
-use crate::error::{ENGINE, of_command, protocol, refused, unavailable};
+use crate::error::{ENGINE, of_command, plain, protocol, refused, says, unavailable};
 
 /// How long a lock of the whole table, as somebody takes to alter it, is waited for where rows are
 /// not.
@@ -30,7 +31,8 @@ pub enum RowWait {
     Never,
     /// Leave them out (`SKIP LOCKED`), and fail with `Busy` if no other is left.
     SkipLocked,
-    /// Wait for each of them so long, then fail with `TimedOut`.
+    /// Wait for each of them so long, and half of the answer limit longer for all of them, then
+    /// fail with `TimedOut`.
     AtMost(Duration),
 }
 
@@ -82,6 +84,22 @@ impl<'a> RowLock<'a> {
             RowWait::AtMost(wait) => wait.max(Duration::from_millis(1)),
         }
     }
+
+    /// How long the server may wait for all of them together, if they are waited for. It ends that
+    /// before we stop listening: then it is certain that somebody was in the way.
+    fn statement_timeout(&self) -> Option<Duration> {
+        let waits = matches!(self.wait, RowWait::AtMost(_));
+        waits.then(|| self.lock_timeout().saturating_add(self.answer / 2))
+    }
+
+    /// What an error of the `SELECT` means that came so late.
+    fn of_wait(&self, error: &tokio_postgres::Error, waited: Duration) -> LockError {
+        let is_over = self.statement_timeout().is_some_and(|limit| waited >= limit);
+        match error.code() {
+            Some(code) if is_over && *code == SqlState::QUERY_CANCELED => busy(),
+            _ => of_select(error),
+        }
+    }
 }
 
 impl fmt::Debug for RowLock<'_> {
@@ -131,12 +149,17 @@ impl<E> From<LockError> for RowLockError<E> {
     }
 }
 
-impl<E: fmt::Display> fmt::Display for RowLockError<E> {
+/// An error of the client crate that the body passed on, boxed or not, is told in the server's own
+/// words; its own are only "db error".
+impl<E: fmt::Display + 'static> fmt::Display for RowLockError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RowLockError::Missing => f.write_str("there is no such row"),
             RowLockError::Failed(error) => error.fmt(f),
-            RowLockError::Body(error) => write!(f, "{error} (rolled back)"),
+            RowLockError::Body(error) => match of_client(error) {
+                Some(of_client) => write!(f, "{} (rolled back)", plain(of_client)),
+                None => write!(f, "{error} (rolled back)"),
+            },
             RowLockError::Unknown { error, transaction_id } => {
                 write!(f, "{error}: ask for pg_xact_status('{transaction_id}'::xid8)")
             }
@@ -152,6 +175,16 @@ impl<E: std::error::Error + 'static> std::error::Error for RowLockError<E> {
             RowLockError::Body(error) => Some(error),
         }
     }
+}
+
+/// The client crate's error, if this is one.
+fn of_client<E: 'static>(error: &E) -> Option<&tokio_postgres::Error> {
+    type Boxed = Box<dyn std::error::Error>;
+    type Sendable = Box<dyn std::error::Error + Send + Sync>;
+    let error: &dyn Any = error;
+    let bare = error.downcast_ref();
+    let boxed = || error.downcast_ref::<Boxed>()?.downcast_ref();
+    bare.or_else(boxed).or_else(|| error.downcast_ref::<Sendable>()?.downcast_ref())
 }
 
 /// Locks rows, runs `body` in the same transaction, and commits what it did.
@@ -187,7 +220,7 @@ where
     let limit = rows.lock_timeout().saturating_add(rows.answer);
     let locked = tokio::select! {
         biased;
-        locked = lock(client, rows) => locked,
+        locked = lock(client, rows, clock) => locked,
         () = clock.sleep_until(began.after(limit)) => Err(no_answer(limit)),
     };
     let (mut transaction, found) = match locked {
@@ -230,19 +263,14 @@ where
 async fn lock<'c>(
     client: &'c mut Client,
     rows: &RowLock<'_>,
+    clock: &dyn Clock,
 ) -> Result<Option<(Transaction<'c>, Vec<Row>)>, LockError> {
     let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
     let transaction = begun.start().await.map_err(|error| of_select(&error))?;
-    let millis = rows.lock_timeout().as_millis().min(i32::MAX as u128);
-    let limit = format!("show lock_timeout; set local lock_timeout = {millis}");
-    let told = transaction.simple_query(&limit).await.map_err(|error| of_select(&error))?;
-    let before = told.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0),
-        _ => None,
-    });
-    let before = before.ok_or_else(|| protocol("the server does not tell its lock_timeout"))?;
+    let restore = limit_waits(&transaction, rows).await?;
+    let asked = clock.now();
     let found = transaction.query(&rows.statement(), rows.parameters).await;
-    let found = found.map_err(|error| of_select(&error))?;
+    let found = found.map_err(|error| rows.of_wait(&error, asked.until(clock.now())))?;
     if found.is_empty() {
         return match rows.wait {
             RowWait::SkipLocked => is_skipped(&transaction, rows).await,
@@ -250,9 +278,42 @@ async fn lock<'c>(
         };
     }
     // The body waits as its session does.
-    let restore = format!("set local lock_timeout = '{}'", before.replace('\'', "''"));
     transaction.batch_execute(&restore).await.map_err(|error| of_select(&error))?;
     Ok(Some((transaction, found)))
+}
+
+/// Sets how long the server waits for rows, and returns what takes that back. A session that ends
+/// its statements earlier goes on to do so.
+async fn limit_waits(
+    transaction: &Transaction<'_>,
+    rows: &RowLock<'_>,
+) -> Result<String, LockError> {
+    let millis = |limit: Duration| limit.as_millis().min(i32::MAX as u128);
+    let mut limit = format!(
+        "select current_setting('lock_timeout'), current_setting('statement_timeout'); \
+         set local lock_timeout = {}",
+        millis(rows.lock_timeout())
+    );
+    if let Some(all) = rows.statement_timeout() {
+        limit.push_str(&format!(
+            "; select set_config('statement_timeout', least(nullif(setting::bigint, 0), {})::text, \
+             true) from pg_settings where name = 'statement_timeout'",
+            millis(all)
+        ));
+    }
+    let told = transaction.simple_query(&limit).await.map_err(|error| of_select(&error))?;
+    let before = told.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some((row.get(0)?, row.get(1)?)),
+        _ => None,
+    });
+    let (lock, statement) =
+        before.ok_or_else(|| protocol("the server does not tell its time limits"))?;
+    let quoted = |text: &str| text.replace('\'', "''");
+    Ok(format!(
+        "set local lock_timeout = '{}'; set local statement_timeout = '{}'",
+        quoted(lock),
+        quoted(statement)
+    ))
 }
 
 /// Tells whether the rows are locked by others, or not there.
@@ -320,10 +381,10 @@ fn of_select(error: &tokio_postgres::Error) -> LockError {
     if *code == SqlState::LOCK_NOT_AVAILABLE {
         busy()
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-        let says = words.message();
+        let says = says(words);
         refused(format!("the role may not lock these rows: grant it UPDATE on them ({says})"))
     } else if code.code().starts_with("42") || code.code().starts_with("22") {
-        LockError::invalid(ENGINE, "query", format!("{}, {}", words.message(), code.code()))
+        LockError::invalid(ENGINE, "query", says(words))
     } else {
         of_command(error)
     }
@@ -334,8 +395,7 @@ fn of_commit(error: tokio_postgres::Error) -> LockError {
     let told = of_command(&error);
     match (told.certainty(), error.as_db_error()) {
         (Certainty::NotApplied, Some(words)) => {
-            let says = format!("{}, {}", words.message(), words.code().code());
-            refused(format!("the server refused to commit ({says})")).with_source(error)
+            refused(format!("the server refused to commit ({})", says(words))).with_source(error)
         }
         _ => told,
     }

@@ -1,18 +1,27 @@
-//! What we keep in the database: found, or made.
+//! What we keep in the database: found, made, or brought up to date.
 //!
-//! - It stands in a schema of its own. One that holds other people's things is left as it is.
-//! - Any number of clients may find nothing at once: one makes it, the others wait for that.
+//! - It stands in a schema of its own. One that holds other people's things is left as it is, and
+//!   so is one that somebody made whom this role has no reason to trust: what is called there
+//!   could do anything, with the rights of whoever calls it.
+//! - Any number of clients may find nothing, or something older, at once: one makes it, the others
+//!   wait for that.
+//! - The functions have a revision, which stands in a comment on the last of them. A version puts
+//!   its own in the place of older ones, and leaves newer ones as they are. So within a `FORMAT` a
+//!   function `…_1` keeps its arguments, its answer and what both mean; what is to mean something
+//!   else is a function `…_2` beside it.
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use crate::error::{ENGINE, foreign, of_greeting, protocol, refused};
+use crate::error::{ENGINE, foreign, of_greeting, plain, protocol, refused};
 use crate::keys::quoted;
 
 /// What this version reads and writes, as `about` tells it.
 const FORMAT: i32 = 1;
+/// Of the functions in [`RULES`], [`VERBS`] and [`DRAW`]: counted up with each change of theirs.
+const REVISION: i32 = 2;
 const TABLES: &str = include_str!("../sql/tables.sql");
 const RULES: &str = include_str!("../sql/rules.sql");
 const VERBS: &str = include_str!("../sql/verbs.sql");
@@ -22,11 +31,20 @@ const DRAW: &str = include_str!("../sql/draw.sql");
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Missing,
-    Empty,
-    /// Ours; whether it has the functions that this version calls.
-    Ours {
-        complete: bool,
+    /// Whom it belongs to, if this role may act for them.
+    Empty {
+        owner: Option<String>,
     },
+    Ours(Functions),
+}
+
+/// How the functions of a schema of ours stand.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Functions {
+    /// All that this version calls are there, as it knows them or newer.
+    Current,
+    /// Some are missing or older. Whom they belong to; this role may act for them.
+    Older { owner: String },
 }
 
 /// Looks how the schema stands.
@@ -35,37 +53,47 @@ pub(crate) enum Found {
 /// `Foreign`, `Protocol`, `Refused`: what is there is not ours, too new, or not for us.
 pub(crate) async fn find(client: &Client, schema: &str) -> Result<Found, LockError> {
     let found = look(client, schema).await?;
-    if matches!(found, Found::Ours { .. }) {
+    if matches!(found, Found::Ours(_)) {
         check_format(client, schema).await?;
     }
     Ok(found)
 }
 
-/// Makes what is missing. After an error, or when it is dropped, the connection must be ended.
+/// Makes what is missing, and brings up to date what is older. After an error, or when it is
+/// dropped, the connection must be ended.
 pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError> {
     // Who comes second waits here, and then finds all of it.
     let begin = "begin isolation level read committed; set local lock_timeout = 0; \
         set local statement_timeout = 0; \
         select pg_advisory_xact_lock(7236833041968951156)";
     run(client, begin).await?;
-    let found = look(client, schema).await?;
-    let text = |part: &str| part.replace("@schema@", &quoted(schema));
-    if found == Found::Missing {
-        let made = client.batch_execute(&format!("create schema {}", quoted(schema))).await;
-        made.map_err(|error| no_right(&error, schema))?;
+    // Another version may have come first.
+    let found = find(client, schema).await?;
+    let mut todo = Vec::new();
+    match &found {
+        Found::Missing => todo.push(format!("create schema {}", quoted(schema))),
+        // What belongs to one role can be changed by one role.
+        Found::Empty { owner: Some(owner) } | Found::Ours(Functions::Older { owner }) => {
+            todo.push(format!("set local role {}", quoted(owner)));
+        }
+        Found::Empty { owner: None } | Found::Ours(Functions::Current) => {}
     }
-    if matches!(found, Found::Missing | Found::Empty) {
-        let made = client.batch_execute(&text(TABLES)).await;
-        made.map_err(|error| no_right(&error, schema))?;
+    if matches!(found, Found::Missing | Found::Empty { .. }) {
+        todo.push(filled(TABLES, schema));
     }
-    if found != (Found::Ours { complete: true }) {
-        for part in [RULES, VERBS, DRAW] {
-            let made = client.batch_execute(&text(part)).await;
+    if found != Found::Ours(Functions::Current) {
+        todo.extend([RULES, VERBS, DRAW].map(|part| filled(part, schema)));
+        for text in todo {
+            let made = client.batch_execute(&text).await;
             made.map_err(|error| no_right(&error, schema))?;
         }
-        tracing::info!(schema, "the schema for locks was made");
+        tracing::info!(schema, REVISION, "the schema for locks was made, or brought up to date");
     }
     run(client, "commit").await
+}
+
+fn filled(part: &str, schema: &str) -> String {
+    part.replace("@schema@", &quoted(schema)).replace("@revision@", &REVISION.to_string())
 }
 
 async fn run(client: &Client, text: &str) -> Result<(), LockError> {
@@ -78,20 +106,45 @@ fn no_right(error: &tokio_postgres::Error, schema: &str) -> LockError {
     }
     refused(format!(
         "the locks of schema `{schema}` are not set up, and this role may not do it: connect once \
-         as a role that may ({error})"
+         as a role that may ({})",
+        plain(error)
     ))
 }
 
-/// What is asked about a schema.
-pub(crate) const LOOK: &str = "select n.oid is not null, \
+/// What is asked about a schema. Whom this role trusts: itself, what it was made a member of, who
+/// owns the database, and superusers, who can do anything anyway.
+pub(crate) const LOOK: &str = "with recursive mine(oid) as ( \
+            select oid from pg_roles where rolname = current_user \
+            union select m.roleid from pg_auth_members m join mine on m.member = mine.oid \
+        ), trusted(oid) as ( \
+            select oid from mine \
+            union select oid from pg_roles where rolsuper or rolname = 'pg_database_owner' \
+            union select datdba from pg_database where datname = current_database() \
+        ) \
+        select n.oid is not null, \
         has_schema_privilege(n.oid, 'usage'), \
         exists (select from pg_class c where c.relnamespace = n.oid) \
             or exists (select from pg_proc p where p.pronamespace = n.oid), \
-        coalesce((select obj_description(c.oid, 'pg_class') like 'Holdline: %' from pg_class c \
-            where c.relnamespace = n.oid and c.relname = 'about' and c.relkind = 'r'), false), \
-        (select count(distinct p.proname) = 2 from pg_proc p where p.pronamespace = n.oid \
-            and p.proname in ('sweep_1', 'draw_1')) \
-        from (values (1)) one left join pg_namespace n on n.nspname = $1";
+        coalesce(obj_description(about.oid, 'pg_class') like 'Holdline: %', false), \
+        (select count(distinct p.proname) = 11 from pg_proc p where p.pronamespace = n.oid \
+            and p.proname in ('acquire_1', 'renew_1', 'release_1', 'inspect_1', 'list_1', \
+                'revoke_1', 'freeze_1', 'unfreeze_1', 'raise_1', 'sweep_1', 'draw_1')), \
+        pg_has_role(coalesce(about.relowner, n.nspowner), 'member'), \
+        pg_get_userbyid(coalesce(about.relowner, n.nspowner)), \
+        (select max(substring(obj_description(p.oid, 'pg_proc') \
+                from '^Holdline: revision ([0-9]{1,9})$')::int) \
+            from pg_proc p where p.pronamespace = n.oid and p.proname = 'draw_1'), \
+        (select string_agg(distinct case o.oid when 0 then 'PUBLIC' \
+                else quote_ident(pg_get_userbyid(o.oid)) end, ', ') \
+            from (select n.nspowner \
+                union select c.relowner from pg_class c where c.relnamespace = n.oid \
+                union select p.proowner from pg_proc p where p.pronamespace = n.oid \
+                union select a.grantee from aclexplode(n.nspacl) a \
+                    where a.privilege_type = 'CREATE') o(oid) \
+            where n.oid is not null and o.oid not in (select oid from trusted)) \
+        from (values (1)) one left join pg_namespace n on n.nspname = $1 \
+        left join pg_class about on about.relnamespace = n.oid and about.relname = 'about' \
+            and about.relkind = 'r'";
 
 async fn look(client: &Client, schema: &str) -> Result<Found, LockError> {
     let rows = client.query_typed(LOOK, &[(&schema, Type::TEXT)]).await;
@@ -99,19 +152,19 @@ async fn look(client: &Client, schema: &str) -> Result<Found, LockError> {
 }
 
 /// Reads the answer to [`LOOK`].
+///
+/// # Errors
+/// `Foreign`: it is not ours. `Refused`: this role may not use it, or what it lacks only another
+/// can put there.
 pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
     let row = rows.first().ok_or_else(|| protocol("the server does not tell of the schema"))?;
-    let is = |at| {
-        let value: Option<bool> = row.try_get(at).map_err(|_| protocol("the schema's state"))?;
-        Ok::<bool, LockError>(value.unwrap_or(false))
-    };
-    let [there, usable, occupied, ours, complete] = [is(0)?, is(1)?, is(2)?, is(3)?, is(4)?];
-    if there && ours && !usable {
-        return Err(refused(format!(
-            "this role may not use the schema `{schema}`: GRANT USAGE ON SCHEMA {} TO it",
-            quoted(schema)
-        )));
-    }
+    let odd = |_| protocol("the schema's state");
+    let is = |at| Ok(row.try_get::<_, Option<bool>>(at).map_err(odd)?.unwrap_or(false));
+    let [there, usable, occupied, ours, complete, may_mend] =
+        [is(0)?, is(1)?, is(2)?, is(3)?, is(4)?, is(5)?];
+    let text = |at| row.try_get::<_, Option<&str>>(at).map_err(odd);
+    let (owner, strangers) = (text(6)?.unwrap_or_default(), text(8)?);
+    let revision: Option<i32> = row.try_get(7).map_err(odd)?;
     if !there {
         return Ok(Found::Missing);
     }
@@ -120,7 +173,46 @@ pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
             "the schema `{schema}` holds what is not ours: name one of our own by `schema`"
         )));
     }
-    Ok(if ours { Found::Ours { complete } } else { Found::Empty })
+    if let Some(strangers) = strangers {
+        return Err(foreign(format!(
+            "in the schema `{schema}` these have a say, whom this role has no reason to trust: \
+             {strangers}. If they keep its locks, make it a member of them (GRANT … TO it), or \
+             else name another by `schema`"
+        )));
+    }
+    if !ours {
+        return Ok(Found::Empty { owner: may_mend.then(|| owner.to_owned()) });
+    }
+    if !usable {
+        return Err(refused(format!(
+            "this role may not use the schema `{schema}`: GRANT USAGE ON SCHEMA {} TO it",
+            quoted(schema)
+        )));
+    }
+    functions(complete, revision.unwrap_or(0), owner, may_mend)
+        .map_err(|says| refused(format!("the functions of the schema `{schema}` {says}")))
+        .map(Found::Ours)
+}
+
+/// Tells what to do about functions of this revision, of which all may be there.
+fn functions(
+    complete: bool,
+    revision: i32,
+    owner: &str,
+    may_mend: bool,
+) -> Result<Functions, String> {
+    match () {
+        () if complete && revision >= REVISION => Ok(Functions::Current),
+        () if revision > REVISION => Err(format!(
+            "are of revision {revision}, we know {REVISION}, and some are missing: take a lock \
+             once by the newer version"
+        )),
+        () if may_mend => Ok(Functions::Older { owner: owner.to_owned() }),
+        () => Err(format!(
+            "are of revision {revision}, and this version needs {REVISION}: take a lock once by \
+             this version as the role `{owner}`"
+        )),
+    }
 }
 
 async fn check_format(client: &Client, schema: &str) -> Result<(), LockError> {
@@ -134,5 +226,47 @@ async fn check_format(client: &Client, schema: &str) -> Result<(), LockError> {
             Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
         }
         _ => Err(foreign(format!("the table `about` of schema `{schema}` is not as we made it"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    /// Without a new revision a correction reaches no schema that was made before.
+    #[test]
+    fn functions_that_change_have_a_new_revision() {
+        let digest = Sha256::digest([RULES, VERBS, DRAW].concat());
+        let digest = digest.iter().take(8).fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+        let known = (2, "0cf9b90acb70f5ab");
+        let told = "count REVISION up, and put the new pair here";
+        assert_eq!((REVISION, digest.as_str()), known, "{told}");
+    }
+
+    #[test]
+    fn older_functions_are_replaced_and_newer_ones_are_left() {
+        let older = || Ok(Functions::Older { owner: "ann".to_owned() });
+        for (complete, revision, may_mend, expected) in [
+            (true, REVISION, false, Ok(Functions::Current)),
+            (true, REVISION + 1, false, Ok(Functions::Current)),
+            (true, REVISION - 1, true, older()),
+            (false, REVISION, true, older()),
+            (true, REVISION - 1, false, Err("as the role `ann`")),
+            (false, REVISION, false, Err("as the role `ann`")),
+            (false, REVISION + 1, true, Err("by the newer version")),
+        ] {
+            let told = functions(complete, revision, "ann", may_mend);
+            match (told, expected) {
+                (Err(told), Err(says)) => assert!(told.ends_with(says), "{told}"),
+                (told, expected) => assert_eq!(told.ok(), expected.ok(), "{complete} {revision}"),
+            }
+        }
     }
 }

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, FencingToken, LockError, LockName};
+use tokio_postgres::types::Type;
 
 pub use guard::AdvisoryGuard;
 pub use key::AdvisoryKey;
 use session::Session;
 
-use crate::error::{ENGINE, protocol};
+use crate::error::{ENGINE, protocol, unavailable};
 use crate::keys::quoted;
 use crate::options::PostgresOptions;
 
@@ -38,7 +39,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
 ///   hears of it when its kernel does, 5 s after the last sign at most; nobody waits for that.
 /// - A restart or a failover of the server ends all of them.
 /// - The order in which the server serves those who wait is its own; we promise none.
-/// - Behind a pooler it is refused: the pooler would give our session, lock and all, to others.
+/// - A child by `fork` alone has the connection's socket too. Dropping or releasing the guard here
+///   ends the connection for both; but if this process dies, the lock is held for as long as the
+///   child lives. A program that is executed has nothing of it.
+/// - Behind a pooler it is refused: the pooler would give our session, lock and all, to others. It
+///   is known by its telling another number for our session than the server's process has; one
+///   that passed that number on and shared connections all the same would go unnoticed.
 ///
 /// The fencing token comes from the sequence of the lease table, so it orders our own holders, of
 /// these locks and of those. Other programs that take the key draw none.
@@ -98,7 +104,8 @@ impl AdvisoryLock {
     /// - `Busy`: somebody else holds it. Nothing of ours is left.
     /// - `Refused`: the server does not let us in, a pooler is in between, or the schema with the
     ///   fencing tokens is missing and this role may not make it. Nothing is left.
-    /// - `Unavailable`: no answer. The connection is closed, and what it may hold ends with it.
+    /// - `Unavailable`: no answer, or no fencing token while somebody raises the fence. The
+    ///   connection is closed, and what it may hold ends with it.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection: nothing is held and nobody waits.
@@ -158,56 +165,70 @@ impl AdvisoryLock {
         let began = clock.now();
         let session = Session::open(options, clock).await?;
         let answer = options.command_timeout();
-        let token = match wait {
-            None => self.ask_for(&session, sharing, None, answer).await?,
-            Some(wait) => {
-                let left = wait.saturating_sub(began.until(clock.now()));
-                self.ask_for(&session, sharing, Some(left), left.saturating_add(answer)).await?
-            }
-        };
-        match token {
-            Some(token) => Ok(AdvisoryGuard::new(self.clone(), sharing, session, token)),
-            None => {
-                let kind = match wait {
-                    None => ErrorKind::Busy { holder: None },
-                    Some(_) => {
-                        ErrorKind::TimedOut { waited: began.until(clock.now()), holder: None }
-                    }
-                };
-                Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
-            }
+        let left = wait.map(|wait| wait.saturating_sub(began.until(clock.now())));
+        if self.ask_for(&session, sharing, left).await? {
+            let left = wait.map(|wait| wait.saturating_sub(began.until(clock.now())));
+            let token = self.draw(&session, left.unwrap_or_default().max(answer)).await?;
+            return Ok(AdvisoryGuard::new(self.clone(), sharing, session, token));
         }
+        let waited = began.until(clock.now());
+        let kind = match wait {
+            None => ErrorKind::Busy { holder: None },
+            Some(_) => ErrorKind::TimedOut { waited, holder: None },
+        };
+        Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
     }
 
-    /// Asks for the lock and its token; `None` when somebody else held it throughout.
+    /// Asks for the lock; `false` when somebody else held it throughout.
     async fn ask_for(
         &self,
         session: &Session,
         sharing: Sharing,
         wait: Option<Duration>,
-        limit: Duration,
-    ) -> Result<Option<FencingToken>, LockError> {
-        let schema = quoted(self.0.options.schema());
+    ) -> Result<bool, LockError> {
+        let Inner { options, clock, .. } = &*self.0;
+        let answer = options.command_timeout();
         let (function, got) = match wait {
             None => (sharing.pick("pg_try_advisory_lock", "pg_try_advisory_lock_shared"), ""),
-            Some(_) => {
+            Some(wait) => {
+                session.limit_waits(wait, answer, &**clock).await?;
                 let call = sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared");
                 (call, "::text is not null")
             }
         };
-        if let Some(wait) = wait {
-            let answer = self.0.options.command_timeout();
-            session.limit_waits(wait, answer, &*self.0.clock).await?;
-        }
         let (call, parameters) = self.0.key.call(function);
-        // Whatever stands in the condition is done before what depends on it.
-        let ask = format!("select case when {call}{got} then {schema}.draw_1() end");
-        let asked = session.ask(&ask, &parameters, limit, &*self.0.clock).await?;
-        let Some(rows) = asked else { return Ok(None) };
-        let drawn: Option<Option<i64>> =
-            rows.first().map(|row| row.try_get(0)).transpose().map_err(|_| protocol("no token"))?;
-        let drawn = drawn.ok_or_else(|| protocol("no answer about the lock"))?;
-        drawn.map(as_token).transpose()
+        let ask = format!("select {call}{got}");
+        let limit = wait.unwrap_or_default().saturating_add(answer);
+        let Some(rows) = session.ask(&ask, &parameters, limit, &**clock).await? else {
+            return Ok(false);
+        };
+        match rows.first().map(|row| row.try_get(0)) {
+            Some(Ok(got)) => Ok(got),
+            _ => Err(protocol("no answer about the lock")),
+        }
+    }
+
+    /// Draws the fencing token of a lock that is held. Whoever raises the fence keeps all others
+    /// from drawing meanwhile.
+    async fn draw(&self, session: &Session, limit: Duration) -> Result<FencingToken, LockError> {
+        let Inner { options, clock, .. } = &*self.0;
+        // The server gives up before we do.
+        let millis = (limit * 8 / 10).as_millis().clamp(1, i32::MAX as u128).to_string();
+        let schema = quoted(options.schema());
+        let ask = format!(
+            "select case when pg_catalog.set_config('lock_timeout', $1, false) is not null \
+             then {schema}.draw_1() end"
+        );
+        let asked = session.ask(&ask, &[(&millis, Type::TEXT)], limit, &**clock).await?;
+        let rows = asked.ok_or_else(|| {
+            let message = format!(
+                "the lock was free, but no fencing token could be drawn within {limit:?}: somebody \
+                 raises the fence, or alters its sequence"
+            );
+            unavailable(message, Certainty::NotApplied)
+        })?;
+        let drawn = rows.first().map(|row| row.try_get(0));
+        as_token(drawn.and_then(Result::ok).ok_or_else(|| protocol("no token"))?)
     }
 }
 

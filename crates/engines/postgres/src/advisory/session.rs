@@ -246,7 +246,9 @@ async fn prepare(
     if client.batch_execute(NOTICE).await.is_err() {
         tracing::debug!("the server cannot notice that a waiter is gone: it waits out its limit");
     }
-    if schema::find(client, options.schema()).await? != (schema::Found::Ours { complete: true }) {
+    if schema::find(client, options.schema()).await?
+        != schema::Found::Ours(schema::Functions::Current)
+    {
         schema::make(client, options.schema()).await?;
     }
     let mut text = FOR_US.to_owned();

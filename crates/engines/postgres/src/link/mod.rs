@@ -158,8 +158,8 @@ impl Link {
         // Somebody else may have made it meanwhile.
         let rows = self.ask(schema::LOOK, &[(&self.shared().options.schema(), Type::TEXT)]).await?;
         match schema::found(&rows, self.shared().options.schema())? {
-            Found::Missing | Found::Empty => Ok(false),
-            Found::Ours { .. } => {
+            Found::Missing | Found::Empty { .. } => Ok(false),
+            Found::Ours(_) => {
                 // Where another version made it, what we call is added.
                 self.make_store().await?;
                 Ok(true)

@@ -26,7 +26,7 @@ use super::dial::{Stream, dial, refusal};
 use super::greet::{greet, listen};
 use super::{Live, Shared, Stand};
 use crate::error::unavailable;
-use crate::schema::{self, Found};
+use crate::schema::{self, Found, Functions};
 
 /// Pauses between tries, while the server cannot be reached.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -157,7 +157,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError>
             client,
             facts,
             listens: AtomicBool::new(false),
-            has_store: AtomicBool::new(found == (Found::Ours { complete: true })),
+            has_store: AtomicBool::new(found == Found::Ours(Functions::Current)),
             making: tokio::sync::Mutex::default(),
             prepared: Mutex::default(),
             end: CancellationToken::new(),

@@ -16,7 +16,7 @@ use holdline_services::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::support::{drive, engine, eventually, growing, let_go, request, take, yields};
+use crate::support::{drive, engine, eventually, growing, let_go, request, sign_in, take, yields};
 
 /// Longer than any test waits for what it expects.
 const LONG: Duration = Duration::from_secs(60);
@@ -298,6 +298,38 @@ async fn a_crash_takes_no_token_back_that_somebody_else_had_reserved() {
     held.lost().await;
     server.restart();
     assert!(lock.lock(LONG).await.expect("free").fencing_token() > before);
+}
+
+/// `holdline fence bump` keeps others from drawing tokens; so may whoever alters the sequence.
+#[tokio::test]
+async fn a_free_lock_whose_token_cannot_be_drawn_is_not_told_as_busy() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let patient = lock(&server, 1);
+    patient.try_lock().await.expect("free").release().await.expect("released");
+    let raises = sign_in(server.address(), "postgres").await;
+    let raise = "begin; alter sequence holdline.fence no cycle";
+    raises.batch_execute(raise).await.expect("altered");
+    let hasty = format!("{}?command_timeout_ms=2000&connect_timeout_ms=60000", server.url());
+    let hasty = lock_at(&hasty, 1);
+    for wait in [None, Some(Duration::from_millis(50))] {
+        let error = match wait {
+            None => hasty.try_lock().await,
+            Some(wait) => hasty.lock(wait).await,
+        }
+        .expect_err("no token");
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+        assert!(error.to_string().contains("no fencing token"), "{error}");
+        await_nothing(&server).await;
+    }
+    // Who may wait gets it when the fence is raised.
+    let waiting = "select count(*) from pg_locks where not granted and locktype = 'relation'";
+    let (held, ()) = tokio::join!(patient.lock(LONG), async {
+        eventually("it waits for its token", || server.sql(waiting) == ["1"]).await;
+        raises.batch_execute("commit").await.expect("raised");
+    });
+    held.expect("free").release().await.expect("released");
+    await_nothing(&server).await;
 }
 
 #[tokio::test]

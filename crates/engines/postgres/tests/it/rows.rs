@@ -1,16 +1,14 @@
 //! Rows that are locked in the transaction that writes them, with real rows and two clients.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Certainty, ErrorKind, LockError};
-use holdline_postgres::tokio_postgres::{Client, Config, NoTls, Row, Transaction};
+use holdline_postgres::tokio_postgres::{Client, Row, Transaction};
 use holdline_postgres::{RowLock, RowLockError, RowWait, row_lock};
 use holdline_services::{PostgresConfig, PostgresServer};
-use tokio::net::TcpStream;
 
-use crate::support::{eventually, growing, yields};
+use crate::support::{eventually, growing, sign_in, yields};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(100);
@@ -22,17 +20,6 @@ type Outcome<T> = Result<T, RowLockError<tokio_postgres::Error>>;
 
 async fn client(server: &PostgresServer) -> Client {
     sign_in(server.address(), "postgres").await
-}
-
-/// Connects as a program of its own would.
-async fn sign_in(address: SocketAddr, user: &str) -> Client {
-    let stream = TcpStream::connect(address).await.expect("connected");
-    stream.set_nodelay(true).expect("set");
-    let mut config = Config::new();
-    config.user(user).dbname("postgres");
-    let (client, connection) = config.connect_raw(stream, NoTls).await.expect("let in");
-    tokio::spawn(connection);
-    client
 }
 
 fn with_jobs(count: u32) -> PostgresServer {
@@ -99,6 +86,41 @@ fn busy() -> ErrorKind {
     ErrorKind::Busy { holder: None }
 }
 
+/// Each of them is had in time, all of them together are not.
+#[tokio::test]
+async fn a_wait_for_one_row_after_another_times_out_and_is_no_silent_server() {
+    let server = with_jobs(12);
+    let mut holders = Vec::new();
+    for id in 1..=12 {
+        let holder = client(&server).await;
+        let take = format!("begin; select from jobs where id = {id} for update");
+        holder.batch_execute(&take).await.expect("taken");
+        holders.push(holder);
+    }
+    let wait = RowWait::AtMost(Duration::from_secs(1));
+    let all = RowLock::new("select from jobs order by id", &[]);
+    let all = all.with_wait(wait).with_answer_limit(Duration::from_secs(6));
+    let mut waits = client(&server).await;
+    let one_by_one = async {
+        for holder in &holders {
+            eventually("it waits", || server.sql(WAITING) != ["0"]).await;
+            holder.batch_execute("select pg_sleep(0.8); commit").await.expect("let go");
+        }
+        std::future::pending::<()>().await;
+    };
+    let body = async |_: &mut Transaction<'_>, found: Vec<Row>| {
+        assert_eq!(found.len(), 12);
+        Ok(())
+    };
+    let outcome: Outcome<()> = tokio::select! {
+        biased;
+        outcome = row_lock(&mut waits, &all, &MachineClock, body) => outcome,
+        () = one_by_one => unreachable!("it never ends"),
+    };
+    let kind = kind(outcome);
+    assert!(matches!(kind, ErrorKind::TimedOut { .. }), "{kind:?}");
+}
+
 #[tokio::test]
 async fn a_missing_row_is_no_locked_one() {
     let server = with_jobs(1);
@@ -157,6 +179,29 @@ async fn workers_that_skip_what_others_do_do_each_job_once() {
         task.await.expect("no panic");
     }
     assert!(states(&server).iter().all(|state| state == "new done"));
+}
+
+/// But not its details, which quote the rows.
+#[tokio::test]
+async fn a_body_that_the_server_refused_is_told_in_its_words() {
+    let server = with_jobs(1);
+    let mut client = client(&server).await;
+    server.sql("create unique index once on jobs (state)");
+    let rows = RowLock::new("select from jobs", &[]);
+    let twice = "insert into jobs values (2, 'secret'), (3, 'secret')";
+    let bare: Outcome<()> = row_lock(&mut client, &rows, &MachineClock, async |work, _| {
+        work.batch_execute(twice).await
+    })
+    .await;
+    type Boxed = Box<dyn std::error::Error + Send + Sync>;
+    let boxed: Result<(), RowLockError<Boxed>> =
+        row_lock(&mut client, &rows, &MachineClock, async |work, _| {
+            Ok(work.batch_execute(twice).await?)
+        })
+        .await;
+    let words = "duplicate key value violates unique constraint \"once\", 23505 (rolled back)";
+    assert_eq!(bare.expect_err("refused").to_string(), words);
+    assert_eq!(boxed.expect_err("refused").to_string(), words);
 }
 
 #[tokio::test]
@@ -225,15 +270,18 @@ async fn a_refused_commit_and_a_wrong_query_say_that_nothing_was_done() {
 async fn the_body_waits_as_its_session_does() {
     let server = with_jobs(1);
     let mut client = client(&server).await;
-    client.batch_execute("set lock_timeout = '7s'").await.expect("set");
+    let set = "set lock_timeout = '7s'; set statement_timeout = '1h'";
+    client.batch_execute(set).await.expect("set");
+    let ask =
+        "select current_setting('lock_timeout') || ' ' || current_setting('statement_timeout')";
     let rows = RowLock::new("select from jobs", &[]).with_wait(RowWait::AtMost(SHORT));
     let told: Outcome<String> = row_lock(&mut client, &rows, &MachineClock, async |work, _| {
-        Ok(work.query_one("show lock_timeout", &[]).await?.get(0))
+        Ok(work.query_one(ask, &[]).await?.get(0))
     })
     .await;
-    assert_eq!(told.expect("committed"), "7s");
-    let after = client.query_one("show lock_timeout", &[]).await.expect("told");
-    assert_eq!(after.get::<_, String>(0), "7s");
+    assert_eq!(told.expect("committed"), "7s 1h");
+    let after = client.query_one(ask, &[]).await.expect("told");
+    assert_eq!(after.get::<_, String>(0), "7s 1h");
 }
 
 #[tokio::test]

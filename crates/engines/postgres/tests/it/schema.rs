@@ -89,10 +89,142 @@ async fn a_newer_format_is_refused_and_an_older_client_changes_nothing() {
 #[tokio::test]
 async fn functions_that_are_missing_are_put_back_and_the_rows_stay() {
     let server = PostgresServer::start(PostgresConfig::default());
+    for function in ["sweep_1", "unfreeze_1"] {
+        let held = request("a");
+        take(&engine(&server).await, &held).await;
+        server.sql(&format!("drop function holdline.{function}"));
+        let_go(&engine(&server).await, &held).await;
+        assert_eq!(server.sql(&format!("select count(*) {WHERE} '{function}'")), ["1"]);
+    }
+}
+
+const WHERE: &str =
+    "from pg_proc p where p.pronamespace = 'holdline'::regnamespace and p.proname =";
+
+/// Makes the schema, with a function in it as an older version may have made it: what is released
+/// was not held.
+fn made_by_an_older_version(server: &PostgresServer) {
+    server.sql(
+        "create or replace function holdline.release_1(n bytea, id bytea, remembered bigint, \
+            out outcome text, out held bigint, out note bytea) language plpgsql as \
+            $$ begin outcome := 'nothing'; end $$; \
+         comment on function holdline.draw_1() is null",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_of_an_older_version_are_brought_up_to_date_by_many_at_once() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let (early, held) = (engine(&server).await, request("held"));
+    take(&early, &held).await;
+    made_by_an_older_version(&server);
+    let url = server.url();
+    let at_work = (0..8).map(|number| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            let engine = connect(&url).await.expect("connected");
+            let asked = request(&format!("name {number}"));
+            take(&engine, &asked).await;
+            let_go(&engine, &asked).await;
+        })
+    });
+    for one in at_work.collect::<Vec<_>>() {
+        one.await.expect("no panic");
+    }
+    // Whoever was connected before goes on, and the rows stay.
+    let_go(&early, &held).await;
+    let definer = format!("select p.prosecdef {WHERE} 'release_1'");
+    assert_eq!(server.sql(&definer), ["t"]);
+}
+
+#[tokio::test]
+async fn functions_of_a_newer_version_are_used_as_they_are() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    take(&engine(&server).await, &request("made")).await;
+    server.sql(
+        "comment on function holdline.draw_1() is 'Holdline: revision 999'; \
+         alter function holdline.release_1 set work_mem = '5MB'",
+    );
+    let newer = engine(&server).await;
     let held = request("a");
-    take(&engine(&server).await, &held).await;
-    server.sql("drop function holdline.sweep_1(bytea, int)");
-    let_go(&engine(&server).await, &held).await;
+    take(&newer, &held).await;
+    let_go(&newer, &held).await;
+    let kept = server.sql(&format!("select p.proconfig::text {WHERE} 'release_1'")).concat();
+    assert!(kept.contains("work_mem=5MB"), "{kept}");
+    // What is missing there, only the newer version knows how to put back.
+    server.sql("drop function holdline.sweep_1");
+    let error = connect(&server.url()).await.expect_err("newer, and not whole");
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("take a lock once by the newer version"), "{error}");
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_bring_functions_up_to_date_is_told_who_may() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    server.sql(
+        "create role owner login; alter database postgres owner to owner; \
+         create role app login; create role deputy login in role owner noinherit",
+    );
+    let [owner, app, deputy] =
+        ["owner", "app", "deputy"].map(|role| server.url_of(role, "postgres"));
+    take(&connect(&owner).await.expect("let in"), &request("made")).await;
+    server.sql("grant usage on schema holdline to app, deputy");
+    made_by_an_older_version(&server);
+    let error = connect(&app).await.expect_err("older");
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("by this version as the role `owner`"), "{error}");
+    // Whoever is a member of it acts for it: all of it stays with one owner.
+    let held = request("a");
+    let mended = connect(&deputy).await.expect("let in");
+    take(&mended, &held).await;
+    let_go(&mended, &held).await;
+    let owners = "select distinct pg_get_userbyid(p.proowner) from pg_proc p \
+        where p.pronamespace = 'holdline'::regnamespace";
+    assert_eq!(server.sql(owners), ["owner"]);
+    take(&connect(&app).await.expect("let in"), &request("b")).await;
+}
+
+/// Its functions could do anything with the rights of whoever calls them.
+#[tokio::test]
+async fn a_schema_that_a_stranger_made_is_foreign() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    server.sql(
+        "create role mallory login; grant create on database postgres to mallory; \
+         create role app login; grant create on database postgres to app",
+    );
+    let [mallory, app] = ["mallory", "app"].map(|role| server.url_of(role, "postgres"));
+    take(&connect(&mallory).await.expect("let in"), &request("made")).await;
+    server.sql("set role mallory; grant usage, create on schema holdline to public");
+    for url in [&app, &server.url()] {
+        let error = connect(url).await.expect_err("a stranger's");
+        assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error}");
+        assert!(error.to_string().contains("PUBLIC, mallory"), "{error}");
+    }
+    // An empty one too: its owner could remove what is put there, and put things beside it.
+    let empty = "set role mallory; create schema early; grant usage, create on schema early to app";
+    server.sql(empty);
+    let early = format!("{app}?schema=early");
+    let refused = connect(&early).await.expect_err("a stranger's");
+    assert!(matches!(refused.kind(), ErrorKind::Foreign { .. }), "{refused}");
+    assert_eq!(
+        server.sql(
+            "select relname from pg_class \
+        where relnamespace = 'early'::regnamespace"
+        ),
+        [""; 0]
+    );
+    // Who says that mallory keeps the locks makes it a member.
+    server.sql(
+        "grant mallory to app; set role mallory; revoke create on schema holdline from public",
+    );
+    let (engine, held) = (connect(&app).await.expect("trusted"), request("a"));
+    take(&engine, &held).await;
+    let_go(&engine, &held).await;
+    let engine = connect(&early).await.expect("trusted");
+    take(&engine, &held).await;
+    let owners = "select distinct pg_get_userbyid(c.relowner) from pg_class c \
+        where c.relnamespace = 'early'::regnamespace";
+    assert_eq!(server.sql(owners), ["mallory"]);
 }
 
 #[tokio::test]

@@ -1,34 +1,21 @@
 //! What the tests share: engines of one server, and contenders.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MAX_CLAIM_WINDOW;
-use holdline_core::{
-    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
-    LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest,
+pub(crate) use holdline_conformance::asking::{
+    HOLD, ending, let_go, name, queue, renew, request, take,
 };
+use holdline_conformance::clock::MachineClock;
+use holdline_core::LockError;
+use holdline_postgres::tokio_postgres::{Client, Config, NoTls};
 use holdline_postgres::{PostgresEngine, PostgresOptions};
 use holdline_services::PostgresServer;
-use rand::Rng;
+use tokio::net::TcpStream;
 
 /// How long what must happen may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-pub(crate) const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
-
-struct Random;
-
-impl Entropy for Random {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        rand::rng().fill_bytes(bytes);
-    }
-}
-
-pub(crate) fn name(text: &str) -> LockName {
-    LockName::new(text).expect("a good name")
-}
 
 pub(crate) async fn connect(url: &str) -> Result<PostgresEngine, LockError> {
     let mut options = PostgresOptions::from_url(url)?;
@@ -43,61 +30,15 @@ pub(crate) async fn engine(server: &PostgresServer) -> PostgresEngine {
     connect(&server.url()).await.expect("connected")
 }
 
-/// A request for a name that queues, under a fresh id of a client of its own.
-pub(crate) fn request(text: &str) -> AcquireRequest {
-    AcquireRequest {
-        name: name(text),
-        lease_id: LeaseId::random(&mut Random),
-        client: ClientId::random(&mut Random),
-        mode: Mode::Exclusive,
-        hold: HOLD,
-        queue: true,
-        known: false,
-        claim_window: MAX_CLAIM_WINDOW,
-        metadata: Metadata::default(),
-    }
-}
-
-pub(crate) fn ending(request: &AcquireRequest, for_good: bool) -> ReleaseRequest {
-    ReleaseRequest {
-        name: request.name.clone(),
-        lease_id: request.lease_id,
-        ending: Ending { for_good, hold: request.hold },
-    }
-}
-
-/// Asks, and must be granted.
-pub(crate) async fn take(engine: &PostgresEngine, request: &AcquireRequest) -> FencingToken {
-    match engine.try_acquire(request).await {
-        Ok(AcquireReply::Granted { token, .. }) => token,
-        other => panic!("expected a grant, got {other:?}"),
-    }
-}
-
-/// Asks, and must be queued.
-pub(crate) async fn queue(engine: &PostgresEngine, request: &AcquireRequest) {
-    let reply = engine.try_acquire(request).await;
-    assert!(matches!(reply, Ok(AcquireReply::Queued { .. })), "{reply:?}");
-}
-
-/// Releases, and must have held.
-pub(crate) async fn let_go(engine: &PostgresEngine, request: &AcquireRequest) {
-    let reply = engine.release(&ending(request, false)).await;
-    assert!(matches!(reply, Ok(ReleaseReply::Released { .. })), "{reply:?}");
-}
-
-pub(crate) async fn renew(
-    engine: &PostgresEngine,
-    request: &AcquireRequest,
-    purpose: Purpose,
-) -> Result<RenewReply, LockError> {
-    let line = RenewRequest {
-        name: request.name.clone(),
-        lease_id: request.lease_id,
-        client: request.client,
-        purpose,
-    };
-    engine.renew(&[line]).await.pop().expect("one answer")
+/// Connects as a program of its own would.
+pub(crate) async fn sign_in(address: SocketAddr, user: &str) -> Client {
+    let stream = TcpStream::connect(address).await.expect("connected");
+    stream.set_nodelay(true).expect("set");
+    let mut config = Config::new();
+    config.user(user).dbname("postgres");
+    let (client, connection) = config.connect_raw(stream, NoTls).await.expect("let in");
+    tokio::spawn(connection);
+    client
 }
 
 /// How long what must happen may take.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::lease::MAX_FIRST_LEASE;
-use holdline_core::table::MAX_REASON_BYTES;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Clock, ClockKind, Engine, ErrorKind,
     Expiry, HandOff, Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName,
@@ -187,7 +186,12 @@ impl Engine for EtcdEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = check_operation(operation) {
+        let checked = match operation {
+            // Why it lacks them the store says in words of its own.
+            Operation::Freeze { .. } | Operation::Unfreeze { .. } => Ok(()),
+            _ => operation.check(self.capabilities()),
+        };
+        if let Err(error) = checked {
             return Answer::ready(Err(error));
         }
         let operation = operation.clone();
@@ -206,18 +210,6 @@ impl Engine for EtcdEngine {
 /// Adds the name.
 fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
     reply.map_err(|error| error.with_name(name))
-}
-
-fn check_operation(operation: &Operation) -> Result<(), LockError> {
-    operation.check(ENGINE)?;
-    match operation {
-        Operation::Revoke { name, reason, .. } if reason.len() > MAX_REASON_BYTES => {
-            let message =
-                format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
-            Err(LockError::invalid(ENGINE, "reason", message).with_name(name))
-        }
-        _ => Ok(()),
-    }
 }
 
 impl fmt::Debug for EtcdEngine {

@@ -69,6 +69,11 @@ pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> L
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }
 
+/// Too few members agree, as while a leader is elected.
+fn no_quorum(told: &Words, certainty: Certainty) -> LockError {
+    LockError::new(ENGINE, ErrorKind::NoQuorum { nodes: vec![told.to_string()] }, certainty)
+}
+
 /// The server answered what it must not. What the request did is unknown.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
@@ -149,9 +154,16 @@ fn refusal(code: Code, words: &str) -> Option<&'static str> {
 fn unanswered(code: Code, words: &str, told: &Words) -> Trouble {
     let has = |text: &str| words.contains(text);
     // Said before the request is looked at.
-    if has("etcdserver: no leader") || has("not capable") || has("too many requests") {
+    if has("etcdserver: no leader") {
+        return Trouble::Elsewhere(no_quorum(told, Certainty::NotApplied));
+    }
+    if has("not capable") || has("too many requests") {
         let message = format!("the member cannot serve now ({told})");
         return Trouble::Elsewhere(unavailable(message, Certainty::NotApplied));
+    }
+    // Said when the members did not agree on the request in time; they may do so yet.
+    if has("etcdserver: request timed out") || has("etcdserver: leader changed") {
+        return Trouble::Elsewhere(no_quorum(told, Certainty::Unknown));
     }
     match code {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
@@ -198,18 +210,25 @@ mod tests {
 
     #[test]
     fn what_may_have_been_carried_out_is_unknown() {
-        for (code, words) in [
-            (Code::Unavailable, "etcdserver: request timed out"),
-            (Code::Unavailable, "etcdserver: leader changed"),
-            (Code::Unknown, "transport error"),
-            (Code::DeadlineExceeded, ""),
-        ] {
+        for (code, words) in [(Code::Unknown, "transport error"), (Code::DeadlineExceeded, "")] {
             let (kind, certainty) = told(code, words);
             assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{words}: {kind:?}");
             assert_eq!(certainty, Certainty::Unknown, "{words}");
         }
-        let (_, certainty) = told(Code::Unavailable, "etcdserver: no leader");
-        assert_eq!(certainty, Certainty::NotApplied);
+    }
+
+    #[test]
+    fn members_that_do_not_agree_are_no_quorum() {
+        for (words, expected) in [
+            ("etcdserver: no leader", Certainty::NotApplied),
+            ("etcdserver: request timed out", Certainty::Unknown),
+            ("etcdserver: request timed out, possibly due to connection lost", Certainty::Unknown),
+            ("etcdserver: leader changed", Certainty::Unknown),
+        ] {
+            let (kind, certainty) = told(Code::Unavailable, words);
+            assert!(matches!(kind, ErrorKind::NoQuorum { .. }), "{words}: {kind:?}");
+            assert_eq!(certainty, expected, "{words}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::clients::Clients;
 use crate::commands;
 use crate::database;
 use crate::directory::{self, Directory};
-use crate::error::{ENGINE, Fault};
+use crate::error::Fault;
 use crate::housekeeping::Housekeeping;
 use crate::inbox::Inbox;
 use crate::keepers;
@@ -245,7 +245,7 @@ impl Engine for LocalEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = operation.check(ENGINE) {
+        if let Err(error) = operation.check(&self.shared.capabilities) {
             return Answer::ready(Err(error));
         }
         let operation = operation.clone();

@@ -231,7 +231,7 @@ impl Engine for MemoryEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = operation.check(self.capabilities.engine) {
+        if let Err(error) = operation.check(&self.capabilities) {
             return Answer::ready(Err(error));
         }
         Answer::ready(match operation {

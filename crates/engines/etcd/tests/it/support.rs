@@ -2,15 +2,13 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use holdline_conformance::asking;
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MAX_CLAIM_WINDOW;
 use holdline_core::{
-    AcquireReply, AcquireRequest, ClientId, Ending, Engine, FencingToken, Hint, Hints, Hold,
-    LeaseId, LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, Engine, FencingToken, Hint, Hints, Hold, LockError, Purpose,
+    ReleaseReply, RenewReply,
 };
 use holdline_etcd::{EtcdEngine, EtcdOptions};
 
@@ -38,26 +36,9 @@ pub(crate) struct Contender {
     pub(crate) request: AcquireRequest,
 }
 
-static NEXT: AtomicU64 = AtomicU64::new(1);
-
 /// A contender of a client of its own, for 30 s, which queues.
 pub(crate) fn contender(engine: &EtcdEngine, name: &str) -> Contender {
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&number.to_be_bytes());
-    bytes[8..12].copy_from_slice(&std::process::id().to_be_bytes());
-    let request = AcquireRequest {
-        name: LockName::new(name).expect("a good name"),
-        lease_id: LeaseId::from_bytes(bytes),
-        client: ClientId::from_u64(number),
-        mode: Mode::Exclusive,
-        hold: Hold::Leased(Duration::from_secs(30)),
-        queue: true,
-        known: false,
-        claim_window: MAX_CLAIM_WINDOW,
-        metadata: Metadata::default(),
-    };
-    Contender { engine: engine.clone(), request }
+    Contender { engine: engine.clone(), request: asking::request(name) }
 }
 
 impl Contender {
@@ -89,13 +70,7 @@ impl Contender {
     }
 
     pub(crate) async fn renew(&self, purpose: Purpose) -> Result<RenewReply, LockError> {
-        let line = RenewRequest {
-            name: self.request.name.clone(),
-            lease_id: self.request.lease_id,
-            client: self.request.client,
-            purpose,
-        };
-        self.engine.renew(&[line]).await.remove(0)
+        asking::renew(&self.engine, &self.request, purpose).await
     }
 
     pub(crate) async fn keep(&self) -> Result<RenewReply, LockError> {
@@ -103,9 +78,7 @@ impl Contender {
     }
 
     pub(crate) async fn release(&self, for_good: bool) -> Result<ReleaseReply, LockError> {
-        let (name, lease_id) = (self.request.name.clone(), self.request.lease_id);
-        let ending = Ending { for_good, hold: self.request.hold };
-        self.engine.release(&ReleaseRequest { name, lease_id, ending }).await
+        self.engine.release(&asking::ending(&self.request, for_good)).await
     }
 
     /// Releases, and must have held.

@@ -28,6 +28,10 @@ const SCHEMES: &[&str] = &[
     "rediss",
     #[cfg(feature = "redis")]
     "redis+unix",
+    #[cfg(feature = "redis")]
+    "redlock",
+    #[cfg(feature = "redis")]
+    "redlocks",
     #[cfg(feature = "postgres")]
     "postgres",
     #[cfg(feature = "postgres")]
@@ -41,6 +45,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("redis", REDIS),
     ("rediss", REDIS),
     ("redis+unix", REDIS),
+    ("redlock", REDIS),
+    ("redlocks", REDIS),
     ("postgres", POSTGRES),
     ("postgresql", POSTGRES),
 ];
@@ -66,6 +72,8 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         "etcd" | "etcds" => etcd(url).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" => redis(url).await,
+        #[cfg(feature = "redis")]
+        "redlock" | "redlocks" => redlock(url).await,
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => postgres(url).await,
         scheme => Err(unknown_scheme(scheme)),
@@ -106,6 +114,11 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
         Some("redis" | "rediss" | "redis+unix") => {
             let options = holdline_redis::RedisOptions::from_url(url)?;
             holdline_redis::checkup(&options, clock(ClockKind::Boottime, "redis")?).await
+        }
+        #[cfg(feature = "redis")]
+        Some("redlock" | "redlocks") => {
+            let options = holdline_redis::QuorumOptions::from_url(url)?;
+            holdline_redis::quorum_checkup(&options, clock(ClockKind::Boottime, "redlock")?).await
         }
         #[cfg(feature = "postgres")]
         Some("postgres" | "postgresql") => {
@@ -177,6 +190,14 @@ async fn redis(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     let options = holdline_redis::RedisOptions::from_url(url)?;
     let clock = clock(ClockKind::Boottime, "redis")?;
     holdline_redis::connect(&options, clock).await
+}
+
+/// Connects to a quorum of Redis servers. Their timers run on while this machine sleeps.
+#[cfg(feature = "redis")]
+async fn redlock(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let options = holdline_redis::QuorumOptions::from_url(url)?;
+    let clock = clock(ClockKind::Boottime, "redlock")?;
+    Ok(Arc::new(holdline_redis::QuorumEngine::connect(&options, clock).await?))
 }
 
 /// Connects to a PostgreSQL server. Its clock runs on while this machine sleeps.

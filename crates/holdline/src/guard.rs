@@ -82,7 +82,9 @@ impl Guard {
 
     /// Returns the number to hand to the resource, which refuses smaller ones.
     ///
-    /// It is constant for the life of the grant. Only exclusive grants are ordered by it.
+    /// It is constant for the life of the grant. Only exclusive grants are ordered by it. Where the
+    /// engine gives no tokens (`Capabilities::fencing` is false) it is 1 for every grant, which a
+    /// resource that has ever seen a token refuses.
     pub fn fencing_token(&self) -> FencingToken {
         self.grant.token
     }

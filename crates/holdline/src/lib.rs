@@ -51,6 +51,8 @@ mod process;
 mod queue;
 #[cfg(doctest)]
 mod readme;
+#[cfg(feature = "redis")]
+pub mod redlock;
 mod registry;
 mod release;
 mod rwlock;

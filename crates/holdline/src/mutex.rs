@@ -57,10 +57,12 @@ impl Mutex {
     /// # Errors
     /// - `TimedOut`: somebody else held it throughout. Nothing of ours stays behind.
     /// - `TooManyWaiters`: the queue is full. Nothing of ours stays behind.
-    /// - `Unavailable`, `NoQuorum`: no certain answer. What the store may have kept is given up
-    ///   in the background, and lives for at most 30 s.
-    /// - `Refused`, `Foreign`, `NotInitialised`, `Quarantined`, `Protocol`, `Invalid`: nothing is
-    ///   held; the certainty says whether a grant may linger.
+    /// - `Unavailable`, `NoQuorum`: no certain answer; the latter only when the limit has passed.
+    ///   What the store may have kept is given up in the background, and lives for at most 30 s.
+    /// - `Quarantined`: the limit has passed while nodes that lost their memory waited. Nothing is
+    ///   held.
+    /// - `Refused`, `Foreign`, `NotInitialised`, `Protocol`, `Invalid`: nothing is held; the
+    ///   certainty says whether a grant may linger.
     /// - `Cancelled`: the client is shut down, or the lease id given by the options is spent.
     ///
     /// # Cancel safety
@@ -77,7 +79,8 @@ impl Mutex {
     ///
     /// # Errors
     /// `Busy` with the holder, where the engine can tell, when it is not free; otherwise as
-    /// [`Mutex::lock`].
+    /// [`Mutex::lock`], but nothing is waited out: without an answer, or without enough votes of
+    /// several nodes, it is asked once more at most.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock`].

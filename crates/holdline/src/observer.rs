@@ -57,7 +57,7 @@ pub trait Observer: Send + Sync + 'static {
     fn acquired(&self, subject: Subject<'_>, token: FencingToken, waited: Duration) {}
 
     /// The attempt stands in the queue, with so many before it where the engine can tell; told
-    /// again when that changes.
+    /// again when that changes. Also once of an attempt that begins to wait where nobody queues.
     fn queued(
         &self,
         subject: Subject<'_>,
@@ -65,6 +65,10 @@ pub trait Observer: Send + Sync + 'static {
         holder: Option<&HolderSummary>,
     ) {
     }
+
+    /// Too few nodes of the store vote at the moment, and the attempt waits that out; told again
+    /// whenever it has asked again.
+    fn without_quorum(&self, subject: Subject<'_>, error: &holdline_core::LockError) {}
 
     /// The name was handed to the attempt, which claims it now.
     fn handed(&self, subject: Subject<'_>) {}

@@ -147,7 +147,9 @@ impl LockOptions {
 
     /// Sets the lease id of the one attempt that is made with these options, so that a caller
     /// that lost the answer may ask again. Draw it at random, and use it for one attempt only:
-    /// whoever knows it can release the grant.
+    /// whoever knows it can release the grant. An engine that takes no id twice
+    /// ([`Capabilities::repeat`](crate::Capabilities)) makes one attempt under it, which does not
+    /// wait: a name that is held is told as `Busy`.
     #[must_use]
     pub fn with_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
         self.lease_id = Some(lease_id);

@@ -8,13 +8,17 @@
 
 mod place;
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::select;
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, HolderSummary, LockError,
-    Moment, RenewReply,
+    AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
+    LockError, Moment, RenewReply,
 };
 use tracing::{Instrument, Span};
 
@@ -138,6 +142,8 @@ pub(crate) async fn acquire(
         repeat_pause: Backoff::new(REPEAT_PAUSE.0, REPEAT_PAUSE.1),
         poll_pause: Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1),
         place: None,
+        outside: None,
+        waits: false,
         span: Span::none(),
     };
     Box::pin(attempt.go_on(sent, reply)).await
@@ -159,6 +165,10 @@ struct Attempt<'a> {
     repeat_pause: Backoff,
     poll_pause: Backoff,
     place: Option<Place>,
+    /// What is heard of the name outside of any queue, once it was busy.
+    outside: Option<Hints>,
+    /// It was told that this attempt waits outside of any queue.
+    waits: bool,
     span: Span,
 }
 
@@ -206,13 +216,16 @@ impl Attempt<'_> {
                     self.wait_in_queue(position, next_look).await
                 }
                 Some(Ok(AcquireReply::Busy { holder, next_look, .. })) => {
+                    let held = holder.is_some();
                     self.note_holder(holder);
-                    self.wait_outside(next_look).await
+                    self.wait_outside(next_look, held).await
                 }
                 Some(Ok(AcquireReply::Unknown)) => {
                     self.shared.observe(|observer| observer.requeued(self.subject()));
                     Next::Anew
                 }
+                Some(Err(error)) if self.outwaits(&error) => self.await_quorum(error).await,
+                Some(Err(error)) if self.may_be_outdated(&error) => self.repeat(error).await,
                 Some(Err(error)) if error.certainty() == Certainty::Unknown => {
                     self.ticket.unsettled = true;
                     self.repeat(error).await
@@ -286,9 +299,9 @@ impl Attempt<'_> {
     }
 
     /// Waits before asking an engine again that has no queue, or that did not let us queue.
-    async fn wait_outside(&mut self, next_look: Duration) -> Next {
+    async fn wait_outside(&mut self, next_look: Duration, held: bool) -> Next {
         self.repeats = 0;
-        if self.wait == Wait::Try {
+        if self.wait == Wait::Try || self.is_spent() {
             let kind = ErrorKind::Busy { holder: self.holder.take() };
             return Next::Fail(self.shared.error(kind, Certainty::NotApplied));
         }
@@ -297,10 +310,74 @@ impl Attempt<'_> {
         if now >= deadline {
             return Next::TimedOut;
         }
+        if !std::mem::replace(&mut self.waits, true) {
+            let holder = self.holder.as_deref();
+            self.shared.observe(|observer| observer.queued(self.subject(), None, holder));
+        }
         let pause = self.poll_pause.next_pause(self.shared.entropy.number());
-        let pause = pause.min(next_look);
+        let pause = self.shared.clock.sleep_until(now.after(pause.min(next_look)).min(deadline));
+        // A name that several have a part of and nobody all is asked for again after a pause that
+        // chance gives each of them: what they tell each other would bring them together again.
+        if held {
+            select(pause, pin!(self.hear_outside())).await;
+        } else {
+            pause.await;
+        }
+        if self.plan.lease_id.is_some() { Next::Ask } else { Next::Anew }
+    }
+
+    /// Tells whether the caller's own id was good for the one attempt that was made: where an
+    /// engine takes none twice, whoever was refused needs another.
+    fn is_spent(&self) -> bool {
+        self.plan.lease_id.is_some() && !self.shared.engine.capabilities().repeat
+    }
+
+    /// Waits for word that the name may be free, from an engine that knows no queue.
+    async fn hear_outside(&mut self) {
+        let shared = self.shared;
+        if shared.engine.capabilities().queue {
+            return std::future::pending().await;
+        }
+        let hints = self.outside.get_or_insert_with(|| {
+            shared.home.within(|| shared.engine.watch(&self.plan.name, self.ticket.lease_id))
+        });
+        let heard = poll_fn(|context| shared.home.within(|| hints.poll_next_unpin(context))).await;
+        if heard.is_none() {
+            self.outside = None;
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Tells whether this is waited out as a holder is. Nodes that are too few answer, and will be
+    /// enough again: they elect, are restarted, or wait until nothing is left of what they forgot.
+    /// Whether one that does not answer is there at all nobody knows, so that is tried a few times
+    /// only.
+    fn outwaits(&self, error: &LockError) -> bool {
+        let few =
+            matches!(error.kind(), ErrorKind::NoQuorum { .. } | ErrorKind::Quarantined { .. });
+        self.wait != Wait::Try && few
+    }
+
+    /// Tells whether an engine whose nodes are asked one by one may have been asked by what was
+    /// known of them before they changed: then once more is enough, and no wait.
+    fn may_be_outdated(&self, error: &LockError) -> bool {
+        let few = matches!(error.kind(), ErrorKind::NoQuorum { .. });
+        few && self.shared.engine.capabilities().splits && !self.is_spent()
+    }
+
+    /// Waits for enough nodes that vote, until the limit, and asks again.
+    async fn await_quorum(&mut self, error: LockError) -> Next {
+        self.ticket.unsettled |= error.certainty() == Certainty::Unknown;
+        self.repeats = 0;
+        let (now, deadline) = (self.shared.clock.now(), self.deadline());
+        if now >= deadline || self.is_spent() {
+            return Next::Fail(error);
+        }
+        tracing::debug!(%error, "waits for a quorum");
+        self.shared.observe(|observer| observer.without_quorum(self.subject(), &error));
+        let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
         self.shared.clock.sleep_until(now.after(pause).min(deadline)).await;
-        Next::Anew
+        if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::Anew }
     }
 
     /// Asks again after no answer, a few times: under the same id where the engine takes that.
@@ -311,7 +388,7 @@ impl Attempt<'_> {
         if self.repeats > patience || (self.wait != Wait::Try && now >= self.deadline()) {
             return Next::Fail(error);
         }
-        if matches!(error.kind(), ErrorKind::Invalid { .. }) {
+        if matches!(error.kind(), ErrorKind::Invalid { .. }) || self.is_spent() {
             return Next::Fail(error);
         }
         let pause = self.repeat_pause.next_pause(self.shared.entropy.number());

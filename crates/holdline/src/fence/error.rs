@@ -65,13 +65,13 @@ pub enum FenceError {
         what: String,
     },
     /// The write itself gave up, and was undone. The mark is as it was too.
-    #[error("the write gave up: {source}")]
+    #[error("the write gave up: {}", chain(&**source))]
     Write {
         /// What the write said.
         source: Box<dyn StdError + Send + Sync>,
     },
     /// The resource failed.
-    #[error("{doing}: {source}{}", doubt(*certainty))]
+    #[error("{doing}: {}{}", chain(&**source), doubt(*certainty))]
     Failed {
         /// What was being done.
         doing: String,
@@ -80,6 +80,20 @@ pub enum FenceError {
         /// What went wrong.
         source: Box<dyn StdError + Send + Sync>,
     },
+}
+
+/// An error and what caused it, in one line: some say only in their cause what went wrong.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let says = error.to_string().replace('\n', "; ");
+        if !told.contains(&says) {
+            told = format!("{told}: {says}");
+        }
+        cause = error.source();
+    }
+    told
 }
 
 fn doubt(certainty: Certainty) -> &'static str {

@@ -10,6 +10,9 @@
 //! Invariant F11: what is acknowledged was committed. A `COMMIT` of a transaction in which a
 //! statement failed is a rollback that PostgreSQL reports as a success; so the transaction is
 //! asked once more before it.
+//! Invariant F14: what is acknowledged outlives a crash, whatever `synchronous_commit` the session
+//! has: the mark's own statement sets it for its transaction where it is off. Else a crash could
+//! take back a mark that was told, and let the late writer in whom it had kept out.
 
 use std::error::Error as StdError;
 
@@ -54,7 +57,9 @@ const BUSY: [SqlState; 4] = [
 /// - Outside of one, it is a transaction of its own and is decided when it returns.
 ///
 /// # Guarantees
-/// Mark and rows change together, whatever crashes. Whoever seals waits for the end of the
+/// Mark and rows change together, whatever crashes, and what was accepted stays: a transaction that
+/// raises the mark waits for the disk, also where `synchronous_commit` is off (it is set for that
+/// transaction alone). Whoever seals waits for the end of the
 /// transaction that has sealed before; two resources are sealed in the same order by everybody, or
 /// PostgreSQL ends one of them (`Busy`). A failover to a standby that commits do not wait for can
 /// lose the newest marks together with the newest rows.
@@ -234,7 +239,8 @@ impl PostgresFence {
             "INSERT INTO {} AS fence (resource, mark) VALUES ($1, $2) \
              ON CONFLICT (resource) DO UPDATE SET mark = excluded.mark \
              WHERE fence.mark BETWEEN greatest(1, excluded.mark - $3) AND excluded.mark \
-             RETURNING fence.mark",
+             RETURNING fence.mark, CASE current_setting('synchronous_commit', true) WHEN 'off' \
+             THEN set_config('synchronous_commit', 'on', true) END",
             self.table
         );
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
@@ -271,10 +277,10 @@ fn failed(doing: &str, error: tokio_postgres::Error) -> FenceError {
         return FenceError::unsure(doing, error);
     };
     if ends_the_session(words) {
-        return FenceError::unsure(doing, error);
+        return FenceError::unsure(doing, says(words));
     }
     let code = words.code();
-    let says = || format!("{} ({})", words.message(), code.code());
+    let says = || says(words);
     if BUSY.contains(code) {
         FenceError::Busy { what: format!("{doing}: {}", says()) }
     } else if NOT_OURS.contains(code) {
@@ -288,6 +294,15 @@ fn failed(doing: &str, error: tokio_postgres::Error) -> FenceError {
         FenceError::failed(doing, says())
     } else {
         FenceError::failed(doing, says())
+    }
+}
+
+/// What the server said: its message, the code, and what it advises.
+fn says(words: &DbError) -> String {
+    let code = words.code().code();
+    match words.hint() {
+        Some(hint) => format!("{} ({code}; {hint})", words.message()),
+        None => format!("{} ({code})", words.message()),
     }
 }
 

@@ -13,6 +13,11 @@
 //! transaction, PostgreSQL looks at the row once more as that one left it, so the answer is never
 //! about an old version.
 //!
+//! Where `synchronous_commit` is off, a crash takes back what was committed last, marks included,
+//! and a late writer could come in again: put `SET LOCAL synchronous_commit = on` before the
+//! [`RAISE`]. The statement leaves it to you, since not every database that speaks this SQL knows
+//! it.
+//!
 //! With the feature `fence-postgres` and tokio-postgres, `PostgresFence` does all that.
 
 /// Makes the table of marks. Put it into your migrations; [`MAKE_TABLE`] is the same for many
@@ -29,7 +34,8 @@ pub const MAKE_TABLE: &str = "DO $make$ BEGIN
         resource TEXT PRIMARY KEY,
         mark BIGINT NOT NULL CHECK (mark BETWEEN 1 AND 9007199254740991)
     );
-EXCEPTION WHEN unique_violation OR duplicate_table THEN NULL;
+EXCEPTION WHEN unique_violation OR duplicate_table OR duplicate_object THEN
+    IF to_regclass('holdline_fence') IS NULL THEN RAISE; END IF;
 END $make$";
 
 /// Raises the mark of resource `$1` to token `$2`. No row means: refused.

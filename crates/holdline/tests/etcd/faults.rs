@@ -1,10 +1,13 @@
 //! A leader that is killed or stands still, members that are too few, a server that restarts.
 
+use std::time::Duration;
+
 use holdline::{ErrorKind, LostReason, Operation};
 use holdline_services::{EtcdCluster, EtcdConfig, EtcdServer};
 
 use crate::support::{
-    client, first_at, lease, let_go, patient, queued, renewed, soon, take, taking, until,
+    client, first_at, lease, let_go, patient, queued, refused_by_too_few, renewed, soon, take,
+    taking, until,
 };
 
 /// Holds, lets another wait, does something to the leader, and passes the lock on.
@@ -68,9 +71,7 @@ async fn without_a_majority_nobody_holds_for_long_and_with_it_all_goes_on() {
     let token = held.fencing_token();
     cluster.kill(0);
     cluster.kill(1);
-    let mutex = client.mutex_with("b", &lease(3)).expect("a good lock");
-    let refused = soon("an answer", mutex.try_lock()).await.expect_err("no majority");
-    assert!(matches!(refused.kind(), ErrorKind::Unavailable { .. }), "{refused:?}");
+    refused_by_too_few(&client, "b").await;
     // By its own clock, with nobody to tell it.
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Expired);
     assert!(!held.is_valid());
@@ -81,6 +82,31 @@ async fn without_a_majority_nobody_holds_for_long_and_with_it_all_goes_on() {
     let next = take(&client, "a", &patient()).await;
     assert!(next.fencing_token() > token);
     let_go(next).await;
+}
+
+/// Members that are too few are waited out as a holder is: until the limit, or until they are
+/// enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_without_a_majority_goes_on_until_its_limit_or_the_majority() {
+    let cluster = EtcdCluster::start(EtcdConfig::default());
+    let client = client(&cluster.url()).await;
+    let_go(take(&client, "a", &patient()).await).await;
+    cluster.kill(0);
+    cluster.kill(1);
+    refused_by_too_few(&client, "a").await;
+    let wait = Duration::from_secs(4);
+    let limited = client.mutex_with("a", &patient().with_wait(wait)).expect("a good lock");
+    let began = tokio::time::Instant::now();
+    let refused = soon("an answer", limited.lock()).await.expect_err("no majority");
+    assert!(matches!(refused.kind(), ErrorKind::NoQuorum { .. }), "{refused:?}");
+    assert!(began.elapsed() >= wait, "{:?}: {refused}", began.elapsed());
+    let patient = client.mutex_with("a", &patient()).expect("a good lock");
+    let waiting = tokio::spawn(async move { patient.lock_owned().await });
+    cluster.relaunch(0);
+    cluster.relaunch(1);
+    cluster.await_ready(0);
+    let held = soon("the lock", waiting).await.expect("no panic").expect("a majority");
+    let_go(held).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

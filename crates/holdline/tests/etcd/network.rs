@@ -5,7 +5,8 @@ use holdline::{Client, ErrorKind, LostReason};
 use holdline_services::{Cut, EtcdCluster, EtcdConfig, PrivateNetwork};
 
 use crate::support::{
-    client, first_at, lease, let_go, patient, queued, renewed, soon, take, taking, until,
+    client, first_at, lease, let_go, patient, queued, refused_by_too_few, renewed, soon, take,
+    taking, unanswered, until,
 };
 
 /// Three members on machines of their own, and which of them leads.
@@ -96,9 +97,10 @@ async fn told_before_the_next_gets_in(cluster: &EtcdCluster, only: usize, from: 
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Expired);
     assert!(next.fencing_token() > held.fencing_token());
     // What is asked there comes to nothing, and leaves nothing behind.
-    let mutex = alone.mutex_with("b", &lease(5)).expect("a good lock");
-    let refused = soon("an answer", mutex.try_lock()).await.expect_err("cut off");
-    assert!(matches!(refused.kind(), ErrorKind::Unavailable { .. }), "{refused:?}");
+    match from {
+        Cut::Peers => refused_by_too_few(&alone, "b").await,
+        Cut::Clients => unanswered(&alone, "b").await,
+    }
     cluster.heal(only);
     let token = next.fencing_token();
     let_go(next).await;
@@ -142,9 +144,7 @@ async fn a_majority_that_is_lost_and_comes_back_costs_only_leases_that_ended_mea
     let waiter = taking(&client, "long");
     queued(&client, "long", 1).await;
     (0..3).for_each(|member| cluster.cut(member, Cut::Peers));
-    let mutex = client.mutex_with("other", &lease(3)).expect("a good lock");
-    let refused = soon("an answer", mutex.try_lock()).await.expect_err("no majority");
-    assert!(matches!(refused.kind(), ErrorKind::Unavailable { .. }), "{refused:?}");
+    refused_by_too_few(&client, "other").await;
     // By its own clock: nobody could tell it.
     assert_eq!(soon("the loss", short.lost()).await, LostReason::Expired);
     (0..3).for_each(|member| cluster.heal(member));

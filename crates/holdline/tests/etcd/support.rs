@@ -52,6 +52,27 @@ pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> 
     soon("the lock", taken).await
 }
 
+/// Tries a name until it is told that too few members agree; at first it may ask one that has not
+/// noticed yet.
+pub(crate) async fn refused_by_too_few(client: &Client, name: &str) {
+    let mutex = client.mutex_with(name, &lease(5)).expect("a good lock");
+    until("too few", async || {
+        let refused = mutex.try_lock().await.expect_err("no majority");
+        matches!(refused.kind(), ErrorKind::NoQuorum { .. })
+    })
+    .await;
+}
+
+/// Tries a name until it is told that nobody answers.
+pub(crate) async fn unanswered(client: &Client, name: &str) {
+    let mutex = client.mutex_with(name, &lease(5)).expect("a good lock");
+    until("no answer", async || {
+        let refused = mutex.try_lock().await.expect_err("nobody answers");
+        matches!(refused.kind(), ErrorKind::Unavailable { .. })
+    })
+    .await;
+}
+
 /// Takes a name in a task.
 pub(crate) fn taking(client: &Client, name: &'static str) -> JoinHandle<Guard> {
     let client = client.clone();

@@ -298,6 +298,71 @@ async fn a_commit_that_is_refused_changed_nothing_for_certain() {
     assert_eq!(fence.mark(&db).await.expect("readable"), None);
 }
 
+/// A commit that waits for no disk is taken back by a crash: with it, the mark that was told.
+#[tokio::test]
+async fn a_crash_takes_no_mark_back_that_a_session_without_synchronous_commit_raised() {
+    let server = database();
+    server.sql("ALTER SYSTEM SET wal_writer_delay = '10s'");
+    server.sql("ALTER SYSTEM SET synchronous_commit = off");
+    server.sql("SELECT pg_reload_conf()");
+    let fence = PostgresFence::new("stock/17");
+    for (mine, way) in [(34, "alone"), (35, "in one"), (36, "in mine")] {
+        let mut db = client(&server.url()).await;
+        db.batch_execute("SET synchronous_commit = off").await.expect("set");
+        match way {
+            "alone" => fence.seal(&db, &proof(mine)).await.expect("newer"),
+            "in one" => {
+                let write = async |step: &Transaction<'_>| put(step, 1).await;
+                fence.check_and_write(&mut db, &proof(mine), write).await.map(drop).expect("newer");
+            }
+            _ => {
+                let step = db.transaction().await.expect("begun");
+                fence.seal(&step, &proof(mine)).await.expect("newer");
+                step.commit().await.expect("committed");
+            }
+        }
+        // What the session does besides is as it was.
+        let after = db.query_one("SHOW synchronous_commit", &[]).await.expect("told");
+        assert_eq!(after.get::<_, String>(0), "off");
+        server.crash();
+        server.restart();
+        let db = client(&server.url()).await;
+        assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(mine)), "{way}");
+    }
+    assert_eq!(apples(&server), "1");
+}
+
+/// What the server says arrives: its words, the code and its advice.
+#[tokio::test]
+async fn an_error_of_the_server_is_told_in_its_words() {
+    let server = database();
+    server.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+           RAISE 'not today' USING HINT = 'come back tomorrow', ERRCODE = 'P1234'; END $$; \
+         CREATE TRIGGER refuse BEFORE INSERT ON holdline_fence EXECUTE FUNCTION refuse()",
+    );
+    let mut db = client(&server.url()).await;
+    let fence = PostgresFence::new("stock/17");
+    let refused = fence.seal(&db, &proof(34)).await.expect_err("refused");
+    let gave_up = fence
+        .check_and_write(&mut db, &proof(34), async |step| put(step, 1).await)
+        .await
+        .expect_err("refused");
+    server.sql("DROP TRIGGER refuse ON holdline_fence");
+    server.sql("CREATE TRIGGER refuse BEFORE UPDATE ON stock EXECUTE FUNCTION refuse()");
+    let write = fence
+        .check_and_write(&mut db, &proof(34), async |step| put(step, 1).await)
+        .await
+        .expect_err("refused");
+    for (error, words) in [
+        (refused, "raising the mark: not today (P1234; come back tomorrow)"),
+        (gave_up, "raising the mark: not today (P1234; come back tomorrow)"),
+        (write, "the write gave up: db error: ERROR: not today; HINT: come back tomorrow"),
+    ] {
+        assert_eq!(error.to_string(), words);
+    }
+}
+
 #[tokio::test]
 async fn a_connection_that_breaks_is_in_doubt_only_where_it_may_have_come_through() {
     let server = database();
@@ -394,6 +459,18 @@ async fn the_table_is_made_once_by_many_and_used_with_few_rights() {
     fence.seal(&db, &proof(34)).await.expect("that is all it takes");
     assert_eq!(told(&fence.seal(&db, &proof(33)).await), "stale 33 34");
     assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(34)));
+}
+
+/// What another maker of the table leaves is no error; what somebody else has left there is one.
+#[tokio::test]
+async fn a_type_in_the_place_of_the_table_is_told() {
+    let server = database();
+    server.sql("DROP TABLE holdline_fence; CREATE TYPE holdline_fence AS ENUM ()");
+    let db = client(&server.url()).await;
+    let error = PostgresFence::create_table(&db).await.expect_err("no table can be there");
+    assert!(error.to_string().contains("already exists"), "{error}");
+    server.sql("DROP TYPE holdline_fence");
+    PostgresFence::create_table(&db).await.expect("made");
 }
 
 /// A statement timeout while another is at work is `Busy`: nothing was changed.

@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use holdline::FencingToken;
 use holdline::fence::{FenceError, Proof, REDIS_GUARD, RedisCall, RedisFence, Rules};
+use holdline::{Certainty, FencingToken};
 use holdline_services::{Flavour, Raw, RedisConfig, RedisServer, Reply};
 
 use crate::support::{proof, token, told};
@@ -179,6 +179,74 @@ fn values_may_expire_and_be_deleted_and_marks_stay() {
     assert_eq!(told(&send(&mut raw, &late)), "stale 34 35", "also after the data are gone");
 }
 
+/// The server adds the time of day to how long a value lasts, and refuses what it cannot count.
+#[test]
+fn a_value_that_the_server_refuses_raises_no_mark() {
+    let server = server();
+    let mut raw = server.raw();
+    let fence = RedisFence::new("stock").expect("a key");
+    let longest = Duration::from_millis((1 << 53) - 1);
+    let call = fence.check_and_set_for(&proof(33), "9", longest).expect("a call");
+    assert_eq!(told(&send(&mut raw, &call)), "yes");
+    let near = Duration::from_millis(i64::MAX.unsigned_abs());
+    let refused = fence.check_and_set_for(&proof(34), "late", near);
+    assert!(refused.is_err(), "before anything is sent: {refused:?}");
+    // Nor by somebody else's hand.
+    let call = fence.check_and_set_for(&proof(34), "late", longest).expect("a call");
+    let mut words = call.words();
+    let at = words.iter().position(|word| word == b"9007199254740991").expect("how long");
+    words[at] = i64::MAX.to_string().into();
+    let answer = raw.send(&words).expect("an answer").text().expect("a string");
+    let error = call.outcome(&answer).expect_err("too long");
+    assert!(error.to_string().contains("invalid expire"), "{error}");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    assert_eq!(mark(&mut raw, &fence).as_deref(), Some("33"));
+    assert_eq!(say(&mut raw, "GET stock").as_deref(), Some("9"));
+}
+
+/// The user of a connection may raise marks and not write the data: what is told as not done was
+/// not done.
+#[test]
+fn a_user_who_may_not_write_the_data_raises_no_mark() {
+    for flavour in [Flavour::default(), Flavour::Valkey] {
+        let server = RedisServer::start(
+            RedisConfig::default()
+                .with_flavour(flavour)
+                .with_user("keeper on nopass ~* +eval +type +get +set")
+                .with_user("reader on nopass %RW~{stock}:fence %R~stock +@all"),
+        );
+        let mut admin = server.raw();
+        let fence = RedisFence::new("stock").expect("a key");
+        refused_users(&server, &fence, None);
+        let call = fence.check_and_set(&proof(33), "9").expect("a call");
+        send(&mut admin, &call).expect("newer");
+        refused_users(&server, &fence, Some(33));
+        assert_eq!(say(&mut admin, "GET stock").as_deref(), Some("9"));
+    }
+}
+
+fn refused_users(server: &RedisServer, fence: &RedisFence, first_mark: Option<u64>) {
+    let mut admin = server.raw();
+    let delete = fence.check_and_delete(&proof(34)).expect("a call");
+    let set = fence.check_and_set(&proof(34), "late").expect("a call");
+    for (user, call, says) in [
+        ("keeper", &delete, "writing the data of stock"),
+        ("reader", &delete, "NOPERM"),
+        ("reader", &set, "NOPERM"),
+    ] {
+        let mut raw = Raw::connect(server.address()).expect("connected");
+        say(&mut raw, &format!("AUTH {user} any"));
+        let error = send(&mut raw, call).expect_err("no right");
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+        let seen = |raw: &mut Raw| mark(raw, fence).and_then(|mark| mark.parse().ok());
+        let end = std::time::Instant::now() + crate::support::LONG;
+        while seen(&mut admin) != first_mark {
+            assert!(std::time::Instant::now() < end, "{user}: {:?}", seen(&mut admin));
+        }
+    }
+}
+
 /// A server of a cluster refuses keys of two slots itself; ours are in one.
 #[test]
 fn in_a_cluster_mark_and_data_are_in_one_slot_and_two_are_refused() {
@@ -237,7 +305,8 @@ fn scripts_of_my_own_are_fenced_by_the_guard() {
     assert_eq!(say(&mut raw, "HGET stock:17 apples").as_deref(), Some("9"));
     say(&mut raw, "SET stock:17 text");
     let answer = sell(&mut raw, 35);
-    assert_eq!(told(&answer), "foreign", "WRONGTYPE of their own command: {answer:?}");
+    assert_eq!(told(&answer), "failed Unknown", "WRONGTYPE of their own command: {answer:?}");
+    assert_eq!(mark(&mut raw, &fence).as_deref(), Some("35"), "Redis undoes nothing by itself");
 }
 
 /// What is evicted is forgotten: the page says so, and this shows it.

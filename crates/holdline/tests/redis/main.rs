@@ -13,6 +13,7 @@ mod holders;
 mod inputs;
 mod messages;
 mod network;
+mod quorum;
 mod replies;
 mod servers;
 mod support;

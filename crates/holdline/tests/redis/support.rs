@@ -4,6 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use holdline::{Client, Guard, Held, LockError, LockName, LockOptions, ReleaseOutcome};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 use parking_lot::Mutex;
@@ -127,7 +128,16 @@ pub(crate) async fn let_go(guard: Guard) {
 /// Waits until a lease was renewed once more.
 pub(crate) async fn renewed(guard: &Guard) {
     let before = guard.valid_until();
-    until("a renewal", || guard.valid_until() > before).await;
+    until("a renewal", || {
+        is_not_lost(guard);
+        guard.valid_until() > before
+    })
+    .await;
+}
+
+/// What is waited for of a holder does not come any more once it has lost its lease.
+pub(crate) fn is_not_lost(guard: &Guard) {
+    assert!(guard.is_valid(), "lost: {:?}, {guard:?}", guard.lost().now_or_never());
 }
 
 /// Fails the test when what must happen does not.

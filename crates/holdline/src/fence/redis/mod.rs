@@ -5,7 +5,8 @@
 //! whose answer is one string.
 //!
 //! Invariant F12: no script changes anything before all that it may refuse has been looked at; the
-//! mark comes first and the data second.
+//! mark comes first and the data second, and where the server refuses the second the first is
+//! taken back.
 //! Invariant F13: numbers in answers are the stored text. What Lua prints of a large number has
 //! lost digits.
 
@@ -29,6 +30,10 @@ pub const GUARD: &str = include_str!("guard.lua");
 const SEAL: &str = concat!(include_str!("guard.lua"), include_str!("seal.lua"));
 const CHECK: &str = concat!(include_str!("guard.lua"), include_str!("check.lua"));
 const WRITE: &str = concat!(include_str!("guard.lua"), include_str!("write.lua"));
+
+/// The longest that a value may last, in milliseconds: the server adds the time of day, and refuses
+/// what it cannot count then.
+const LONGEST: i64 = (1 << 53) - 1;
 
 /// A string key of a Redis server, and the key of its mark.
 ///
@@ -141,16 +146,17 @@ impl RedisFence {
     /// `lasts`, in whole milliseconds; the mark stays.
     ///
     /// # Errors
-    /// `OtherName`, or `Failed` for less than a millisecond. Nothing was sent.
+    /// `OtherName`, or `Failed` for less than a millisecond or more than 285 000 years. Nothing was
+    /// sent.
     pub fn check_and_set_for(
         &self,
         proof: &Proof,
         value: impl AsRef<[u8]>,
         lasts: Duration,
     ) -> Result<RedisCall, FenceError> {
-        let millis = i64::try_from(lasts.as_millis()).ok().filter(|millis| *millis > 0);
-        let Some(millis) = millis else {
-            let says = format!("{lasts:?} is out of range: at least one millisecond");
+        let millis = i64::try_from(lasts.as_millis()).ok();
+        let Some(millis) = millis.filter(|millis| (1..=LONGEST).contains(millis)) else {
+            let says = format!("{lasts:?} is out of range: from 1 ms to {LONGEST} ms");
             return Err(FenceError::failed("setting how long a value lasts", says));
         };
         self.write(proof, millis.to_string().as_bytes(), value.as_ref())
@@ -168,8 +174,9 @@ impl RedisFence {
     ///
     /// Its keys are the mark and then those of `keys`, all in one slot; its arguments are the
     /// token, the limit of jumps (`''` for none) and then those of `arguments`. It returns `'ok'`,
-    /// or what `holdline_fence` returned. Redis undoes nothing of a script that fails half-way:
-    /// look at the types of your keys before the fence.
+    /// or what `holdline_fence` returned. Redis undoes nothing of a script that fails half-way, and
+    /// then the mark may be raised: look at the types of your keys before the fence, and let its
+    /// user write all of them.
     ///
     /// # Errors
     /// `OtherName`, or `Failed` for a key in another slot. Nothing was sent.
@@ -204,8 +211,10 @@ impl RedisFence {
         self.rules.report(&resource, self.rules.check(None, proof))?;
         let token = proof.token().to_string();
         let owned = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect();
+        let script = script.into();
         Ok(RedisCall {
-            script: script.into(),
+            is_ours: matches!(script, Cow::Borrowed(SEAL | CHECK | WRITE)),
+            script,
             keys: owned(keys),
             arguments: owned(&[&[token.as_bytes()], arguments].concat()),
             mine: proof.token(),
@@ -250,6 +259,8 @@ pub struct RedisCall {
     mine: FencingToken,
     rules: Rules,
     resource: String,
+    /// Whether the script is one of ours, which changes all or nothing.
+    is_ours: bool,
 }
 
 impl RedisCall {
@@ -280,7 +291,8 @@ impl RedisCall {
     ///
     /// # Errors
     /// `Stale`, `TooFar`: refused. `Foreign`: the mark or the data is not what it must be. Nothing
-    /// was changed after any of them. `Failed` with unknown outcome: it is none of our answers.
+    /// was changed after any of them, nor after `Failed` when the server refused to write the data.
+    /// `Failed` with unknown outcome: it is none of our answers.
     pub fn outcome(&self, answer: &str) -> Result<(), FenceError> {
         let (word, rest) = answer.split_once(' ').unwrap_or((answer, ""));
         let seen = || rest.parse::<FencingToken>();
@@ -289,6 +301,10 @@ impl RedisCall {
             ("stale", Ok(seen), _) => Err(StaleToken { mine: self.mine, seen }.into()),
             ("far", Ok(seen), Some(limit)) => {
                 Err(FenceError::TooFar { mine: self.mine, seen, limit: limit.get() })
+            }
+            ("refused", ..) if self.is_ours => {
+                let doing = format!("writing the data of {}", Escaped(&self.resource));
+                Err(FenceError::failed(doing, Escaped(rest).to_string()))
             }
             ("foreign", ..) => Err(FenceError::Foreign { found: self.foreign(rest) }),
             _ => {
@@ -300,11 +316,16 @@ impl RedisCall {
     }
 
     /// Reads an error that the server answered, such as `WRONGTYPE …`, as your client shows it.
-    /// What broke on the way is not for it: then the outcome is unknown.
+    /// What broke on the way is not for it: then the outcome is unknown. It is unknown too where a
+    /// script of your own may have come as far as to raise the mark.
     pub fn server_error(&self, words: &str) -> FenceError {
         let doing = format!("asking the fence of {}", Escaped(&self.resource));
         let says = words.to_owned();
         match words.split([' ', ':']).next().unwrap_or_default() {
+            // Ours have changed nothing then; what others did before is theirs to know.
+            "WRONGTYPE" | "NOPERM" | "CROSSSLOT" if !self.is_ours => {
+                FenceError::unsure(doing, says)
+            }
             "WRONGTYPE" => FenceError::Foreign { found: format!("{doing}: {says}") },
             "BUSY" | "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" => {
                 FenceError::Busy { what: format!("{doing}: {says}") }
@@ -392,6 +413,7 @@ mod tests {
             ("foreign value hash", "left as it is: stock is a hash, not a string"),
             ("stale", "the script answered \"stale\" (whether mark and data were changed"),
             ("stale 9007199254740992", "the script answered"),
+            ("refused NOPERM del", "writing the data of stock: NOPERM del"),
             ("malformed", "the script answered \"malformed\""),
             ("", "the script answered \"\""),
         ] {
@@ -419,9 +441,13 @@ mod tests {
     }
 
     #[test]
-    fn a_value_must_last_a_while() {
+    fn a_value_must_last_a_while_and_not_for_ever() {
         let fence = RedisFence::new("stock").expect("a key");
-        for lasts in [Duration::ZERO, Duration::from_micros(999), Duration::MAX] {
+        let longest = Duration::from_millis(LONGEST.unsigned_abs());
+        let counted = fence.check_and_set_for(&proof(33), "9", longest);
+        assert!(counted.is_ok(), "{counted:?}");
+        let too_long = longest + Duration::from_millis(1);
+        for lasts in [Duration::ZERO, Duration::from_micros(999), too_long, Duration::MAX] {
             assert!(fence.check_and_set_for(&proof(33), "9", lasts).is_err(), "{lasts:?}");
         }
     }

@@ -141,7 +141,7 @@ impl World {
         for (process, handed) in met {
             if handed {
                 self.note(&format!("{process} is cut off as it is told"));
-                self.net.lock().reset(process);
+                self.net.lock().reset(process, None);
             } else if self.now() < at(PEACE) {
                 let stop = self.after(5, 500);
                 self.plan(stop, Event::Pause(process));
@@ -203,10 +203,10 @@ impl World {
         let lost = self.dice.percent(50);
         self.note(&format!("{process} stalls, up: {up}, down: {down}, lost: {lost}"));
         if lost {
-            self.net.lock().stall(process, up, down, at(END));
+            self.net.lock().stall(process, None, (up, down), at(END));
             self.plan(until, Event::Reset(process));
         } else {
-            self.net.lock().stall(process, up, down, until);
+            self.net.lock().stall(process, None, (up, down), until);
         }
         self.rules.disturbed(until);
     }

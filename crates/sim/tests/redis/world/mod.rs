@@ -6,13 +6,14 @@
 
 mod book;
 mod client;
-mod dice;
+pub(crate) mod dice;
 mod faults;
-mod net;
+pub(crate) mod net;
 mod operators;
-mod planted;
+pub(crate) mod planted;
 mod rules;
-mod run;
-mod tasks;
+pub(crate) mod run;
+pub(crate) mod tasks;
+#[cfg(test)]
 mod tests;
 mod view;

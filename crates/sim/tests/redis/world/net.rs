@@ -1,4 +1,4 @@
-//! The network between clients and the server: whole requests travel one by one, with delays;
+//! The network between clients and the servers: whole requests travel one by one, with delays;
 //! links stall and break, and what was under way is late or lost.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -34,6 +34,9 @@ enum Down {
 /// One connection.
 struct Link {
     process: Process,
+    /// Which server it leads to, and which one that was when it was made.
+    node: usize,
+    host: RedisHost,
     id: ConnectionId,
     /// What was written and is no whole request yet.
     partial: Vec<u8>,
@@ -48,9 +51,10 @@ struct Link {
     reader: Option<Waker>,
 }
 
-/// What reached the server.
+/// What reached a server.
 pub(crate) struct Delivered {
     pub(crate) process: Process,
+    pub(crate) node: usize,
     /// `None` for the end of a connection.
     pub(crate) frame: Option<Frame>,
 }
@@ -58,13 +62,15 @@ pub(crate) struct Delivered {
 /// All links.
 pub(crate) struct Net {
     clock: Arc<dyn Clock>,
-    host: RedisHost,
+    hosts: Vec<RedisHost>,
     links: BTreeMap<u64, Link>,
     next: u64,
     dice: Dice,
     mutation: Option<Mutation>,
     /// How long a packet travels, at most.
     pub(crate) slowest_ms: u64,
+    /// How many scripts have reached a server.
+    pub(crate) scripts: u64,
 }
 
 pub(crate) type SharedNet = Arc<Mutex<Net>>;
@@ -72,11 +78,17 @@ pub(crate) type SharedNet = Arc<Mutex<Net>>;
 impl Net {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
-        host: RedisHost,
+        hosts: Vec<RedisHost>,
         dice: Dice,
         mutation: Option<Mutation>,
     ) -> Net {
-        Net { clock, host, links: BTreeMap::new(), next: 0, dice, mutation, slowest_ms: 3 }
+        let (links, next, slowest_ms, scripts) = (BTreeMap::new(), 0, 3, 0);
+        Net { clock, hosts, links, next, dice, mutation, slowest_ms, scripts }
+    }
+
+    /// Puts another server in the place of one; whoever is connected to the old one stays so.
+    pub(crate) fn replace(&mut self, node: usize, host: RedisHost) {
+        self.hosts[node] = host;
     }
 
     fn delay(&mut self) -> Duration {
@@ -84,13 +96,16 @@ impl Net {
         Duration::from_micros(100 + self.dice.below(slowest))
     }
 
-    fn connect(&mut self, process: Process) -> io::Result<u64> {
-        let id = self.host.server().connect();
+    fn connect(&mut self, process: Process, node: usize) -> io::Result<u64> {
+        let host = self.hosts[node].clone();
+        let id = host.server().connect();
         let id = id.map_err(|down| io::Error::new(io::ErrorKind::ConnectionRefused, down))?;
         let number = self.next;
         self.next += 1;
         let link = Link {
             process,
+            node,
+            host,
             id,
             partial: Vec::new(),
             up: VecDeque::new(),
@@ -165,24 +180,25 @@ impl Net {
             return Some(None);
         }
         let link = self.links.get_mut(&number)?;
-        let (process, id) = (link.process, link.id);
+        let (process, node, id, host) = (link.process, link.node, link.id, link.host.clone());
         let frame = match link.up.pop_front()?.1 {
             Up::Close => {
                 self.links.remove(&number);
-                self.host.server().close(id);
+                host.server().close(id);
                 None
             }
             Up::Frame(frame) => {
+                self.scripts += u64::from(frame[0].starts_with(b"EVAL"));
                 let sent = match &mut self.mutation {
-                    Some(mutation) => mutation.apply(frame.clone()),
-                    None => frame.clone(),
+                    Some(mutation) => write_frame(&mutation.apply(frame.clone())),
+                    None => write_frame(&frame),
                 };
-                self.host.server().receive(id, &write_frame(&sent));
+                host.server().receive(id, &sent);
                 Some(frame)
             }
         };
-        self.collect();
-        Some(Some(Delivered { process, frame }))
+        self.collect_of(Some(node));
+        Some(Some(Delivered { process, node, frame }))
     }
 
     fn arrive(&mut self, number: u64) {
@@ -195,16 +211,23 @@ impl Net {
         link.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Takes what the server has sent.
+    /// Takes what the servers have sent.
     pub(crate) fn collect(&mut self) {
+        self.collect_of(None);
+    }
+
+    fn collect_of(&mut self, node: Option<usize>) {
         let now = self.clock.now();
-        let numbers: Vec<u64> = self.links.keys().copied().collect();
+        let of = |link: &Link| node.is_none_or(|node| link.node == node);
+        let numbers: Vec<u64> =
+            self.links.iter().filter(|(_, link)| of(link)).map(|(number, _)| *number).collect();
         for number in numbers {
             let delay = self.delay();
             let Some(link) = self.links.get_mut(&number) else { continue };
-            let mut server: parking_lot::MutexGuard<'_, FakeRedis> = self.host.server();
+            let mut server: parking_lot::MutexGuard<'_, FakeRedis> = link.host.server();
             let bytes = server.take_output(link.id, usize::MAX);
             let gone = !server.is_open(link.id) && !link.server_gone;
+            drop(server);
             let at = link.down.back().map_or(now.after(delay), |(l, _)| now.after(delay).max(*l));
             if !bytes.is_empty() {
                 link.down.push_back((at, Down::Bytes(bytes)));
@@ -216,32 +239,41 @@ impl Net {
         }
     }
 
-    fn of(&self, process: Process) -> Vec<u64> {
-        self.links.iter().filter(|(_, l)| l.process == process).map(|(n, _)| *n).collect()
+    fn of(&self, process: Process, node: Option<usize>) -> Vec<u64> {
+        let links = self.links.iter();
+        let links = links.filter(|(_, link)| node.is_none_or(|node| link.node == node));
+        links.filter(|(_, link)| link.process == process).map(|(number, _)| *number).collect()
     }
 
-    /// Breaks a process's links: what is under way on them is lost.
-    pub(crate) fn reset(&mut self, process: Process) {
-        for number in self.of(process) {
+    /// Breaks a process's links, or those to one server: what is under way on them is lost.
+    pub(crate) fn reset(&mut self, process: Process, node: Option<usize>) {
+        for number in self.of(process, node) {
             let Some(link) = self.links.get_mut(&number) else { continue };
             link.up.clear();
             link.down.clear();
             link.server_gone = true;
-            let id = link.id;
+            let (id, host) = (link.id, link.host.clone());
             if link.ended {
                 self.links.remove(&number);
             } else {
                 link.ended = true;
                 link.reader.take().into_iter().for_each(Waker::wake);
             }
-            self.host.server().close(id);
+            host.server().close(id);
         }
         self.collect();
     }
 
-    /// Keeps back what travels on some of a process's links until a moment.
-    pub(crate) fn stall(&mut self, process: Process, up: bool, down: bool, until: Moment) {
-        for number in self.of(process) {
+    /// Keeps back what travels on some of a process's links, or of those to one server, until a
+    /// moment.
+    pub(crate) fn stall(
+        &mut self,
+        process: Process,
+        node: Option<usize>,
+        (up, down): (bool, bool),
+        until: Moment,
+    ) {
+        for number in self.of(process, node) {
             if self.dice.percent(35) {
                 continue;
             }
@@ -257,7 +289,7 @@ impl Net {
 
     /// Tells whether the planted bug was there to be found.
     pub(crate) fn is_planted(&self) -> bool {
-        self.mutation.as_ref().is_none_or(|mutation| mutation.applied)
+        self.mutation.as_ref().is_none_or(Mutation::is_applied)
     }
 
     /// The server's connections of a process.
@@ -300,9 +332,12 @@ fn read_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
 }
 
 fn write_frame(frame: &Frame) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", frame.len()).into_bytes();
+    use std::io::Write;
+    let length: usize = frame.iter().map(|word| word.len() + 16).sum();
+    let mut bytes = Vec::with_capacity(length + 16);
+    let _ = write!(bytes, "*{}\r\n", frame.len());
     for word in frame {
-        bytes.extend(format!("${}\r\n", word.len()).into_bytes());
+        let _ = write!(bytes, "${}\r\n", word.len());
         bytes.extend_from_slice(word);
         bytes.extend_from_slice(b"\r\n");
     }
@@ -312,6 +347,7 @@ fn write_frame(frame: &Frame) -> Vec<u8> {
 /// What one client's engine takes from the world.
 pub(crate) struct Inside {
     pub(crate) process: Process,
+    pub(crate) node: usize,
     pub(crate) net: SharedNet,
     pub(crate) spawner: Spawner,
     pub(crate) dice: Mutex<Dice>,
@@ -332,12 +368,12 @@ impl Elsewhere for Inside {
 
 impl Surroundings for Inside {
     fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
-        let (net, process) = (self.net.clone(), self.process);
+        let (net, process, node) = (self.net.clone(), self.process, self.node);
         let arrived = self.clock.now().after(net.lock().delay());
         let sleep = self.clock.sleep_until(arrived);
         Box::pin(async move {
             sleep.await;
-            let number = net.lock().connect(process)?;
+            let number = net.lock().connect(process, node)?;
             Ok(Box::new(Wire { net, number }) as Box<dyn Stream>)
         })
     }

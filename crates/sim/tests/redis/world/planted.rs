@@ -85,24 +85,40 @@ impl Bug {
 
     /// Tells whether it is in a script.
     pub(crate) fn mutation(self) -> Option<Mutation> {
-        self.change().map(|(from, to)| Mutation { from, to, applied: false })
+        self.change().map(|change| Mutation::new([change]))
     }
 }
 
-/// A change to the scripts on their way to the server.
+/// Changes to the scripts on their way to the servers.
 pub(crate) struct Mutation {
-    from: &'static str,
-    to: &'static str,
-    pub(crate) applied: bool,
+    changes: Vec<(&'static str, &'static str)>,
+    applied: Vec<bool>,
 }
 
 impl Mutation {
+    /// Makes one of what to write in place of what.
+    pub(crate) fn new(changes: impl IntoIterator<Item = (&'static str, &'static str)>) -> Mutation {
+        let changes: Vec<_> = changes.into_iter().collect();
+        let applied = vec![false; changes.len()];
+        Mutation { changes, applied }
+    }
+
+    /// Tells whether each change had its place in some script.
+    pub(crate) fn is_applied(&self) -> bool {
+        self.applied.iter().all(|applied| *applied)
+    }
+
     /// Changes a script; what is asked for by name goes by, and is not known under that name.
     pub(crate) fn apply(&mut self, mut frame: Frame) -> Frame {
         if frame.first().is_some_and(|verb| verb == b"EVAL") {
-            let text = String::from_utf8(std::mem::take(&mut frame[1])).expect("Lua is text");
-            self.applied |= text.contains(self.from);
-            frame[1] = text.replace(self.from, self.to).into_bytes();
+            let mut text = String::from_utf8(std::mem::take(&mut frame[1])).expect("Lua is text");
+            for ((from, to), applied) in self.changes.iter().zip(&mut self.applied) {
+                if text.contains(from) {
+                    *applied = true;
+                    text = text.replace(from, to);
+                }
+            }
+            frame[1] = text.into_bytes();
         }
         frame
     }

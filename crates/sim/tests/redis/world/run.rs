@@ -103,7 +103,7 @@ impl World {
         let skew = dice.below(19_001) as i64 - 9_500;
         host.server().clock().set_skew_ppm(skew);
         let mutation = bug.and_then(Bug::mutation);
-        let net = Net::new(common, host.clone(), dice.fork(), mutation);
+        let net = Net::new(common, vec![host.clone()], dice.fork(), mutation);
         let operator = Operator { id: host.server().connect().expect("it is up") };
         let mut world = World {
             clock,
@@ -206,6 +206,7 @@ impl World {
     fn engine(&mut self, process: Process) -> Arc<dyn Engine> {
         let inside = Inside {
             process,
+            node: 0,
             net: self.net.clone(),
             spawner: self.tasks.spawner(),
             dice: Mutex::new(self.dice.fork()),
@@ -369,7 +370,7 @@ impl World {
             Event::Begin(slot) => self.begin(slot),
             Event::Reset(process) => {
                 self.note(&format!("{process} is cut off"));
-                self.net.lock().reset(process);
+                self.net.lock().reset(process, None);
                 self.rules.disturbed(now);
             }
             Event::Thaw => {

@@ -1,0 +1,271 @@
+//! What goes wrong in a world.
+
+use std::time::Duration;
+
+use holdline_core::quorum::majority;
+
+use super::happens::{Event, Recalls};
+use super::nodes::{NODES, Node};
+use super::run::{CLIENTS, END, Kind, SHARED, World, at};
+use crate::world::tasks::Process;
+
+impl World {
+    /// Lets one fault happen.
+    pub(crate) fn fault(&mut self) {
+        let slot = self.victim();
+        let process = self.slots[slot].process;
+        let mut node = self.dice.below(NODES as u64) as usize;
+        if self.kind == Kind::Rivals && self.dice.percent(40) {
+            node = SHARED;
+        }
+        match self.dice.below(26) {
+            0 | 1 => self.stand_still(process),
+            2 if self.slots[slot].alive => self.kill(slot),
+            3 => {
+                let whom = self.dice.percent(50).then_some(node);
+                self.happens("connections are cut", format_args!("{process} {whom:?}"));
+                self.net.lock().reset(process, whom);
+            }
+            4..=8 => self.stall(process, node),
+            9 | 10 => self.freeze(node),
+            11..=15 => self.crash(node),
+            16 | 17 => self.flush(node),
+            18 => self.replace(node),
+            19 => {
+                let slowest = self.dice.one_of(&[20, 80, 250]);
+                self.happens("the network is slow", format_args!("{slowest} ms"));
+                self.net.lock().slowest_ms = slowest;
+                let until = self.after(300, 3_000);
+                self.plan(until, Event::Calm);
+            }
+            20 => {
+                self.happens("messages are lost", format_args!("n{node}"));
+                self.nodes[node].host.server().lose_messages(500_000);
+                let until = self.after(500, 3_000);
+                self.plan(until, Event::Loud(node));
+            }
+            21 if !self.nodes[node].frozen => {
+                self.happens("a snapshot is taken", format_args!("n{node}"));
+                let snapshot = self.nodes[node].host.server().snapshot();
+                self.nodes[node].snapshot = Some(snapshot);
+            }
+            22 => self.set_clock(node),
+            23 | 24 => self.revoke(),
+            25 => self.help(),
+            _ => {}
+        }
+    }
+
+    /// Tells whether one more node may forget.
+    fn may_forget(&mut self, node: usize) -> bool {
+        match self.kind {
+            Kind::Wild => return true,
+            Kind::Rivals => return false,
+            Kind::Tame | Kind::Clocks => {}
+        }
+        let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node);
+        let voting = others.map(|(_, other)| other.votes()).filter(|votes| *votes).count();
+        voting >= majority(NODES)
+    }
+
+    /// A node forgets: where too few remember what is held, nothing is promised of it.
+    fn forgets(&mut self, node: usize) {
+        let now = self.now();
+        let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node);
+        let voting = others.map(|(_, other)| other.votes()).filter(|votes| *votes).count();
+        if voting < majority(NODES) {
+            let mut book = self.book.lock();
+            book.count("more forgot than may");
+            book.excused = Some(now);
+        }
+    }
+
+    /// A process is stopped, as by a signal or a busy machine, and goes on later.
+    fn stand_still(&mut self, process: Process) {
+        let now = self.now();
+        let mut book = self.book.lock();
+        let alive = self.slots.iter().any(|slot| slot.process == process && slot.alive);
+        match book.lives.get_mut(&process) {
+            Some(life) if alive && life.paused_since.is_none() => life.paused_since = Some(now),
+            _ => return,
+        }
+        drop(book);
+        self.happens("a client stands still", format_args!("{process}"));
+        self.tasks.pause(process);
+        let until = self.after(200, 14_000);
+        self.plan(until, Event::Resume(process));
+    }
+
+    pub(crate) fn go_on(&mut self, process: Process) {
+        let now = self.now();
+        self.tasks.resume(process);
+        let mut book = self.book.lock();
+        book.note(now, format_args!("{process} goes on"));
+        if let Some(life) = book.lives.get_mut(&process)
+            && let Some(since) = life.paused_since.take()
+        {
+            life.paused_for += since.until(now);
+        }
+    }
+
+    /// Draws whom a fault meets: mostly one that holds something.
+    fn victim(&mut self) -> usize {
+        let holders: Vec<Process> =
+            self.book.lock().holders().into_iter().map(|(process, ..)| process).collect();
+        if !holders.is_empty() && self.dice.percent(70) {
+            let process = self.dice.one_of(&holders);
+            if let Some(slot) = self.slots.iter().position(|slot| slot.process == process) {
+                return slot;
+            }
+        }
+        self.dice.below(CLIENTS as u64) as usize
+    }
+
+    /// A process ends without a word, and another begins in its place.
+    fn kill(&mut self, slot: usize) {
+        let process = self.slots[slot].process;
+        self.happens("a client is killed", format_args!("{process}"));
+        self.book.lock().bury(process);
+        self.slots[slot].alive = false;
+        self.tasks.kill(process);
+        let again = self.after(50, 2_000);
+        self.plan(again, Event::Begin(slot));
+    }
+
+    fn freeze(&mut self, node: usize) {
+        if self.nodes[node].frozen {
+            return;
+        }
+        self.happens("a server stands still", format_args!("n{node}"));
+        self.nodes[node].frozen = true;
+        self.nodes[node].host.server().freeze();
+        let until = self.after(100, 6_000);
+        self.plan(until, Event::Thaw(node));
+    }
+
+    /// A server ends, and comes back with what it knows then. One that does not write down all
+    /// that it answers has forgotten, however much it knows.
+    fn crash(&mut self, node: usize) {
+        if self.nodes[node].frozen {
+            return;
+        }
+        let recalls = match (self.nodes[node].durable, self.nodes[node].snapshot.is_some()) {
+            (true, _) => Recalls::All,
+            (false, true) => self.dice.one_of(&[Recalls::All, Recalls::Old, Recalls::Nothing]),
+            (false, false) => self.dice.one_of(&[Recalls::All, Recalls::Nothing]),
+        };
+        if recalls != Recalls::All || !self.nodes[node].durable {
+            if !self.may_forget(node) {
+                return;
+            }
+            self.forgets(node);
+        }
+        self.happens("a server crashes", format_args!("n{node}, recalls {recalls:?}"));
+        self.nodes[node].frozen = true;
+        self.nodes[node].host.server().crash();
+        self.net.lock().collect();
+        let until = self.after(20, 4_000);
+        self.plan(until, Event::Restart(node, recalls));
+    }
+
+    fn flush(&mut self, node: usize) {
+        if self.nodes[node].frozen {
+            return;
+        }
+        let all = self.kind == Kind::Wild && self.dice.percent(40);
+        let nodes = if all { 0..NODES } else { node..node + 1 };
+        for node in nodes {
+            if self.nodes[node].frozen || !self.may_forget(node) {
+                continue;
+            }
+            self.forgets(node);
+            self.happens("FLUSHALL", format_args!("n{node}"));
+            self.nodes[node].host.server().flush();
+        }
+        self.net.lock().collect();
+        if all && self.dice.percent(70) {
+            self.vouch();
+        }
+    }
+
+    /// Another server that knows nothing takes over an address; the one that was there is gone, or
+    /// comes back later.
+    fn replace(&mut self, node: usize) {
+        if self.nodes[node].frozen || self.nodes[node].stale || !self.may_forget(node) {
+            return;
+        }
+        self.forgets(node);
+        let new = Node::new(&self.clock, &mut self.dice, 1);
+        self.nodes[node].durable = new.durable;
+        let old = self.nodes[node].put(new.host.clone());
+        self.net.lock().replace(node, new.host);
+        let comes_back = self.dice.percent(40);
+        self.happens("a server is replaced", format_args!("n{node}, comes back: {comes_back}"));
+        if comes_back {
+            // Whoever is connected to it still reaches it.
+            self.nodes[node].old = Some(old);
+            let until = self.after(300, 25_000);
+            self.plan(until, Event::Back(node));
+        } else {
+            old.server().crash();
+            self.net.lock().collect();
+        }
+    }
+
+    pub(crate) fn bring_back(&mut self, node: usize) {
+        let Some(old) = self.nodes[node].old.take() else { return };
+        if self.nodes[node].frozen || !self.may_forget(node) {
+            old.server().crash();
+            return self.net.lock().collect();
+        }
+        self.forgets(node);
+        let gone = self.nodes[node].put(old.clone());
+        self.nodes[node].stale = true;
+        gone.server().crash();
+        self.net.lock().replace(node, old);
+        self.net.lock().collect();
+        self.happens("a server that was replaced comes back", format_args!("n{node}"));
+    }
+
+    /// What travels between a process and servers is late, or lost with the connection.
+    fn stall(&mut self, process: Process, node: usize) {
+        let until = self.after(50, 6_000);
+        let (up, down) = self.dice.one_of(&[(true, false), (false, true), (true, true)]);
+        let lost = self.dice.percent(50);
+        let whom = self.dice.percent(75).then_some(node);
+        let what = match (up, down) {
+            (true, false) => "requests stall",
+            (false, true) => "replies stall",
+            _ => "a line stalls",
+        };
+        self.happens(what, format_args!("{process}, {whom:?}, lost: {lost}"));
+        if lost {
+            self.book.lock().count("what was under way is lost");
+            self.net.lock().stall(process, whom, (up, down), at(END));
+            self.plan(until, Event::Reset(process, whom));
+        } else {
+            self.net.lock().stall(process, whom, (up, down), until);
+        }
+    }
+
+    /// A server's clock is set. Tokens are promised over that.
+    fn set_clock(&mut self, node: usize) {
+        if self.kind != Kind::Clocks {
+            return;
+        }
+        let by = Duration::from_millis(1 + self.dice.below(5_000));
+        let forward = self.dice.percent(50);
+        let way = if forward { "forward" } else { "back" };
+        self.happens("a clock is set", format_args!("n{node} {way} by {by:?}"));
+        let mut server = self.nodes[node].host.server();
+        match forward {
+            true => server.clock().step_forward(by),
+            false => server.clock().step_back(by),
+        }
+        drop(server);
+        // What it holds ends sooner, and so does its wait.
+        let now = self.now();
+        self.book.lock().excused = Some(now);
+        self.net.lock().collect();
+    }
+}

@@ -1,0 +1,101 @@
+//! The five servers, each with a clock of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline::ManualClock;
+use holdline_core::Clock;
+use holdline_sim::{ConnectionId, RedisHost, RedisOptions, Reply, Snapshot};
+
+use crate::world::dice::Dice;
+
+pub(crate) const NODES: usize = 5;
+/// How much too fast or slow the clock of a server runs at most, in parts of a million. That of
+/// clients differs as much: together less than the drift that leases are believed with.
+pub(crate) const SKEW_PPM: u64 = 4_700;
+
+/// One server.
+pub(crate) struct Node {
+    pub(crate) host: RedisHost,
+    operator: Option<ConnectionId>,
+    /// It keeps all that it has answered, over crashes too.
+    pub(crate) durable: bool,
+    /// It stands still, or is gone.
+    pub(crate) frozen: bool,
+    /// What it knew once.
+    pub(crate) snapshot: Option<Snapshot>,
+    /// One that was replaced has come back: what it says of itself is old.
+    pub(crate) stale: bool,
+    /// The server that was at this address before.
+    pub(crate) old: Option<RedisHost>,
+}
+
+impl Node {
+    /// Starts a server that knows nothing. `off_ms`: how wrong its clock may be.
+    pub(crate) fn new(clock: &ManualClock, dice: &mut Dice, off_ms: u64) -> Node {
+        let common: Arc<dyn Clock> = Arc::new(clock.clone());
+        let host = RedisHost::new(common, RedisOptions::default().with_seed(dice.roll()));
+        let mut server = host.server();
+        let skew = dice.below(2 * SKEW_PPM + 1) as i64 - SKEW_PPM as i64;
+        let off = Duration::from_millis(dice.below(off_ms.max(1)));
+        match dice.percent(50) {
+            true => server.clock().step_forward(off),
+            false => server.clock().step_back(off),
+        }
+        server.clock().set_skew_ppm(skew);
+        let durable = dice.percent(30);
+        if durable {
+            server.configure("appendonly", "yes").expect("it can be set");
+            server.configure("appendfsync", "always").expect("it can be set");
+        }
+        drop(server);
+        Node {
+            host,
+            operator: None,
+            durable,
+            frozen: false,
+            snapshot: None,
+            stale: false,
+            old: None,
+        }
+    }
+
+    /// Asks the server, as somebody beside it would.
+    fn ask(&mut self, words: &[&[u8]]) -> Option<Reply> {
+        let mut server = self.host.server();
+        if self.operator.is_none_or(|id| !server.is_open(id)) {
+            self.operator = server.connect().ok();
+        }
+        let id = self.operator?;
+        server.execute(id, words).into_iter().next()
+    }
+
+    /// Tells whether it votes, as somebody at the server sees it.
+    pub(crate) fn votes(&mut self) -> bool {
+        if self.frozen || self.stale {
+            // Nothing is seen of it, and what it knew it may forget yet.
+            return false;
+        }
+        let gate = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
+        matches!(gate, Some(Reply::Bulk(gate)) if gate == b"open")
+    }
+
+    /// Returns the lease id and the client that have a name here.
+    pub(crate) fn holder(&mut self, name: &str) -> Option<(String, String)> {
+        if self.frozen {
+            return None;
+        }
+        let lock = format!("holdline:{{{name}}}");
+        let Some(Reply::Bulk(record)) = self.ask(&[b"GET", lock.as_bytes()]) else { return None };
+        let text = std::str::from_utf8(record.get(..51)?).ok()?;
+        Some((text[..32].to_owned(), text[35..].to_owned()))
+    }
+
+    /// Another server takes its place.
+    pub(crate) fn put(&mut self, host: RedisHost) -> RedisHost {
+        self.operator = None;
+        self.snapshot = None;
+        self.frozen = false;
+        std::mem::replace(&mut self.host, host)
+    }
+}

@@ -1,0 +1,190 @@
+//! Rules to leave out, to prove that the worlds find it. They are left out from outside: in the
+//! scripts as they travel, or between library and engine; the one that only the library itself can
+//! have stands there behind its feature `planted`.
+
+use super::run::Kind;
+use crate::world::planted::Mutation;
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    NoWriteBack,
+    WriteBackWithoutCompare,
+    RejoinWithoutWait,
+    NoFloor,
+    RecoverAnyEpisode,
+    Unnoticed,
+    HealedCountsAtOnce,
+    HealTakesWhatIsTaken,
+    IdAskedAgainAfterUndo,
+    OldTokenBase,
+    TokenStandsStill,
+    ReleaseWithoutCompare,
+    ValidityFromReply,
+    AnyPass,
+    AtLeastForExactly,
+    FloorOfTheForgetful,
+    Stamped,
+    ForeignTakenForNewer,
+    UndoOnAnotherConnection,
+    FloorOfTheClockAlone,
+}
+
+impl Bug {
+    pub(crate) const ALL: [Bug; 20] = [
+        Bug::NoWriteBack,
+        Bug::WriteBackWithoutCompare,
+        Bug::RejoinWithoutWait,
+        Bug::NoFloor,
+        Bug::RecoverAnyEpisode,
+        Bug::Unnoticed,
+        Bug::HealedCountsAtOnce,
+        Bug::HealTakesWhatIsTaken,
+        Bug::IdAskedAgainAfterUndo,
+        Bug::OldTokenBase,
+        Bug::TokenStandsStill,
+        Bug::ReleaseWithoutCompare,
+        Bug::ValidityFromReply,
+        Bug::AnyPass,
+        Bug::AtLeastForExactly,
+        Bug::FloorOfTheForgetful,
+        Bug::Stamped,
+        Bug::ForeignTakenForNewer,
+        Bug::UndoOnAnotherConnection,
+        Bug::FloorOfTheClockAlone,
+    ];
+
+    /// Those that were seen to be found within a few worlds; the rest is searched by name.
+    pub(crate) const FOUND: [Bug; 6] = [
+        Bug::NoWriteBack,
+        Bug::IdAskedAgainAfterUndo,
+        Bug::OldTokenBase,
+        Bug::TokenStandsStill,
+        Bug::ReleaseWithoutCompare,
+        Bug::ForeignTakenForNewer,
+    ];
+
+    /// Tells whether it stands between library and engine, with other connections.
+    pub(crate) fn is_between(self) -> bool {
+        matches!(self, Bug::IdAskedAgainAfterUndo | Bug::UndoOnAnotherConnection)
+    }
+
+    /// Returns the first seed whose world was seen to miss it.
+    pub(crate) fn seen_at(self) -> u64 {
+        match self {
+            Bug::IdAskedAgainAfterUndo => 2,
+            Bug::ForeignTakenForNewer => 44,
+            _ => 1,
+        }
+    }
+
+    /// Returns in which worlds alone it shows, if not in all.
+    pub(crate) fn shows_in(self) -> Option<Kind> {
+        matches!(self, Bug::Stamped | Bug::ForeignTakenForNewer).then_some(Kind::Rivals)
+    }
+
+    /// What to write in place of what in the scripts.
+    fn changes(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Bug::NoWriteBack => {
+                &[("call('SETRANGE', LOCK, '67', token)\ncount(LOCK, token, largest)\n", "")]
+            }
+            Bug::WriteBackWithoutCompare => &[(
+                "if not value or sub(value, 1, 32) ~= ARGV[2] then return 'nothing' end",
+                "if not value or sub(value, 1, 32) ~= ARGV[2] then return ARGV[3] end",
+            )],
+            Bug::RejoinWithoutWait => &[(
+                "  wait(quarantine, by_time)\n  return true",
+                "  wait(0, by_time)\n  return true",
+            )],
+            Bug::NoFloor => &[("  raise(node, floor)\n", "")],
+            Bug::RecoverAnyEpisode => &[(
+                "if not node.q or tonumber(node.q) > now or not is_episode(episode, told) then",
+                "if node.g ~= 'forgot' then",
+            )],
+            Bug::Unnoticed => &[(
+                "elseif node.m ~= ARGV[1] and durable and node.d then",
+                "elseif node.m ~= ARGV[1] then",
+            )],
+            Bug::HealedCountsAtOnce => &[(
+                "  return { 'gone', value and 0 or 1 }",
+                "  if not value and not mark_of(lock, id) then
+    local since = stamp(call('TIME'))
+    for line = 1, #KEYS - 1 do
+      if KEYS[line + 1] == lock then
+        call('SET', lock, id .. 'g-' .. ARGV[3 * line] .. string.rep('0', 15) .. '1' .. since
+          .. '09000x l' .. ARGV[3 * line + 1] .. ';', 'PX', ARGV[3 * line + 1])
+      end
+    end
+    return left_of(lock)
+  end
+  return { 'gone', value and 0 or 1 }",
+            )],
+            Bug::HealTakesWhatIsTaken => {
+                &[("if value or mark then return 0 end", "if mark then return 0 end")]
+            }
+            // A counter that is forgotten on purpose after some seconds shows it soon.
+            Bug::OldTokenBase => &[
+                ("local base = last or largest", "local base = last or floor"),
+                ("later(last or largest, floor) + 1", "later(last or floor, floor) + 1"),
+                ("'PX', '86400000'", "'PX', '2000'"),
+                ("local DAY, LONGEST, MEMORY = '86400000'", "local DAY, LONGEST, MEMORY = '2000'"),
+            ],
+            Bug::TokenStandsStill => &[
+                ("local base = last or largest", "token = last or token local base = ''"),
+                (
+                    "math.max(later(last or largest, floor) + 1, ahead)",
+                    "math.max(later(last or largest, floor), last and 0 or ahead)",
+                ),
+            ],
+            Bug::ReleaseWithoutCompare => &[
+                (
+                    "local mine = value and sub(value, 1, 32) == id\n-- First",
+                    "local mine = value\n-- First",
+                ),
+                (
+                    "redis.pcall('GETRANGE', LOCK, '0', '33') == ARGV[1]",
+                    "sub(ARGV[1], 33, 33) == 'g'",
+                ),
+            ],
+            _ => self.changes_of_sets(),
+        }
+    }
+
+    /// The same for what concerns passes, proof and who belongs to a set.
+    fn changes_of_sets(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Bug::AnyPass => &[
+                ("if node[1] == ARGV[1] then", "if node[1] then"),
+                ("if kept[1] ~= pass then", "if not kept[1] then"),
+                ("redis.pcall('HGET', NODE, 'p') == ARGV[1]", "redis.pcall('HGET', NODE, 'p')"),
+            ],
+            // What stands higher counts as what was asked for.
+            Bug::AtLeastForExactly => &[(
+                "count(LOCK, token, largest)\nreturn token",
+                "count(LOCK, token, largest)
+local wanted = ARGV[5] and sub(ARGV[5], 1, 16) or ARGV[3]
+return wanted < token and wanted or token",
+            )],
+            Bug::FloorOfTheForgetful => &[("  raise(node, floor)\n", "  raise(node, node.l)\n")],
+            Bug::Stamped => &[(
+                "node.g, node.c, node.s = 'proposed', configuration, told",
+                "raise(node, since)\n  node.g, node.c, node.s = 'open', configuration, told",
+            )],
+            Bug::FloorOfTheClockAlone => &[("local SKEW = 1000000", "local SKEW = 0")],
+            // All sets have one name, so that what one has counts as a change of the other.
+            Bug::ForeignTakenForNewer => &[(
+                "node.g, node.c, node.s = 'proposed', configuration, told",
+                "node.g = 'proposed'
+  node.c, node.s = '1 ' .. NOBODY .. sub(configuration, 35), NOBODY .. sub(told, 33)",
+            )],
+            _ => &[],
+        }
+    }
+
+    /// Tells whether it is in the scripts.
+    pub(crate) fn mutation(self) -> Option<Mutation> {
+        let changes = self.changes();
+        (!changes.is_empty()).then(|| Mutation::new(changes.iter().copied()))
+    }
+}

@@ -39,8 +39,9 @@ pub(crate) struct Cli {
 /// What every verb takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// The engine: local:, local:///directory, redis://host:port, postgres://user@host/database or
-    /// etcd://host,host,host [default: HOLDLINE_URL, a configuration file, or local:]
+    /// The engine: local:, local:///directory, redis://host:port, redlock://host,host,host,
+    /// postgres://user@host/database or etcd://host,host,host [default: HOLDLINE_URL, a
+    /// configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) url: Option<String>,
     /// Read this configuration file instead of ./holdline.toml, the user's and the system's
@@ -101,6 +102,11 @@ pub(crate) enum Verb {
     Doctor(verbs::doctor::DoctorArgs),
     /// Check fencing tokens at a resource, or raise them after a restore
     Fence(verbs::fence::FenceArgs),
+    /// Stop, kill and cut off holders on a real store, and judge what they saw: exit 0 if all
+    /// promises were kept, 1 if not, 2 if the run shows nothing
+    Torture(verbs::torture::TortureArgs),
+    /// Set up, look at or mend a quorum of Redis servers (redlock://)
+    Quorum(verbs::quorum::QuorumArgs),
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
     /// Print the manual page

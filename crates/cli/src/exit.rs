@@ -15,9 +15,9 @@ pub(crate) enum Exit {
     /// It is done. For `who`: the name is held; for `check`: the lease is valid.
     Success,
     /// `who` found the name free; `revoke` and `unfreeze` found nothing to act on; `doctor` has a
-    /// warning.
+    /// warning; `torture` saw a promise broken.
     Negative,
-    /// `doctor` has found an error.
+    /// `doctor` has found an error; `torture` has shown nothing.
     Unhealthy,
     /// The command line is wrong.
     Usage,
@@ -111,6 +111,14 @@ impl Exit {
 /// Returns what to do about a failure that only the command line can name.
 pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
+        ErrorKind::NoQuorum { .. } => {
+            Some("`holdline quorum status` shows how each server stands, and what to do")
+        }
+        ErrorKind::NotInitialised => Some("`holdline quorum init` makes the servers one set"),
+        ErrorKind::Quarantined { .. } => Some(
+            "wait; or, if you know that nothing is held on these servers from before, `holdline \
+             quorum init` ends a wait that began because nobody remembers",
+        ),
         ErrorKind::Invalid { field: "mode", .. } => Some(
             "all who use one name must agree on --shared, on --permits and on its N; `holdline \
              who NAME` shows how it is held now",

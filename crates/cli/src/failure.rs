@@ -108,6 +108,13 @@ impl Failure {
             (Some(holder), Some(seen)) => told.replacen(&holder.to_string(), &seen.to_string(), 1),
             _ => told,
         };
+        // What is known of each server has a line of its own.
+        let told = match error.kind() {
+            ErrorKind::NoQuorum { nodes } if !nodes.is_empty() => {
+                told.replacen(&nodes.join("; "), &format!("\n  {}", nodes.join("\n  ")), 1)
+            }
+            _ => told,
+        };
         let mut message = told.strip_prefix("holdline: ").unwrap_or(&told).to_owned();
         let mut fix = None;
         let mut cause = std::error::Error::source(error);

@@ -47,7 +47,7 @@ fn survived(work: fn() -> ExitCode) -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    if let Some(code) = child::hidden_verb() {
+    if let Some(code) = child::hidden_verb().or_else(verbs::torture::hidden_verb) {
         return code;
     }
     child::outlive_file_limit();
@@ -115,14 +115,16 @@ fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
 }
 
 async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome {
-    let only_tells = matches!(verb, Verb::Explain(_) | Verb::Doctor(_));
-    if address.url.starts_with("memory:") && !only_tells {
+    let keeps_none = matches!(verb, Verb::Explain(_) | Verb::Doctor(_) | Verb::Torture(_));
+    if address.url.starts_with("memory:") && !keeps_none {
         console.warn("memory: is the memory of this one process: it keeps nobody else out");
     }
     match verb {
         Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
         Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
+        Verb::Torture(arguments) => return verbs::torture::run(arguments, &address, console).await,
+        Verb::Quorum(arguments) => return verbs::quorum::run(arguments, &address, console).await,
         _ => {}
     }
     if let Some(outcome) = without_store(verb, &address, console)? {
@@ -143,9 +145,13 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
         Verb::Unfreeze(arguments) => verbs::freeze::unfreeze(arguments, session, console).await,
         Verb::Explain(_) => verbs::explain::run(session, console),
         Verb::Fence(arguments) => verbs::fence::bump(arguments, session, console).await,
-        Verb::Run(_) | Verb::Acquire(_) | Verb::Doctor(_) | Verb::Completions(_) | Verb::Man(_) => {
-            Err(Failure::internal("a verb went the wrong way"))
-        }
+        Verb::Run(_)
+        | Verb::Acquire(_)
+        | Verb::Doctor(_)
+        | Verb::Torture(_)
+        | Verb::Quorum(_)
+        | Verb::Completions(_)
+        | Verb::Man(_) => Err(Failure::internal("a verb went the wrong way")),
     }
 }
 

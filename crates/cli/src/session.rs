@@ -275,11 +275,6 @@ impl Session {
         self.client.operate(operation).await
     }
 
-    /// Draws a lease id.
-    pub(crate) fn lease_id(&self) -> LeaseId {
-        self.client.draw_lease_id()
-    }
-
     /// Draws a number, to spread what many do at once.
     pub(crate) fn random(&self) -> u32 {
         let id = self.client.draw_lease_id();

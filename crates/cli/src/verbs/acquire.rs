@@ -71,8 +71,10 @@ pub(crate) async fn run(
     let mut options = about
         .options(LockOptions::default())?
         .with_keep(Keep::Detached)
-        .with_lease_duration(*lease)
-        .with_lease_id(lease_id.unwrap_or_else(|| session.lease_id()));
+        .with_lease_duration(*lease);
+    if let Some(lease_id) = lease_id {
+        options = options.with_lease_id(lease_id);
+    }
     if let Some(wait) = wait.wait {
         options = options.with_wait(session.left_of(wait));
     }

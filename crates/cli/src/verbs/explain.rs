@@ -120,6 +120,13 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
         tokens(capabilities).to_owned(),
         waiting(capabilities),
     ];
+    if capabilities.splits {
+        told.push(
+            "A majority of its servers must agree: fewer than half of them may be lost, slow or \
+             forgetful at any time. Who asks at the same moment as others may have to ask again."
+                .to_owned(),
+        );
+    }
     if capabilities.lease.max > Duration::ZERO {
         let range = capabilities.lease;
         told.push(format!("Leases last from {} to {}.", written(range.min), written(range.max)));

@@ -87,6 +87,8 @@ fn every_verb_has_the_documented_fields() {
     let seal = told(&world, &["fence", "seal", "mark", "--token", "1"]);
     assert_eq!(fields(&seal), of_verb("fence seal"));
     assert_eq!(fields(&told(&world, &["fence", "bump", "--to", "9"])), of_verb("fence bump"));
+    let torture = ["torture", "--seconds", "1", "--nemesis", "kill", "--seed", "7"];
+    assert_eq!(fields(&told(&world, &torture)), documented("## The report of `torture`"));
 }
 
 #[test]

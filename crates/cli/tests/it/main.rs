@@ -15,8 +15,11 @@ mod operators;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
 mod run;
 mod secrets;
+mod torture;
 mod transcript;
 mod usage;
 mod world;

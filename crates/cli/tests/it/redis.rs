@@ -132,3 +132,18 @@ fn what_is_foreign_and_who_is_away_have_their_exit_codes() {
     assert_eq!(away.code, 69, "{away:?}");
     assert_eq!(redis.run(&["doctor"]).code, 2);
 }
+
+#[test]
+fn a_lease_is_waited_for_in_the_plain_dialect_too() {
+    let redis = Redis::start();
+    let url = format!("{}?dialect=plain", redis.server.url());
+    let acquire = |arguments: &[&str]| {
+        let mut command = redis.world.command(&[&["acquire", "demo"], arguments].concat());
+        told(command.env("HOLDLINE_URL", &url))
+    };
+    assert_eq!(acquire(&["--lease", "2s"]).code, 0);
+    for own in [&[][..], &["--lease-id", "00112233445566778899aabbccddeeff"]] {
+        let next = acquire(&[&["--lease", "2s", "--wait", "60s"], own].concat());
+        assert_eq!(next.code, 0, "{own:?}: {next:?}");
+    }
+}

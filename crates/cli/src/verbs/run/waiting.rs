@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use holdline::{Observer, Subject};
 use holdline_core::snapshot::coarse;
-use holdline_core::{HolderSummary, LockName};
+use holdline_core::{HolderSummary, LockError, LockName};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::console::Console;
+use crate::exit;
 use crate::session::Session;
 
 /// How often the live line is redrawn.
@@ -26,6 +27,8 @@ struct Seen {
     at: Instant,
     position: Option<usize>,
     holder: Option<HolderSummary>,
+    /// Why too few nodes vote, and what to do about it.
+    trouble: Option<String>,
 }
 
 impl Observer for Waiting {
@@ -33,7 +36,17 @@ impl Observer for Waiting {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = seen.take().and_then(|seen| seen.holder);
         let holder = holder.cloned().or(before);
-        *seen = Some(Seen { at: Instant::now(), position, holder });
+        *seen = Some(Seen { at: Instant::now(), position, holder, trouble: None });
+    }
+
+    fn without_quorum(&self, _: Subject<'_>, error: &LockError) {
+        let mut trouble = error.kind().to_string();
+        if let Some(fix) = exit::fix(error.kind()) {
+            trouble += &format!(": {fix}");
+        }
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, trouble) = (Instant::now(), Some(trouble));
+        *seen = Some(Seen { at, position: None, holder: None, trouble });
     }
 }
 
@@ -48,8 +61,11 @@ impl Waiting {
     }
 
     async fn line(&self, name: &LockName, session: &Session) -> Option<String> {
-        let Seen { at, position, holder } = self.seen()?;
+        let Seen { at, position, holder, trouble } = self.seen()?;
         let mut line = format!("waiting for {name}");
+        if let Some(trouble) = trouble {
+            line += &format!(": {trouble}");
+        }
         if let Some(holder) = holder {
             let mut holder = session.look_at(name, holder).await;
             holder.summary.held_for = holder.summary.held_for.map(|held| held + at.elapsed());

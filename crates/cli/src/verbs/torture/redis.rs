@@ -1,0 +1,75 @@
+//! What an operator of Redis servers can do to them over a connection.
+
+use std::sync::Arc;
+
+use holdline::{Clock, ClockKind, RedisOptions, SystemClock};
+use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_torture::endpoints::{Endpoint, Endpoints};
+use holdline_torture::{Blow, Fault, Nemesis};
+use tokio::runtime::Handle;
+
+/// The servers of a URL.
+pub(super) struct Servers {
+    nodes: Vec<RedisOptions>,
+    clock: Arc<dyn Clock>,
+    runtime: Handle,
+}
+
+impl Servers {
+    /// Finds the servers of a URL; `None` if they are no Redis servers, or cannot be told apart.
+    pub(super) fn of(url: &str) -> Result<Option<Servers>, LockError> {
+        let redis = ["redis://", "rediss://", "redis+unix://"];
+        let urls = match Endpoints::of(url) {
+            Some(all) if url.starts_with("redlock://") => each(&all),
+            _ if redis.iter().any(|scheme| url.starts_with(scheme)) => vec![url.to_owned()],
+            _ => return Ok(None),
+        };
+        let clock = SystemClock::new(ClockKind::Boottime).map_err(|error| {
+            let message = format!("the machine gives no timer: {error}");
+            LockError::new("redis", ErrorKind::Refused { message }, Certainty::NotApplied)
+        })?;
+        let nodes: Result<_, _> = urls.iter().map(|url| RedisOptions::from_url(url)).collect();
+        let nodes = nodes?;
+        Ok(Some(Servers { nodes, clock: Arc::new(clock), runtime: Handle::current() }))
+    }
+}
+
+/// Returns the URLs of the nodes of a quorum, each by itself.
+fn each(all: &Endpoints) -> Vec<String> {
+    let one = |server: &Endpoint| all.with_servers(std::slice::from_ref(server));
+    all.servers().iter().map(|server| one(server).replacen("redlock://", "redis://", 1)).collect()
+}
+
+impl Nemesis for Servers {
+    fn faults(&self) -> Vec<Fault> {
+        vec![Fault::ScriptFlush, Fault::ClientKill, Fault::FlushAll]
+    }
+
+    fn strike(&self, blow: Blow) -> Result<(), String> {
+        let words: &[&str] = match blow.fault {
+            Fault::ScriptFlush => &["SCRIPT", "FLUSH"],
+            Fault::ClientKill => &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"],
+            Fault::FlushAll => &["FLUSHALL"],
+            other => return Err(format!("{other} is not done over a connection")),
+        };
+        let node = self.nodes.get(blow.node).ok_or("there is no such node")?;
+        let sent = holdline_redis::command(node, self.clock.clone(), words);
+        self.runtime.block_on(sent).map_err(|error| format!("{}: {error}", blow.fault))
+    }
+
+    fn mend(&self, _blow: Blow) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_of_a_quorum_is_reached_by_itself() {
+        let all = Endpoints::of("redlock://u:p@a,b:7/2?prefix=x:").expect("servers");
+        let urls = ["redis://u:p@a:6379/2?prefix=x:", "redis://u:p@b:7/2?prefix=x:"];
+        assert_eq!(each(&all), urls);
+    }
+}

@@ -1,0 +1,381 @@
+//! The verbs on a quorum of Redis servers, and the verb that looks after it.
+
+use std::process::Command;
+
+use holdline_services::{RedisConfig, RedisServer, Reply};
+use serde_json::Value;
+
+use crate::world::{Running, Told, World, eventually, told};
+
+/// A limit that a machine that is busy does not meet.
+const UNHURRIED: &str = "command_timeout_ms=10000";
+const JOB: [&str; 5] =
+    ["demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN; echo up $$; read line; exit 3"];
+const ID: &str = "00112233445566778899aabbccddeeff";
+
+/// Servers, and a world whose commands use them as one set.
+struct Redlock {
+    servers: Vec<RedisServer>,
+    world: World,
+}
+
+impl Redlock {
+    fn start(count: usize) -> Redlock {
+        let config = RedisConfig::default();
+        let start = || RedisServer::start(config.clone());
+        let servers = std::thread::scope(|scope| {
+            let starting: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
+            starting.into_iter().map(|one| one.join().expect("a server")).collect()
+        });
+        Redlock { servers, world: World::new() }
+    }
+
+    /// Servers that an operator has made a set.
+    fn set(count: usize) -> Redlock {
+        let redlock = Redlock::start(count);
+        let made = redlock.run(&["quorum", "init"]);
+        assert_eq!(made.code, 0, "{made:?}");
+        redlock
+    }
+
+    fn url(&self) -> String {
+        let at: Vec<String> = self.servers.iter().map(|one| one.address().to_string()).collect();
+        format!("redlock://{}?{UNHURRIED}", at.join(","))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        self.command_on(&self.url(), arguments)
+    }
+
+    fn command_on(&self, url: &str, arguments: &[&str]) -> Command {
+        let mut command = self.world.command(arguments);
+        command.env("HOLDLINE_URL", url);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Told {
+        told(&mut self.command(arguments))
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let told = self.run(&[&["--json"], arguments].concat());
+        serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+    }
+
+    fn states(&self) -> Vec<String> {
+        let status = self.json(&["quorum", "status"]);
+        let nodes = status["nodes"].as_array().expect("a list");
+        nodes.iter().map(|node| node["state"].as_str().expect("a word").to_owned()).collect()
+    }
+
+    fn hold(&self, options: &[&str]) -> (Running, u64) {
+        let line = [&["run"], options, &JOB].concat();
+        let holder = self.world.start_command(&mut self.command(&line));
+        let token = holder.line().parse().expect("a token");
+        assert!(holder.line().starts_with("up "));
+        (holder, token)
+    }
+
+    /// Keys of all servers together.
+    fn keys(&self) -> i64 {
+        let keys = |one: &RedisServer| one.raw().say("DBSIZE").expect("told").integer();
+        self.servers.iter().filter_map(keys).sum()
+    }
+}
+
+#[test]
+fn an_operator_makes_a_set_and_looks_at_it() {
+    let redlock = Redlock::start(3);
+    let before = redlock.run(&["quorum", "status"]);
+    assert_eq!(before.code, 69, "{before:?}");
+    assert!(before.stdout.contains("blank"), "{before:?}");
+    assert!(before.stderr.contains("`holdline quorum init`"), "{before:?}");
+    assert_eq!(redlock.keys(), 0, "looking changes nothing");
+    let made = redlock.run(&["quorum", "init", "--max-lease", "2m"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert!(made.stdout.contains("longest lease 2m"), "{made:?}");
+    assert!(made.stdout.contains("3 of 3 vote, 2 must agree: 1 more may be lost"), "{made:?}");
+    assert_eq!(redlock.run(&["quorum", "status"]).code, 0);
+    assert_eq!(redlock.run(&["run", "demo", "--lease", "2m", "--", "true"]).code, 0);
+    let again = redlock.run(&["quorum", "init"]);
+    assert_eq!(again.code, 77, "{again:?}");
+    assert!(again.stderr.contains("a set already"), "{again:?}");
+    assert_eq!(redlock.run(&["quorum", "rejoin"]).code, 0);
+}
+
+#[test]
+fn an_even_number_of_servers_is_told_to_be_no_better() {
+    let redlock = Redlock::start(2);
+    let made = redlock.run(&["quorum", "init"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert!(made.stdout.contains("2 of 2 vote, 2 must agree: none more may be lost"), "{made:?}");
+    assert!(made.stdout.ends_with("no more losses than one less\n"), "{made:?}");
+    assert_eq!(redlock.run(&["run", "demo", "--", "true"]).code, 0);
+}
+
+#[test]
+fn doctor_looks_at_the_set_and_at_each_server() {
+    let redlock = Redlock::start(3);
+    let blank = redlock.run(&["doctor"]);
+    assert_eq!(blank.code, 2, "{blank:?}");
+    assert!(blank.stdout.contains("to do: `holdline quorum init` makes them one"), "{blank:?}");
+    assert_eq!(redlock.keys(), 0, "looking changes nothing");
+    assert_eq!(redlock.run(&["quorum", "init"]).code, 0);
+    let well = redlock.run(&["doctor"]);
+    assert_eq!(well.code, 1, "only a password is missing: {well:?}");
+    assert!(well.stdout.contains("all 3: noeviction"), "{well:?}");
+    assert!(well.stdout.ends_with("warning: 11 ok, 1 warnings, 0 errors\n"), "{well:?}");
+    let explained = redlock.run(&["explain"]);
+    assert!(explained.stdout.contains("A majority of its servers must agree"), "{explained:?}");
+}
+
+#[test]
+fn what_is_no_quorum_is_told_as_that() {
+    let redlock = Redlock::start(1);
+    for (url, code, says) in [
+        (redlock.servers[0].url(), 78, "is no quorum"),
+        ("local:".to_owned(), 78, "redlock://one,two,three"),
+        ("redlock://one,two?prefx=a".to_owned(), 78, "prefix"),
+        ("redlock://u:CANARY@one,one".to_owned(), 78, "twice"),
+        ("redlock://u:CANARY@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3".to_owned(), 69, "see to"),
+    ] {
+        let told = told(&mut redlock.command_on(&url, &["quorum", "status"]));
+        assert_eq!(told.code, code, "{url}: {told:?}");
+        assert!(told.stderr.contains(says), "{url}: {told:?}");
+        assert!(!format!("{told:?}").contains("CANARY"), "{told:?}");
+    }
+    let zero = redlock.run(&["quorum", "init", "--max-lease", "20m"]);
+    assert_eq!(zero.code, 64, "{zero:?}");
+}
+
+/// Whoever is first on blank servers founds a set that waits; an operator may end the wait.
+#[test]
+fn a_client_on_blank_servers_is_told_to_wait_or_to_ask_an_operator() {
+    let redlock = Redlock::start(3);
+    let early = redlock.run(&["run", "demo", "--try", "--", "true"]);
+    assert_eq!(early.code, 69, "{early:?}");
+    eventually("founded", || redlock.states() == ["quarantined"; 3]);
+    // Whoever waits is told for what, and waits no longer than it was to.
+    let waits = redlock.run(&["run", "demo", "--wait", "3s", "--", "true"]);
+    assert_eq!(waits.code, 69, "{waits:?}");
+    assert!(waits.stderr.contains("waiting for demo: "), "{waits:?}");
+    assert!(waits.stderr.contains("holdline quorum init"), "{waits:?}");
+    let waits = redlock.run(&["quorum", "status"]);
+    assert_eq!(waits.code, 69, "{waits:?}");
+    let other = redlock.run(&["quorum", "init", "--max-lease", "2m"]);
+    assert_eq!(other.code, 77, "a longest lease never changes: {other:?}");
+    assert_eq!(redlock.run(&["quorum", "init"]).code, 0);
+    assert_eq!(redlock.run(&["run", "demo", "--", "true"]).code, 0);
+}
+
+#[test]
+fn a_job_holds_the_name_is_shown_and_hands_it_on() {
+    let redlock = Redlock::set(3);
+    let (mut holder, token) = redlock.hold(&[]);
+    let who = redlock.json(&["who", "demo"]);
+    assert_eq!(who["holders"][0]["fencing_token"].as_u64(), Some(token), "{who}");
+    let busy = redlock.run(&["run", "demo", "--try", "--", "true"]);
+    assert_eq!(busy.code, 75, "{busy:?}");
+    let late = redlock.run(&["run", "demo", "--wait", "300ms", "--", "true"]);
+    assert_eq!(late.code, 75, "{late:?}");
+    let line = ["run", "demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"];
+    let next = redlock.world.start_command(&mut redlock.command(&line));
+    assert!(next.said().contains("wait"), "it says for whom");
+    holder.let_go();
+    assert_eq!(holder.code(), 3);
+    assert!(next.line().parse::<u64>().is_ok_and(|next| next > token));
+    for lacks in [
+        &["ls"][..],
+        &["freeze", "demo", "--for", "1h", "--reason", "x"],
+        &["run", "demo", "--shared", "--", "true"],
+        &["run", "demo", "--permits", "1/2", "--", "true"],
+    ] {
+        let told = redlock.run(lacks);
+        assert_eq!(told.code, 78, "{lacks:?}: {told:?}");
+    }
+    let bump = (token + 3_600_000_000).to_string();
+    assert_eq!(redlock.run(&["fence", "bump", "--to", &bump]).code, 0);
+    let above = redlock.run(&line);
+    assert!(above.stdout.trim().parse::<u64>().is_ok_and(|next| next > token + 3_600_000_000));
+}
+
+#[test]
+fn a_lease_is_asked_for_again_under_its_id_and_nothing_is_added_to_it() {
+    let redlock = Redlock::set(3);
+    let acquire = ["acquire", "demo", "--lease", "20s", "--lease-id", ID];
+    let first = redlock.json(&acquire);
+    let again = redlock.json(&acquire);
+    assert_eq!(first["fencing_token"], again["fencing_token"], "{first} {again}");
+    let until = |told: &Value| told["valid_until_ms"].as_u64().expect("a time");
+    // What is told is rounded twice: by the server and by us.
+    assert!(until(&again) <= until(&first) + 50, "{first} {again}");
+    assert_eq!(redlock.run(&["check", "demo", "--lease-id", ID]).code, 0);
+    assert_eq!(redlock.run(&["renew", "demo", "--lease-id", ID, "--lease", "30s"]).code, 0);
+    assert_eq!(redlock.run(&["release", "demo", "--lease-id", ID]).code, 0);
+    assert_eq!(redlock.run(&["check", "demo", "--lease-id", ID]).code, 79);
+}
+
+#[test]
+fn a_lease_is_waited_for_and_an_id_of_ones_own_is_good_for_one_attempt() {
+    let redlock = Redlock::set(3);
+    let first = redlock.json(&["acquire", "demo", "--lease", "2s"]);
+    // An id that was refused may have left an undo, and is never taken again.
+    let mine = redlock.run(&["acquire", "demo", "--lease-id", ID, "--wait", "20s"]);
+    assert_eq!(mine.code, 75, "{mine:?}");
+    assert!(mine.stderr.contains("holdline acquire"), "{mine:?}");
+    let next = redlock.json(&["acquire", "demo", "--lease", "2s", "--wait", "60s"]);
+    assert!(next["fencing_token"].as_u64() > first["fencing_token"].as_u64(), "{first} {next}");
+    redlock.servers[1].kill();
+    redlock.servers[2].kill();
+    let mine = redlock.run(&["acquire", "other", "--lease-id", ID, "--wait", "20s"]);
+    assert_eq!(mine.code, 69, "{mine:?}");
+}
+
+#[test]
+fn operators_revoke() {
+    let redlock = Redlock::set(3);
+    for now in [&[][..], &["--now"]] {
+        let (mut holder, token) = redlock.hold(&["--grace", "300ms"]);
+        let token = token.to_string();
+        let line = ["revoke", "demo", "--if-fencing-token", &token, "--reason", "rollback"];
+        let revoked = redlock.run(&[&line[..], now].concat());
+        assert_eq!(revoked.code, 0, "{revoked:?}");
+        let rest = holder.rest();
+        assert_eq!(holder.code(), 79, "{rest}");
+        assert!(rest.contains("rollback"), "{rest}");
+    }
+}
+
+#[test]
+fn one_server_may_be_lost_and_a_majority_not() {
+    let redlock = Redlock::set(3);
+    redlock.servers[2].kill();
+    let (mut holder, _) = redlock.hold(&["--lease", "5s", "--grace", "300ms"]);
+    let status = redlock.run(&["quorum", "status"]);
+    assert_eq!(status.code, 0, "{status:?}");
+    assert!(status.stdout.contains("none more may be lost"), "{status:?}");
+    redlock.servers[1].kill();
+    let lost = redlock.run(&["run", "other", "--try", "--", "true"]);
+    assert_eq!(lost.code, 69, "{lost:?}");
+    let lines = redlock.servers.iter().map(|one| format!("\n  {}: ", one.address()));
+    assert!(lines.into_iter().all(|line| lost.stderr.contains(&line)), "{lost:?}");
+    assert_eq!(redlock.run(&["quorum", "status"]).code, 69);
+    // The job is stopped before the lease can be over.
+    let rest = holder.rest();
+    assert_eq!(holder.code(), 79, "{rest}");
+}
+
+/// A server that was started again without its memory keeps still, and is shown to.
+#[test]
+fn a_server_that_forgot_is_quarantined() {
+    let redlock = Redlock::set(3);
+    redlock.servers[0].kill();
+    redlock.servers[0].restart();
+    let (mut holder, _) = redlock.hold(&[]);
+    eventually("agreed", || redlock.states() == ["quarantined", "votes", "votes"]);
+    let status = redlock.json(&["quorum", "status"]);
+    assert!(status["nodes"][0]["quarantine_left_ms"].as_u64().is_some_and(|left| left <= 61_000));
+    assert!(status["nodes"][0]["fix"].is_string() && status["epoch"] == 2, "{status}");
+    holder.let_go();
+    assert_eq!(holder.code(), 3);
+}
+
+#[test]
+fn what_is_not_one_set_is_refused() {
+    let (one, other) = (Redlock::set(3), Redlock::set(3));
+    let [a, b] = [&one, &other].map(|set| set.servers[0].address());
+    let mixed = format!("redlock://{a},{},{b}?{UNHURRIED}", one.servers[1].address());
+    let foreign = told(&mut one.command_on(&mixed, &["run", "demo", "--", "true"]));
+    assert_eq!(foreign.code, 77, "{foreign:?}");
+    assert!(foreign.stderr.contains("not one set"), "{foreign:?}");
+    let twice =
+        format!("redlock://{a},localhost:{},{}?{UNHURRIED}", a.port(), one.servers[1].address());
+    let twice = told(&mut one.command_on(&twice, &["run", "demo", "--", "true"]));
+    assert_eq!(twice.code, 77, "{twice:?}");
+    assert!(twice.stderr.contains("are one server"), "{twice:?}");
+}
+
+/// One lock with other libraries over the same servers, with tokens and without.
+#[test]
+fn a_lock_is_shared_with_plain_clients() {
+    let redlock = Redlock::start(3);
+    let tokens = format!("{}&dialect=plain&key_template=lock:{{name}}", redlock.url());
+    let bare = format!("{tokens}&fencing=off");
+    let run = |url: &str, arguments: &[&str]| told(&mut redlock.command_on(url, arguments));
+    let say = |words: &[&str]| {
+        let ask = |one: &RedisServer| one.raw().send(words).expect("the server answers");
+        redlock.servers.iter().map(ask).collect::<Vec<Reply>>()
+    };
+    assert_eq!(run(&tokens, &["quorum", "init"]).code, 0);
+    let line =
+        [&["run"], &JOB[..4], &["echo ${HOLDLINE_FENCING_TOKEN-none}; echo up $$; read line"]];
+    for (url, token) in [(&tokens, true), (&bare, false)] {
+        say(&["SET", "lock:demo", "their value", "NX", "PX", "60000"]);
+        let who = run(url, &["who", "demo"]);
+        assert!(
+            who.stdout.contains("a foreign client") && !who.stdout.contains("value"),
+            "{who:?}"
+        );
+        let busy = run(url, &["run", "demo", "--try", "--", "true"]);
+        assert_eq!(busy.code, 75, "{busy:?}");
+        assert!(busy.stderr.contains("held by a foreign client"), "{busy:?}");
+        say(&["DEL", "lock:demo"]);
+        let mut holder = redlock.world.start_command(&mut redlock.command_on(url, &line.concat()));
+        assert_eq!(holder.line().parse::<u64>().is_ok_and(|token| token > 1), token);
+        assert!(holder.line().starts_with("up "));
+        let theirs = say(&["SET", "lock:demo", "their value", "NX", "PX", "60000"]);
+        let had = theirs.iter().filter(|reply| **reply != Reply::Nil).count();
+        assert!(had <= 1, "they have a majority: {theirs:?}");
+        holder.let_go();
+        assert_eq!(holder.code(), 0);
+        say(&["DEL", "lock:demo"]);
+    }
+    let acquired = run(&tokens, &["acquire", "demo", "--lease", "20s", "--lease-id", ID]);
+    assert_eq!(acquired.code, 0, "{acquired:?}");
+    assert_eq!(run(&tokens, &["renew", "demo", "--lease-id", ID, "--lease", "30s"]).code, 0);
+    assert_eq!(run(&tokens, &["release", "demo", "--lease-id", ID]).code, 0);
+}
+
+/// Without tokens there is no set, no lease without a process, and nothing that names a token.
+#[test]
+fn what_plain_servers_lack_and_what_is_misspelt_is_told_with_the_fix() {
+    let redlock = Redlock::start(3);
+    let with = |parameters: &str| format!("{}&{parameters}", redlock.url());
+    let bare = with("dialect=plain&fencing=off");
+    for (url, line, says) in [
+        (&bare, &["acquire", "demo"][..], "detached leases"),
+        (&bare, &["fence", "bump", "--to", "9"], "fencing tokens"),
+        (&bare, &["revoke", "demo", "--if-fencing-token", "1", "--reason", "x", "--now"], "revoke"),
+        (&bare, &["quorum", "init"], "there is nothing to set up"),
+        (&with("dialect=plian"), &["who", "demo"], "must be native or plain"),
+        (&with("dialect=plain&fencing=no"), &["who", "demo"], "must be on or off"),
+        (&with("fencing=off"), &["who", "demo"], "`dialect=plain`"),
+        (&with("dialect=plain&lease_format=uuid"), &["who", "demo"], "`fencing=off` only"),
+    ] {
+        let told = told(&mut redlock.command_on(url, line));
+        assert_eq!(told.code, 78, "{line:?}: {told:?}");
+        assert!(told.stderr.contains(says), "{line:?}: {told:?}");
+    }
+    assert_eq!(redlock.keys(), 0, "nothing was asked for");
+}
+
+#[test]
+fn a_password_is_shown_to_nobody() {
+    let redlock = Redlock::set(3);
+    for server in &redlock.servers {
+        let set = ["CONFIG", "SET", "requirepass", "CANARY"];
+        server.raw().send(&set).expect("the server answers");
+    }
+    let url = redlock.url().replace("redlock://", "redlock://:CANARY@");
+    let job = "env; tr '\\0' '\\n' < /proc/$PPID/cmdline";
+    let ran = told(&mut redlock.command_on(&url, &["-v", "run", "demo", "--", "sh", "-c", job]));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(
+        ran.stdout.contains("HOLDLINE_ENGINE=redlock") && !format!("{ran:?}").contains("CANARY")
+    );
+    let wrong = url.replace("CANARY", "CANARY2");
+    for line in [&["run", "demo", "--", "true"][..], &["quorum", "status"], &["doctor"]] {
+        let told = told(&mut redlock.command_on(&wrong, line));
+        assert!(told.code != 0 && !format!("{told:?}").contains("CANARY"), "{told:?}");
+    }
+}

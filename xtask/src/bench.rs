@@ -11,8 +11,8 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
     if !succeeds(&build)? {
         return Ok(false);
     }
-    // Only the section `redis` has peers.
-    let peers = match sections.is_empty() || sections.contains(&"redis") {
+    let has_peers = |section: &&str| ["redis", "redlock"].contains(section);
+    let peers = match sections.is_empty() || sections.iter().any(has_peers) {
         true => Some(interop::prepare_bench()?),
         false => None,
     };

@@ -12,6 +12,7 @@ mod handoff;
 mod memory;
 mod postgres;
 mod redis;
+mod redlock;
 mod rounds;
 mod run;
 
@@ -30,11 +31,12 @@ fn main() -> ExitCode {
         ["etcd"] => etcd::section(),
         ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
+        ["redlock"] => redlock::section(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         _ => {
             let sections = "memory | cycle | hand-off | run | etcd | postgres | redis | \
-                redis-leases | redis-scripts";
+                redis-leases | redis-scripts | redlock";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

@@ -7,7 +7,7 @@ use crate::process;
 use std::time::Duration;
 
 /// How long all tests together may take. Past it something hangs.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
+const LIMIT: Duration = Duration::from_secs(45 * 60);
 
 /// Compiles and runs the tests of all crates; a failing binary does not hide the next.
 pub(crate) fn run() -> Outcome {

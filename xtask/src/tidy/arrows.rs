@@ -1,10 +1,10 @@
 //! Who may depend on whom.
 //!
-//! Arrows point one way: core ← net ← engines, and core ← library, conformance, sim, model ← cli,
-//! server ← dashboard. A concrete engine is named only by the library's features, the cli and the
-//! server. Tests see more: their arrows are stated apart. The test ground (`services`) is for tests
-//! and benchmarks alone. The repository's tasks depend on no crate of ours, so that they run while
-//! one does not compile.
+//! Arrows point one way: core ← net ← engines, and core ← library ← torture ← conformance ← sim;
+//! engines, library and torture ← cli, server ← dashboard. A concrete engine is named only by the
+//! library's features, the cli and the server. Tests see more: their arrows are stated apart. The
+//! test ground (`services`) is for tests and benchmarks alone. The repository's tasks depend on no
+//! crate of ours, so that they run while one does not compile.
 
 use super::Finding;
 use crate::metadata::Dependency;
@@ -21,6 +21,7 @@ enum Place {
     Memory,
     Engine,
     Library,
+    Torture,
     Conformance,
     Sim,
     Model,
@@ -39,6 +40,7 @@ fn place_of(directory: &str) -> Option<Place> {
         "crates/net" => Place::Net,
         "crates/engines/memory" => Place::Memory,
         "crates/holdline" => Place::Library,
+        "crates/torture" => Place::Torture,
         "crates/conformance" => Place::Conformance,
         "crates/sim" => Place::Sim,
         "crates/model" => Place::Model,
@@ -57,16 +59,17 @@ fn place_of(directory: &str) -> Option<Place> {
 
 /// What the product of a crate may be built on.
 fn normal(from: Place) -> &'static [Place] {
-    use Place::{Conformance, Core, Engine, Library, Memory, Net, Server, Services};
+    use Place::{Conformance, Core, Engine, Library, Memory, Net, Server, Services, Torture};
     match from {
         Place::Core | Place::Services | Place::Tasks => &[],
         Place::Net | Place::Memory | Place::Model => &[Core],
         Place::Engine => &[Core, Net],
         Place::Library => &[Core, Memory, Engine],
-        Place::Conformance => &[Core, Library],
+        Place::Torture => &[Core, Library],
+        Place::Conformance => &[Core, Library, Torture],
         Place::Bench => &[Core, Library, Services],
         Place::Sim => &[Core, Library, Conformance],
-        Place::Cli | Place::Server => &[Core, Library, Memory, Engine, Conformance],
+        Place::Cli | Place::Server => &[Core, Library, Memory, Engine, Torture],
         Place::Dashboard => &[Core, Library, Server],
     }
 }
@@ -80,6 +83,7 @@ fn in_tests(from: Place) -> &'static [Place] {
         Place::Library => &[Conformance, Services],
         Place::Conformance => &[Memory, Services],
         Place::Sim | Place::Model => &[Memory, Engine, Services],
+        Place::Torture => &[Engine, Services],
         Place::Cli | Place::Server | Place::Dashboard => &[Services],
         Place::Net | Place::Bench | Place::Services | Place::Tasks => &[],
     }

@@ -6,8 +6,8 @@
 mod cycles;
 mod handoff;
 mod leases;
-mod peers;
-mod raw;
+pub(crate) mod peers;
+pub(crate) mod raw;
 mod scripts;
 
 use holdline::Client;

@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 use crate::rounds::Failure;
 
 /// What the plain locks of other libraries do to release.
-const COMPARE_AND_DELETE: &str =
+pub(crate) const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-const VALUE: &str = "0123456789abcdef0123456789abcdef";
-const LEASE_MS: &str = "30000";
+pub(crate) const VALUE: &str = "0123456789abcdef0123456789abcdef";
+pub(crate) const LEASE_MS: &str = "30000";
 
 /// A bare connection.
 pub(crate) struct Raw {
@@ -101,7 +101,7 @@ impl Raw {
 }
 
 /// Writes a command as the protocol wants it.
-fn write(bytes: &mut Vec<u8>, words: &[&str]) {
+pub(crate) fn write(bytes: &mut Vec<u8>, words: &[&str]) {
     bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
@@ -109,7 +109,7 @@ fn write(bytes: &mut Vec<u8>, words: &[&str]) {
 }
 
 /// Returns the length of the first reply, once all of it is there.
-fn reply(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn reply(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
     match bytes[0] {

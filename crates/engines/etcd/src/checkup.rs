@@ -16,7 +16,11 @@ use crate::proto::{RangeRequest, StatusResponse, TxnRequest};
 const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
 const QUORUM: &str = "a lock needs more than half of the members; the others can be lost";
 const VERSION: &str = "before 3.5.13 a leader that was stopped may answer keepalives for leases \
-                       that are over";
+                       that are over; 3.5.0 to 3.5.2 may forget what they acknowledged when they \
+                       crash";
+/// Releases that save how far they are before they have saved what was done up to there: a crash
+/// between the two loses an acknowledged write, and its revision is given again (etcd issue 13766).
+const FORGETFUL: std::ops::RangeInclusive<(u32, u32, u32)> = (3, 5, 0)..=(3, 5, 2);
 const SPACE: &str = "a database that is full takes no new locks";
 const RIGHTS: &str = "a lock is keys under the prefix, which must be read and written";
 const PASSWORD: &str = "whoever reads the password can release every lock";
@@ -102,6 +106,10 @@ fn version(stand: &[(String, StatusResponse)]) -> Finding {
     versions.dedup();
     let finding = Finding::ok("version", VERSION, versions.join(", "));
     let read = |text: &&str| numbers(text);
+    if versions.iter().filter_map(read).any(|version| FORGETFUL.contains(&version)) {
+        return finding
+            .fail("run 3.5.13 or newer: a crash of this one may lose locks and repeat tokens");
+    }
     match versions.iter().map(read).min().flatten() {
         Some(oldest) if oldest < (3, 4, 0) => finding.fail("run 3.4 at least"),
         Some(oldest) if oldest < (3, 5, 13) => finding.warn(
@@ -180,6 +188,8 @@ mod tests {
             (&["3.6.0", "3.5.9"], Health::Warning),
             (&["3.4.23"], Health::Warning),
             (&["3.3.9", "3.5.20"], Health::Error),
+            (&["3.4.23", "3.5.1"], Health::Error),
+            (&["3.5.3"], Health::Warning),
             (&["what"], Health::Warning),
         ] {
             assert_eq!(health(versions), expected, "{versions:?}");

@@ -24,13 +24,16 @@ struct Etcd {
     servers: Servers,
     test: &'static str,
     histories: usize,
+    /// As 3.5.0 to 3.5.2 do.
+    forgets_when_killed: bool,
     /// All clients that were opened: after a restart they have to find the servers again.
     engines: Mutex<Vec<EtcdEngine>>,
 }
 
 impl Etcd {
     fn on(servers: Servers, test: &'static str, histories: usize) -> Etcd {
-        Etcd { servers, test, histories, engines: Mutex::default() }
+        let forgets_when_killed = false;
+        Etcd { servers, test, histories, forgets_when_killed, engines: Mutex::default() }
     }
 
     fn ctl(&self, words: &[&str]) -> String {
@@ -47,12 +50,18 @@ impl Etcd {
         }
     }
 
-    /// Kills the servers and starts them again. A request that meets the end of its connection has
-    /// an unknown outcome, which is not what a restart is to show: so every client finds the
-    /// servers before anything is asked again.
+    /// Kills the servers and starts them again; one of a version that forgets what it has
+    /// acknowledged when it is killed (etcd issue 13766) is ended in good order. A request that
+    /// meets the end of its connection has an unknown outcome, which is not what a restart is to
+    /// show: so every client finds the servers before anything is asked again.
     async fn restart(&self) -> Disturbed {
         match &self.servers {
-            Servers::One(server) => server.restart(),
+            Servers::One(server) => {
+                if self.forgets_when_killed {
+                    server.end();
+                }
+                server.restart();
+            }
             Servers::Three(cluster) => {
                 (0..3).for_each(|member| cluster.kill(member));
                 (0..3).for_each(|member| cluster.relaunch(member));
@@ -152,7 +161,8 @@ async fn on_a_newer_version() {
     let _turn = TURN.lock().await;
     let config = EtcdConfig::default().with_flavour(EtcdFlavour::V35);
     let servers = Servers::One(EtcdServer::start(config));
-    run(Etcd::on(servers, "on_a_newer_version", FEW)).await.conclude();
+    let etcd = Etcd::on(servers, "on_a_newer_version", FEW);
+    run(Etcd { forgets_when_killed: true, ..etcd }).await.conclude();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

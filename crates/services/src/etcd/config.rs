@@ -27,7 +27,8 @@ pub enum EtcdFlavour {
     /// `HOLDLINE_ETCD` names another program.
     #[default]
     Debian,
-    /// Version 3.5.1.
+    /// Version 3.5.1. Killed under load, it may forget what it has acknowledged
+    /// (etcd issue 13766, mended in 3.5.3): end it in good order.
     V35,
     /// Version 3.7.3: with it an answered keepalive is proof that the lease stands.
     V37,

@@ -126,6 +126,14 @@ impl EtcdServer {
         self.node.kill();
     }
 
+    /// Ends the server in good order (`SIGTERM`): all that it acknowledged is in its store.
+    ///
+    /// # Panics
+    /// The server does not run, or does not end.
+    pub fn end(&self) {
+        self.node.end();
+    }
+
     /// The revision of the store now.
     ///
     /// # Panics

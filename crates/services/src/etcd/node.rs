@@ -121,6 +121,11 @@ impl Node {
         self.reap();
     }
 
+    pub(super) fn end(&self) {
+        self.tell(Signal::TERM);
+        self.reap();
+    }
+
     pub(super) fn relaunch(&self, members: &str) {
         if self.child().is_some() {
             self.kill();

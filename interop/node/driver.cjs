@@ -56,11 +56,15 @@ class Redlock5 {
   }
 
   async acquire(name, milliseconds, wait) {
-    const patient = { retryCount: -1, retryDelay: PAUSE, retryJitter: PAUSE };
-    const settings = wait ? patient : { retryCount: 0 };
-    const taking = this.redlock.acquire([name], milliseconds, settings);
-    const lock = await taking.catch((error) => busy(error, 'ExecutionError'));
-    return lock && held(lock, lock.value);
+    for (;;) {
+      // Its own retries keep the votes of a split for their whole lease, against themselves too; an
+      // attempt that is over takes them back.
+      const taking = this.redlock.acquire([name], milliseconds, { retryCount: 0 });
+      const lock = await taking.catch((error) => busy(error, 'ExecutionError'));
+      if (lock) return held(lock, lock.value);
+      if (!wait) return lock;
+      await pause();
+    }
   }
 
   async extend(held, milliseconds) {
@@ -175,7 +179,7 @@ function busy(error, name) {
 }
 
 function pause() {
-  return new Promise((resolve) => setTimeout(resolve, PAUSE));
+  return new Promise((resolve) => setTimeout(resolve, PAUSE * (1 + Math.random())));
 }
 
 /** The connection of one contender to the observer, which counts who is inside. */

@@ -27,6 +27,21 @@ pub(crate) fn watch(
     limit: Duration,
     mut on_line: impl FnMut(&str),
 ) -> Result<(), String> {
+    listen(command, limit, |line| {
+        show(line);
+        on_line(String::from_utf8_lossy(line).trim_end());
+    })
+}
+
+/// As [`watch`], and shows nothing: each line is handed over as it came, with its end.
+///
+/// # Errors
+/// As [`watch`].
+pub(crate) fn listen(
+    command: &mut Command,
+    limit: Duration,
+    mut on_line: impl FnMut(&[u8]),
+) -> Result<(), String> {
     let shown = shown(command);
     let mut child = command
         .stdin(Stdio::null())
@@ -39,10 +54,7 @@ pub(crate) fn watch(
     let mut finished: Option<Instant> = None;
     loop {
         match lines.recv_timeout(LOOK) {
-            Ok(line) => {
-                show(&line);
-                on_line(String::from_utf8_lossy(&line).trim_end());
-            }
+            Ok(line) => on_line(&line),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 finished = finished.or_else(|| ended(&mut child).then(Instant::now));
@@ -79,7 +91,8 @@ fn shown(command: &Command) -> String {
     words.map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn show(line: &[u8]) {
+/// Writes to our standard output, whole.
+pub(crate) fn show(line: &[u8]) {
     let mut out = io::stdout().lock();
     // Nobody reads any more: the result still counts, so this is no reason to stop.
     let _ = out.write_all(line).and_then(|()| out.flush());

@@ -5,6 +5,7 @@
 //! doctests and all examples of the documents; a step that fails without a failed test counts as
 //! one failure.
 
+mod binaries;
 mod counts;
 mod deny;
 mod report;

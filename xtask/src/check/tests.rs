@@ -1,25 +1,102 @@
 //! The step that runs every test.
+//!
+//! The programs with tests run in two lanes at once: those that compute, and behind whom nobody
+//! waits for a clock, at a lower priority beside all the others.
 
+use super::binaries::{self, Binary};
 use super::counts::{Counts, Tally};
 use super::{COMPILE, Outcome};
 use crate::cargo::cargo;
 use crate::process;
-use std::time::Duration;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How long all tests together may take. Past it something hangs.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
+/// How many tests of a program that mostly waits run at once, for each processor.
+const WAITING: usize = 2;
 
-/// Compiles and runs the tests of all crates; a failing binary does not hide the next.
+/// What a lane saw.
+#[derive(Default)]
+struct Seen {
+    counts: Counts,
+    not_passed: Vec<String>,
+    says: Vec<String>,
+}
+
+/// Compiles and runs the tests of all crates; a failing program does not hide the next.
 pub(crate) fn run() -> Outcome {
-    let build = ["test", "--workspace", "--all-features", "--no-run"];
-    if let Err(says) = process::watch(&mut cargo(&build), COMPILE, |_| ()) {
-        return (Counts::default(), Err(says));
+    let found = match binaries::build(COMPILE) {
+        Ok(found) => found,
+        Err(says) => return (Counts::default(), Err(says)),
+    };
+    let end = Instant::now() + LIMIT;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let (computing, waiting): (Vec<Binary>, Vec<Binary>) =
+        found.into_iter().partition(Binary::computes);
+    let seen = thread::scope(|scope| {
+        let computing = scope.spawn(|| {
+            let mut seen = Seen::default();
+            for binary in &computing {
+                seen.afterwards(&binary.title(), &mut binary.command(cores), end);
+            }
+            seen
+        });
+        let mut seen = Seen::default();
+        for binary in &waiting {
+            seen.live(&binary.title(), &mut binary.command(cores * WAITING), end);
+        }
+        let doctests = ["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"];
+        seen.live("doctests", &mut cargo(&doctests), end);
+        match computing.join() {
+            Ok(other) => seen.add(other),
+            Err(_) => seen.says.push("the lane of those that compute broke".to_owned()),
+        }
+        seen
+    });
+    let ran = if seen.says.is_empty() { Ok(()) } else { Err(seen.says.join("\n")) };
+    (seen.counts, judged(ran, seen.counts, &seen.not_passed))
+}
+
+impl Seen {
+    /// Runs one program, and shows what it says as it says it.
+    fn live(&mut self, title: &str, command: &mut Command, end: Instant) {
+        process::show(format!("\n-- {title}\n").as_bytes());
+        self.program(title, command, end, process::show);
     }
-    let mut tally = Tally::default();
-    let test = ["test", "--workspace", "--all-features", "--no-fail-fast"];
-    let ran = process::watch(&mut cargo(&test), LIMIT, |line| tally.line(line));
-    let counts = tally.end();
-    (counts, judged(ran, counts, &tally.not_passed))
+
+    /// Runs one program, and shows what it said when it has ended: another one speaks meanwhile.
+    fn afterwards(&mut self, title: &str, command: &mut Command, end: Instant) {
+        let mut said = format!("\n-- {title} (beside the others)\n").into_bytes();
+        self.program(title, command, end, |line| said.extend_from_slice(line));
+        process::show(&said);
+    }
+
+    fn program(
+        &mut self,
+        title: &str,
+        command: &mut Command,
+        end: Instant,
+        mut show: impl FnMut(&[u8]),
+    ) {
+        let mut tally = Tally::default();
+        let limit = end.saturating_duration_since(Instant::now());
+        let ran = process::listen(command, limit, |line| {
+            show(line);
+            tally.line(String::from_utf8_lossy(line).trim_end());
+        });
+        self.counts += tally.end();
+        let named = tally.not_passed.into_iter().map(|name| format!("{title}: {name}"));
+        self.not_passed.extend(named);
+        self.says.extend(ran.err());
+    }
+
+    fn add(&mut self, other: Seen) {
+        self.counts += other.counts;
+        self.not_passed.extend(other.not_passed);
+        self.says.extend(other.says);
+    }
 }
 
 /// All is well only if something ran, and everything that was there.

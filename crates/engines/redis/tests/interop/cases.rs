@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 use holdline_core::{AcquireReply, ReleaseReply, RenewReply};
 use holdline_services::{Raw, RedisServer, Reply};
 
-use tokio::task::JoinSet;
-
 use crate::driver::Driver;
-use crate::observer::{Observer, Seen};
-use crate::ours::{Ours, contend, told};
+use crate::ours::{Ours, told};
 use crate::peers::Row;
+use crate::storm::Storm;
 use crate::table::{Line, Outcome};
 
 /// A lease that nothing here outlives.
@@ -275,27 +273,8 @@ impl<'a> World<'a> {
     }
 
     async fn contention(&mut self, name: &str) -> Case {
-        let observer = Observer::start();
-        let lease = 10 * SHORT;
-        let port = observer.port;
-        let words = format!("{} {CONTENDERS} {ROUNDS} {port}", lease.as_millis());
-        self.driver.send(&format!("contend {name} {words}"))?;
-        let mut contenders = JoinSet::new();
-        for _ in 0..CONTENDERS {
-            contenders.spawn(contend(self.ours.mutex(name)?, ROUNDS, port));
-        }
-        let ends = async {
-            while let Some(ended) = contenders.join_next().await {
-                ended.map_err(told)??;
-            }
-            Ok::<(), String>(())
-        };
-        let ended = tokio::time::timeout(Duration::from_secs(60), ends).await;
-        ended.map_err(|_| format!("ours did not end: {:?}", observer.seen()))??;
-        let heard = self.driver.answer().await?;
-        ensure!(heard == format!("done {}", CONTENDERS * ROUNDS), "it ended with `{heard}`");
-        let wanted = Seen { inside: 0, entered: 2 * CONTENDERS * ROUNDS, overlaps: 0 };
-        ensure!(observer.seen() == wanted, "{:?} instead of {wanted:?}", observer.seen());
+        let storm = Storm { lease: 10 * SHORT, contenders: CONTENDERS, rounds: ROUNDS };
+        storm.of_both(name, &self.ours, &mut self.driver).await?;
         Ok(Outcome::Passed)
     }
 }

@@ -17,6 +17,7 @@ mod observer;
 mod ours;
 mod peers;
 mod quorum;
+mod storm;
 mod table;
 
 use std::sync::Mutex;

@@ -7,12 +7,11 @@ use holdline_conformance::clock::MachineClock;
 use holdline_core::{AcquireReply, ReleaseReply, RenewReply};
 use holdline_redis::{QuorumAdmin, QuorumEngine, QuorumOptions};
 use holdline_services::{RedisConfig, RedisServer, Reply};
-use tokio::task::JoinSet;
 
 use crate::driver::Driver;
-use crate::observer::{Observer, Seen};
-use crate::ours::{Ours, contend, told};
+use crate::ours::{Ours, told};
 use crate::peers::{Row, over_several};
+use crate::storm::Storm;
 use crate::table::{self, Line, Outcome};
 
 const SERVERS: usize = 5;
@@ -220,26 +219,9 @@ impl<'a> World<'a> {
     }
 
     async fn contention(&mut self, name: &str) -> Case {
-        let observer = Observer::start();
-        let port = observer.port;
-        let words = format!("{} {CONTENDERS} {ROUNDS} {port}", 10_000);
-        self.driver.send(&format!("contend {name} {words}"))?;
-        let mut contenders = JoinSet::new();
-        for _ in 0..CONTENDERS {
-            contenders.spawn(contend(self.ours.mutex(name)?, ROUNDS, port));
-        }
-        let ends = async {
-            while let Some(ended) = contenders.join_next().await {
-                ended.map_err(told)??;
-            }
-            Ok::<(), String>(())
-        };
-        let ended = tokio::time::timeout(Duration::from_secs(60), ends).await;
-        ended.map_err(|_| format!("ours did not end: {:?}", observer.seen()))??;
-        let heard = self.driver.answer().await?;
-        ensure!(heard == format!("done {}", CONTENDERS * ROUNDS), "it ended with `{heard}`");
-        let wanted = Seen { inside: 0, entered: 2 * CONTENDERS * ROUNDS, overlaps: 0 };
-        ensure!(observer.seen() == wanted, "{:?} instead of {wanted:?}", observer.seen());
+        let lease = Duration::from_secs(10);
+        let storm = Storm { lease, contenders: CONTENDERS, rounds: ROUNDS };
+        storm.of_both(name, &self.ours, &mut self.driver).await?;
         Ok(Outcome::Passed)
     }
 

@@ -16,8 +16,8 @@ use std::sync::mpsc::sync_channel;
 const USAGE: &str = "\
 usage: services redis [--count N] [--flavour debian|valkey|redis8]
        services postgres [--count N]
-       services etcd [--count N] [--flavour debian|3.5]
-       services etcd-cluster [--count N] [--flavour debian|3.5]
+       services etcd [--count N] [--flavour debian|3.5|3.7]
+       services etcd-cluster [--count N] [--flavour debian|3.5|3.7]
 
   Starts N servers (1 unless said otherwise, at most 100) on free loopback ports, with no
   persistence, prints their URLs, and stops them at the end of the input or at ^C. A cluster is

@@ -1,10 +1,11 @@
 //! Runs one lock crate for a while, and prints one figure.
 //!
-//! Usage: `holdline-bench-peers PEER URL TASKS MILLIS`, where PEER is `rslock` or `redis-lock`, and
-//! URL one server or several with commas between.
+//! Usage: `holdline-bench-peers PEER URL TASKS MILLIS [contended]`, where PEER is `rslock` or
+//! `redis-lock`, and URL one server or several with commas between.
 //! Each task takes and gives back a lock of its own, over one connection of the process, as the
 //! crates' own pages show it. With one task the figure is the median of its cycles in nanoseconds,
-//! with more it is how many cycles ended.
+//! with more it is how many cycles ended. With `contended` all want one lock of `rslock`, and what is
+//! printed is acquisitions, the p99 wait in nanoseconds, the most and the fewest of one task.
 
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -75,14 +76,62 @@ impl Peer {
     }
 }
 
-fn run() -> Result<u128, Failure> {
+/// All tasks want one lock; returns how long each of their waits took, by task.
+async fn contend(
+    peer: Rc<Peer>,
+    tasks: usize,
+    end: Instant,
+) -> Result<Vec<Vec<Duration>>, Failure> {
+    let Peer::Rslock(manager) = &*peer else { return Err("only rslock waits for a lock".into()) };
+    let start = |_| {
+        let manager = manager.clone();
+        tokio::task::spawn_local(async move {
+            let mut waits = Vec::new();
+            while Instant::now() < end {
+                let start = Instant::now();
+                let lock = manager.acquire_no_guard("peer:contended".as_bytes(), LEASE).await?;
+                waits.push(start.elapsed());
+                manager.unlock(&lock).await;
+            }
+            Ok::<_, Failure>(waits)
+        })
+    };
+    let running: Vec<_> = (0..tasks).map(start).collect();
+    let mut all = Vec::new();
+    for task in running {
+        all.push(task.await??);
+    }
+    Ok(all)
+}
+
+fn contended(waits: &[Vec<Duration>]) -> Result<String, Failure> {
+    let mut all: Vec<Duration> = waits.iter().flatten().copied().collect();
+    all.sort_unstable();
+    let p99 = all.get(all.len() * 99 / 100).ok_or("nobody got the lock")?.as_nanos();
+    let counts = waits.iter().map(Vec::len);
+    let (most, least) = (counts.clone().max().unwrap_or(0), counts.min().unwrap_or(0));
+    Ok(format!("{} {p99} {most} {least}", all.len()))
+}
+
+fn run() -> Result<String, Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [peer, url, tasks, millis] = arguments.as_slice() else {
-        return Err("usage: holdline-bench-peers PEER URL TASKS MILLIS".into());
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (peer, url, tasks, millis, alone) = match words.as_slice() {
+        [peer, url, tasks, millis] => (peer, url, tasks, millis, true),
+        [peer, url, tasks, millis, "contended"] => (peer, url, tasks, millis, false),
+        _ => return Err("usage: holdline-bench-peers PEER URL TASKS MILLIS [contended]".into()),
     };
     let (tasks, time) = (tasks.parse::<usize>()?, Duration::from_millis(millis.parse()?));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let set = LocalSet::new();
+    if !alone {
+        let waits = set.block_on(&runtime, async {
+            let peer = Rc::new(Peer::open(peer, url).await?);
+            peer.run(tasks, Instant::now() + Duration::from_millis(20)).await?;
+            contend(peer, tasks, Instant::now() + time).await
+        })?;
+        return contended(&waits);
+    }
     let taken = set.block_on(&runtime, async {
         let peer = Rc::new(Peer::open(peer, url).await?);
         // The first cycle connects and brings the scripts.
@@ -100,11 +149,11 @@ fn run() -> Result<u128, Failure> {
         Ok::<_, Failure>(taken)
     })?;
     if tasks > 1 {
-        return Ok(taken.len() as u128);
+        return Ok(taken.len().to_string());
     }
     let mut taken = taken;
     taken.sort_unstable();
-    Ok(taken.get(taken.len() / 2).ok_or("no cycle ended")?.as_nanos())
+    Ok(taken.get(taken.len() / 2).ok_or("no cycle ended")?.as_nanos().to_string())
 }
 
 fn main() -> ExitCode {

@@ -16,7 +16,7 @@ use holdline_services::{RedisConfig, RedisServer};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
-use crate::redis::peers::Peers;
+use crate::redis::peers::{Contended, Peers};
 use crate::rounds::{Failure, Peer, Round, each, median, report_beside, time};
 use raw::Raws;
 
@@ -26,6 +26,9 @@ const TIME: Duration = Duration::from_millis(1_500);
 /// The names of one task, used again and again.
 const NAMES: usize = 16;
 const CONTENDERS: usize = 16;
+/// Long enough that who pauses for a fifth of a second between two tries has many.
+const CONTENDED: Duration = Duration::from_secs(6);
+const WAITING_PEERS: [&str; 2] = ["rslock", "npm redlock"];
 const PEERS: [&str; 2] = ["rslock", "redis-lock"];
 
 /// A dialect, and how many times its floor a cycle may cost: of one task, of 64.
@@ -57,7 +60,6 @@ pub(crate) fn section() -> Result<(), Failure> {
     world.one_round()?;
     world.contenders()?;
     world.one_lost("one node frozen", RedisServer::stop)?;
-    world.servers[SERVERS - 1].cont();
     world.one_lost("one node refused", RedisServer::kill)
 }
 
@@ -162,48 +164,68 @@ impl World {
         Ok(calls)
     }
 
-    /// Many on one name, in one process and in turn.
+    /// Many on one name, in one process; the others on the same servers after us.
     fn contenders(&self) -> Result<(), Failure> {
         let (mut waits, counts) = self.runtime.block_on(async {
             let client = Rc::new(Client::connect(&self.url("")).await?);
-            contend(&client, CONTENDERS, TIME).await
+            contend(&client, CONTENDERS, CONTENDED).await
         })?;
         waits.sort_unstable();
-        let all: usize = counts.iter().sum();
         let p99 = waits.get(waits.len() * 99 / 100).copied().unwrap_or_default();
-        let (most, least) = (counts.iter().max(), counts.iter().min());
-        println!(
-            "  {CONTENDERS} contenders: {:.0} acquisitions/s, p99 wait {}, most {} least {}",
-            1e9 / each(TIME, all),
-            time(each(p99, 1)),
-            most.unwrap_or(&0),
-            least.unwrap_or(&0),
-        );
+        let ours = Contended {
+            acquisitions: counts.iter().sum(),
+            p99: usize::try_from(p99.as_nanos())?,
+            most: counts.iter().max().copied().unwrap_or(0),
+            least: counts.iter().min().copied().unwrap_or(0),
+        };
+        report_contended("ours", &ours);
+        let urls: Vec<String> = self.servers.iter().map(RedisServer::url).collect();
+        for peer in WAITING_PEERS {
+            let seen = self.peers.contend(peer, &urls.join(","), CONTENDERS, CONTENDED)?;
+            seen.iter().for_each(|seen| report_contended(peer, seen));
+        }
         Ok(())
     }
 
-    /// One task while one node is lost, beside the same while all are well.
+    /// One task on five nodes of which one is lost, in turn with the same on five that are well.
     fn one_lost(&self, title: &str, lose: impl Fn(&RedisServer)) -> Result<(), Failure> {
-        let client = self.runtime.block_on(Client::connect(&self.url("")))?;
-        let mut well = self.runtime.block_on(cycles_of(&client, 1, TIME))?;
-        lose(&self.servers[SERVERS - 1]);
-        let mut lost = self.runtime.block_on(cycles_of(&client, 1, TIME))?;
-        well.sort_unstable();
-        lost.sort_unstable();
-        let at = |taken: &[Duration], part: usize| {
-            each(taken.get(taken.len() * part / 100).copied().unwrap_or_default(), 1)
-        };
-        println!(
-            "  {title}: p50 {} for {}, p99 {} for {}: {:.2} and {:.2} (to reach: 1.15)",
-            time(at(&lost, 50)),
-            time(at(&well, 50)),
-            time(at(&lost, 99)),
-            time(at(&well, 99)),
-            at(&lost, 50) / at(&well, 50),
-            at(&lost, 99) / at(&well, 99),
-        );
+        let hurt = World::start()?;
+        let open = |world: &World| self.runtime.block_on(Client::connect(&world.url("")));
+        let (well, lost) = (open(self)?, open(&hurt)?);
+        self.runtime.block_on(cycles_of(&lost, 1, TIME))?;
+        lose(&hurt.servers[SERVERS - 1]);
+        let mut rounds: [Vec<Round>; 2] = Default::default();
+        for _ in 0..ROUNDS {
+            let well = self.runtime.block_on(cycles_of(&well, 1, TIME))?;
+            let lost = self.runtime.block_on(cycles_of(&lost, 1, TIME))?;
+            for (rounds, part) in rounds.iter_mut().zip([50, 99]) {
+                rounds.push(Round {
+                    floor: percentile(&well, part),
+                    subject: percentile(&lost, part),
+                });
+            }
+        }
+        for (rounds, part) in rounds.iter().zip(["p50", "p99"]) {
+            report_beside(&format!("{title}, {part} beside all well"), rounds, &[], "at most 1.15");
+        }
         Ok(())
     }
+}
+
+/// What so many of a hundred stayed below, in nanoseconds.
+fn percentile(taken: &[Duration], part: usize) -> f64 {
+    let mut taken = taken.to_vec();
+    taken.sort_unstable();
+    each(taken.get(taken.len() * part / 100).copied().unwrap_or_default(), 1)
+}
+
+fn report_contended(who: &str, seen: &Contended) {
+    let Contended { acquisitions, p99, most, least } = seen;
+    println!(
+        "  {CONTENDERS} contenders, {who}: {:.0} acquisitions/s, p99 wait {}, most {most} least {least}",
+        1e9 / each(CONTENDED, *acquisitions),
+        time(each(Duration::from_nanos(*p99 as u64), 1)),
+    );
 }
 
 /// One figure of what was taken: the median of one task, what a cycle of many costs.

@@ -18,6 +18,7 @@ use holdline_core::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::acquire::Lines;
 use crate::entropy::Source;
 use crate::home::Home;
 use crate::observer::Observer;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) drained: Notify,
     pub(crate) home: Home,
     pub(crate) counters: Counters,
+    pub(crate) lines: Arc<Lines>,
     /// The process that made the client.
     pid: AtomicU32,
     /// No new attempt begins.
@@ -85,6 +87,7 @@ impl Shared {
             drained: Notify::new(),
             home: Home::default(),
             counters: Counters::default(),
+            lines: Arc::default(),
             pid: AtomicU32::new(std::process::id()),
             closing: AtomicBool::new(false),
             round_trip: AtomicU64::new(0),

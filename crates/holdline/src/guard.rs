@@ -13,6 +13,7 @@ use holdline_core::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::acquire::Turn;
 use crate::core::Core;
 use crate::grant::{Grant, RiskReason};
 use crate::held::Held;
@@ -44,15 +45,22 @@ pub struct Guard {
     /// The name that the request had, for the release to have: a copy of a name is not free.
     spare_name: Option<LockName>,
     nested: Option<Box<Nested>>,
+    /// The place in line of this process, which goes to the next one with this guard.
+    _turn: Option<Box<Turn>>,
 }
 
 impl Guard {
     pub(crate) fn new(core: Arc<Core>, grant: Arc<Grant>, key: Key) -> Guard {
-        Guard { core, grant, key, spare_name: None, nested: None }
+        Guard { core, grant, key, spare_name: None, nested: None, _turn: None }
     }
 
     pub(crate) fn with_name(mut self, name: LockName) -> Guard {
         self.spare_name = Some(name);
+        self
+    }
+
+    pub(crate) fn with_turn(mut self, turn: Turn) -> Guard {
+        self._turn = Some(Box::new(turn));
         self
     }
 

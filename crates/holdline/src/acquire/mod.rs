@@ -4,17 +4,14 @@
 //! the next request has a new one.
 //! Invariant A2: validity counts from the clock as read before the request whose reply granted.
 //! Invariant A3: however the attempt ends, the ticket stands for the id until then.
-//! Read next: `place`, the wait in the queue.
+//! Read next: `place`, the wait in the queue; `outside`, the wait where there is none.
 
+mod outside;
 mod place;
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::select;
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
@@ -28,6 +25,7 @@ use crate::guard::Guard;
 use crate::janitor::Ticket;
 use crate::observer::Subject;
 use crate::plan::Plan;
+pub(crate) use outside::{Lines, Turn};
 use place::Place;
 
 /// How often a request that went unanswered is asked again under its id.
@@ -71,6 +69,15 @@ impl Wait {
         }
     }
 
+    fn deadline(self) -> Moment {
+        match self {
+            // It never waits: whoever asks has come to the end of it.
+            Wait::Try => Moment::ORIGIN,
+            Wait::Forever => Moment::NEVER,
+            Wait::Limited { until, .. } => until,
+        }
+    }
+
     /// Returns until when a request that leaves at `sent` may go unanswered.
     fn limit(self, shared: &Shared, sent: Moment) -> Moment {
         let limit = sent.after(shared.answer_within);
@@ -101,9 +108,15 @@ pub(crate) async fn acquire(
     let shared = &*core.shared;
     let lease_id = plan.lease_id.unwrap_or_else(|| shared.entropy.lease_id());
     let queue = wait != Wait::Try && shared.engine.capabilities().queue;
+    let began = shared.clock.now();
+    let (turn, mut waits) = (outside::join(shared, plan, wait), false);
+    if let Some(turn) = &turn {
+        let subject = Subject { name: &plan.name, lease_id: lease_id.short(), mode: plan.mode };
+        waits = Box::pin(outside::behind_others(shared, subject, turn, wait)).await;
+    }
     let request = plan.request(core, lease_id, queue);
     let mut ticket = Ticket::new(shared, plan, lease_id);
-    let sent = shared.clock.now();
+    let sent = if waits { shared.clock.now() } else { began };
     let reply = {
         let mut answer = shared.engine.try_acquire(&request);
         if let Answer::Ready(Some(Ok(AcquireReply::Granted { token, left, anchor }))) = &mut answer
@@ -114,7 +127,7 @@ pub(crate) async fn acquire(
             let guard = ticket.granted(core, plan, granted);
             shared.observe(|observer| observer.acquired(guard.subject(), token, Duration::ZERO));
             drop(answer);
-            return Ok(guard.with_name(request.name));
+            return Ok(outside::held(turn, guard.with_name(request.name)));
         }
         match answer {
             Answer::Ready(reply) => reply,
@@ -135,7 +148,7 @@ pub(crate) async fn acquire(
         request,
         ticket,
         wait,
-        started: wait.since(sent),
+        started: wait.since(began),
         holder: None,
         looked: sent,
         repeats: 0,
@@ -143,7 +156,8 @@ pub(crate) async fn acquire(
         poll_pause: Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1),
         place: None,
         outside: None,
-        waits: false,
+        waits,
+        turn,
         span: Span::none(),
     };
     Box::pin(attempt.go_on(sent, reply)).await
@@ -169,6 +183,8 @@ struct Attempt<'a> {
     outside: Option<Hints>,
     /// It was told that this attempt waits outside of any queue.
     waits: bool,
+    /// Its place among those of this process that wait outside of any queue.
+    turn: Option<Turn>,
     span: Span,
 }
 
@@ -243,8 +259,7 @@ impl Attempt<'_> {
                 Next::Anew => {
                     self.begin_anew()?;
                     // A store that forgets everything at once must not be asked without a pause.
-                    let now = self.shared.clock.now();
-                    self.shared.clock.sleep_until(now.after(MIN_RETRY)).await;
+                    self.shared.clock.sleep_until(sent.after(MIN_RETRY)).await;
                 }
                 end => return Err(end),
             }
@@ -290,62 +305,10 @@ impl Attempt<'_> {
         Subject { name: &self.plan.name, lease_id, mode: self.plan.mode }
     }
 
-    fn deadline(&self) -> Moment {
-        match self.wait {
-            Wait::Try => self.started,
-            Wait::Forever => Moment::NEVER,
-            Wait::Limited { until, .. } => until,
-        }
-    }
-
-    /// Waits before asking an engine again that has no queue, or that did not let us queue.
-    async fn wait_outside(&mut self, next_look: Duration, held: bool) -> Next {
-        self.repeats = 0;
-        if self.wait == Wait::Try || self.is_spent() {
-            let kind = ErrorKind::Busy { holder: self.holder.take() };
-            return Next::Fail(self.shared.error(kind, Certainty::NotApplied));
-        }
-        let deadline = self.deadline();
-        let now = self.shared.clock.now();
-        if now >= deadline {
-            return Next::TimedOut;
-        }
-        if !std::mem::replace(&mut self.waits, true) {
-            let holder = self.holder.as_deref();
-            self.shared.observe(|observer| observer.queued(self.subject(), None, holder));
-        }
-        let pause = self.poll_pause.next_pause(self.shared.entropy.number());
-        let pause = self.shared.clock.sleep_until(now.after(pause.min(next_look)).min(deadline));
-        // A name that several have a part of and nobody all is asked for again after a pause that
-        // chance gives each of them: what they tell each other would bring them together again.
-        if held {
-            select(pause, pin!(self.hear_outside())).await;
-        } else {
-            pause.await;
-        }
-        if self.plan.lease_id.is_some() { Next::Ask } else { Next::Anew }
-    }
-
     /// Tells whether the caller's own id was good for the one attempt that was made: where an
     /// engine takes none twice, whoever was refused needs another.
     fn is_spent(&self) -> bool {
         self.plan.lease_id.is_some() && !self.shared.engine.capabilities().repeat
-    }
-
-    /// Waits for word that the name may be free, from an engine that knows no queue.
-    async fn hear_outside(&mut self) {
-        let shared = self.shared;
-        if shared.engine.capabilities().queue {
-            return std::future::pending().await;
-        }
-        let hints = self.outside.get_or_insert_with(|| {
-            shared.home.within(|| shared.engine.watch(&self.plan.name, self.ticket.lease_id))
-        });
-        let heard = poll_fn(|context| shared.home.within(|| hints.poll_next_unpin(context))).await;
-        if heard.is_none() {
-            self.outside = None;
-            std::future::pending::<()>().await;
-        }
     }
 
     /// Tells whether this is waited out as a holder is. Nodes that are too few answer, and will be
@@ -369,7 +332,7 @@ impl Attempt<'_> {
     async fn await_quorum(&mut self, error: LockError) -> Next {
         self.ticket.unsettled |= error.certainty() == Certainty::Unknown;
         self.repeats = 0;
-        let (now, deadline) = (self.shared.clock.now(), self.deadline());
+        let (now, deadline) = (self.shared.clock.now(), self.wait.deadline());
         if now >= deadline || self.is_spent() {
             return Next::Fail(error);
         }
@@ -385,7 +348,7 @@ impl Attempt<'_> {
         self.repeats += 1;
         let now = self.shared.clock.now();
         let patience = if self.wait == Wait::Try { 1 } else { MAX_REPEATS };
-        if self.repeats > patience || (self.wait != Wait::Try && now >= self.deadline()) {
+        if self.repeats > patience || (self.wait != Wait::Try && now >= self.wait.deadline()) {
             return Next::Fail(error);
         }
         if matches!(error.kind(), ErrorKind::Invalid { .. }) || self.is_spent() {
@@ -421,6 +384,7 @@ impl Attempt<'_> {
         }
         let (token, started) = (granted.token, self.started);
         let guard = self.ticket.granted(self.core, self.plan, granted);
+        let guard = outside::held(self.turn.take(), guard);
         let now = shared.clock.now();
         if !guard.is_valid() {
             // The answer took longer than the lease: the drop of the guard gives it up.

@@ -99,7 +99,7 @@ impl Attempt<'_> {
 
     /// Waits for the next thing that concerns the place in the queue.
     async fn hear(&mut self) -> Heard {
-        let deadline = self.deadline();
+        let deadline = self.wait.deadline();
         let Some(place) = &mut self.place else { return Heard::Limit };
         let home = &self.shared.home;
         let hints = async {

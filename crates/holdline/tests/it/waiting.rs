@@ -266,6 +266,80 @@ async fn an_engine_without_a_queue_is_asked_again_under_new_ids() {
     second.release().await;
 }
 
+/// Where votes are counted, waiters that all ask at once leave nobody enough of them.
+#[tokio::test]
+async fn without_a_queue_the_waiters_of_a_process_ask_in_turn() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner).with_capabilities(|can| can.queue = false);
+    let client = client(faulty.clone(), &clock, 11);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let waiters: Vec<_> = (0..20)
+        .map(|n| {
+            let (mutex, order) = (mutex.clone(), order.clone());
+            tokio::spawn(async move {
+                let guard = mutex.lock().await.expect("in the end");
+                order.lock().push(n);
+                guard.release().await;
+            })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(faulty.line.count(Call::Acquire), 2, "whoever stands behind asks nothing yet");
+    let before = faulty.line.count(Call::Acquire);
+    first.release().await;
+    pass(&clock, S / 10).await;
+    // One hands on to the next without any time.
+    for _ in 0..100 {
+        settle().await;
+    }
+    for waiter in waiters {
+        assert!(waiter.is_finished(), "{order:?}");
+        waiter.await.expect("no panic");
+    }
+    assert!(order.lock().iter().copied().eq(0..20), "{order:?}");
+    let asked = faulty.line.count(Call::Acquire) - before;
+    assert_eq!(asked, 20, "each asks once, and is granted");
+}
+
+#[tokio::test]
+async fn whoever_stood_in_line_to_the_end_of_its_wait_is_told_of_the_holder() {
+    let (inner, clock) = engine();
+    let client = client(Faulty::new(inner).with_capabilities(|can| can.queue = false), &clock, 12);
+    let holder = client.mutex("a").expect("good").lock().await.expect("free");
+    let waiter = tokio::spawn(client.mutex("a").expect("good").lock_owned());
+    settle().await;
+    for wait in [Duration::ZERO, S / 2, 3 * S] {
+        let options = LockOptions::default().with_wait(wait);
+        let mutex = client.mutex_with("a", &options).expect("fits");
+        let error = drive(&clock, mutex.lock_owned()).await.expect_err("held throughout");
+        let ErrorKind::TimedOut { waited, holder } = error.kind() else { panic!("{error}") };
+        assert_eq!(*waited, wait);
+        assert!(holder.is_some(), "{error}");
+    }
+    holder.release().await;
+    drop(drive(&clock, async { waiter.await.expect("no panic") }).await.expect("free"));
+}
+
+/// The place in line goes with the guard, and a guard may outlive its lease.
+#[tokio::test]
+async fn a_guard_that_outlives_its_lease_keeps_nobody_in_line() {
+    let (inner, clock) = engine();
+    let client = client(Faulty::new(inner).with_capabilities(|can| can.queue = false), &clock, 13);
+    let first = client.mutex("a").expect("good").lock().await.expect("free");
+    let options = LockOptions::default().with_lease_duration(2 * S).with_max_hold(2 * S);
+    let second = tokio::spawn(client.mutex_with("a", &options).expect("fits").lock_owned());
+    settle().await;
+    let third = tokio::spawn(client.mutex("a").expect("good").lock_owned());
+    settle().await;
+    first.release().await;
+    let second = drive(&clock, async { second.await.expect("no panic") }).await.expect("free");
+    let third = drive(&clock, async { third.await.expect("no panic") }).await.expect("free");
+    assert!(!second.is_valid() && third.is_valid());
+    third.release().await;
+}
+
 #[tokio::test]
 async fn the_observer_is_told_of_everything() {
     let (engine, clock) = engine();

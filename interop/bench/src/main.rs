@@ -4,8 +4,8 @@
 //! `redis-lock`, and URL one server or several with commas between.
 //! Each task takes and gives back a lock of its own, over one connection of the process, as the
 //! crates' own pages show it. With one task the figure is the median of its cycles in nanoseconds,
-//! with more it is how many cycles ended. With `contended` all want one lock of `rslock`, and what is
-//! printed is acquisitions, the p99 wait in nanoseconds, the most and the fewest of one task.
+//! with more it is how many cycles ended. With `contended` all want one lock of `rslock`, and what
+//! is printed is acquisitions, the p99 wait in nanoseconds, the most and the fewest of one task.
 
 use std::process::ExitCode;
 use std::rc::Rc;

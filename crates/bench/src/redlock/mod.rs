@@ -222,7 +222,8 @@ fn percentile(taken: &[Duration], part: usize) -> f64 {
 fn report_contended(who: &str, seen: &Contended) {
     let Contended { acquisitions, p99, most, least } = seen;
     println!(
-        "  {CONTENDERS} contenders, {who}: {:.0} acquisitions/s, p99 wait {}, most {most} least {least}",
+        "  {CONTENDERS} contenders, {who}: {:.0} acquisitions/s, p99 wait {}, most {most} least \
+         {least}",
         1e9 / each(CONTENDED, *acquisitions),
         time(each(Duration::from_nanos(*p99 as u64), 1)),
     );

@@ -213,10 +213,18 @@ pub(crate) async fn found(
 
 /// Waits until a node is seen to stand so.
 pub(crate) async fn seen(addresses: &[SocketAddr], node: usize, state: NodeState) -> QuorumStatus {
-    soon("the node is seen so", async {
+    seen_as(addresses, |status| status.nodes[node].state == state).await
+}
+
+/// Waits until the servers are seen to stand so.
+pub(crate) async fn seen_as(
+    addresses: &[SocketAddr],
+    so: impl Fn(&QuorumStatus) -> bool,
+) -> QuorumStatus {
+    soon("they are seen so", async {
         loop {
             let status = admin(addresses, SHORT).status().await;
-            if status.nodes[node].state == state {
+            if so(&status) {
                 return status;
             }
             tokio::time::sleep(Duration::from_millis(20)).await; // event: until it is seen

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use holdline::{Certainty, Client, ErrorKind, LockError};
-use holdline_redis::NodeState;
+use holdline_redis::{NodeState, QuorumStatus};
 use holdline_services::{FaultProxy, RedisConfig, RedisServer};
 
 use super::ground::{
-    MINUTE, Nodes, admin, client_of, few_vote, found, lines, problem, seen, take_at_last, url,
+    MINUTE, Nodes, admin, client_of, few_vote, found, lines, problem, seen_as, take_at_last, url,
 };
 use crate::support::{behind, lease, let_go, patient, renewed, soon, take, try_take, until};
 
@@ -167,8 +167,10 @@ async fn a_try_by_a_client_that_has_not_seen_a_change_of_the_set_is_made_again()
     let guard = take(&sees, "a", &patient()).await;
     nodes.0[0].kill();
     nodes.0[0].restart();
-    let status = seen(&nodes.addresses(), 0, NodeState::Quarantined).await;
-    assert_eq!((status.epoch, status.votes), (Some(2), 2), "{status:?}");
+    // One after the other they are told of the change.
+    let changed = |status: &QuorumStatus| (status.epoch, status.votes) == (Some(2), 2);
+    let status = seen_as(&nodes.addresses(), changed).await;
+    assert_eq!(status.nodes[0].state, NodeState::Quarantined, "{status:?}");
     let_go(try_take(&sleeps, "b", &patient()).await.expect("two vote")).await;
     let_go(guard).await;
     nodes.clean(&[&sees, &sleeps]).await;

@@ -9,3 +9,4 @@ mod proxy;
 mod server;
 mod steady;
 mod tls;
+mod zookeeper;

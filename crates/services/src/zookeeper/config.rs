@@ -1,0 +1,47 @@
+//! How a ZooKeeper server is to be started.
+
+/// Describes a server; by default one that takes every client, with ticks of a fifth of a second,
+/// so that sessions of less than a second can be had.
+#[derive(Debug, Clone)]
+pub struct ZooKeeperConfig {
+    pub(super) tick_ms: u32,
+    pub(super) session_ms: (u32, u32),
+    pub(super) connections: u32,
+    pub(super) words: &'static str,
+}
+
+impl Default for ZooKeeperConfig {
+    fn default() -> Self {
+        Self { tick_ms: 200, session_ms: (400, 60_000), connections: 0, words: "*" }
+    }
+}
+
+impl ZooKeeperConfig {
+    /// Chooses the shortest and the longest session, in milliseconds.
+    #[must_use]
+    pub fn with_sessions(mut self, shortest_ms: u32, longest_ms: u32) -> Self {
+        self.session_ms = (shortest_ms, longest_ms);
+        self
+    }
+
+    /// Chooses the length of a tick, in milliseconds.
+    #[must_use]
+    pub fn with_tick(mut self, tick_ms: u32) -> Self {
+        self.tick_ms = tick_ms;
+        self
+    }
+
+    /// Allows this many connections from one address; 0 are all.
+    #[must_use]
+    pub fn with_connections(mut self, most: u32) -> Self {
+        self.connections = most;
+        self
+    }
+
+    /// Answers only these of the words of four letters, as `srvr`, which the test ground needs.
+    #[must_use]
+    pub fn with_words(mut self, words: &'static str) -> Self {
+        self.words = words;
+        self
+    }
+}

@@ -1,0 +1,179 @@
+//! Real ZooKeeper servers of a test's own: one, or three that are one ensemble.
+
+mod config;
+mod node;
+
+pub use config::ZooKeeperConfig;
+use node::Node;
+
+use crate::Failure;
+use crate::wait::{LIMIT, until};
+use std::net::SocketAddr;
+
+/// How many members an ensemble has: the fewest that can lose one.
+const MEMBERS: usize = 3;
+
+/// Running ZooKeeper servers on loopback ports, each in a directory of its own: one that stands
+/// alone, or three. Members are named by their number from 0.
+///
+/// Dropping it kills the servers and removes the directories; so does the end of this process. All
+/// methods panic with the reason when a server does not do as told: that is the end of the test.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    nodes: Vec<Node>,
+    members: String,
+}
+
+impl ZooKeeper {
+    /// Starts one server and waits until it answers.
+    ///
+    /// # Panics
+    /// Java or the Debian package is missing, or the server does not start; the message says why.
+    #[must_use]
+    pub fn start(config: &ZooKeeperConfig) -> Self {
+        Self::try_start(config).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts one server and waits until it answers.
+    ///
+    /// # Errors
+    /// Java or the Debian package is missing, or the server does not start. Nothing is left behind.
+    pub fn try_start(config: &ZooKeeperConfig) -> Result<Self, Failure> {
+        let nodes = vec![Node::new(0, config.clone())?];
+        Self::launch(nodes, String::new())
+    }
+
+    /// Starts three servers that are one ensemble, and waits until all of them serve.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_three(config: &ZooKeeperConfig) -> Self {
+        Self::try_start_three(config).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts three servers that are one ensemble, and waits until all of them serve.
+    ///
+    /// # Errors
+    /// As [`try_start`](Self::try_start).
+    pub fn try_start_three(config: &ZooKeeperConfig) -> Result<Self, Failure> {
+        let nodes = (0..MEMBERS).map(|number| Node::new(number, config.clone()));
+        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        let members = nodes.iter().map(Node::as_member).collect();
+        Self::launch(nodes, members)
+    }
+
+    fn launch(nodes: Vec<Node>, members: String) -> Result<Self, Failure> {
+        for node in &nodes {
+            node.launch(&members)?;
+        }
+        let servers = Self { nodes, members };
+        for node in &servers.nodes {
+            node.await_ready()?;
+        }
+        Ok(servers)
+    }
+
+    /// The addresses of all members as one URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("zk://{}", self.hosts())
+    }
+
+    /// The addresses of all members, as ZooKeeper's own clients take them.
+    #[must_use]
+    pub fn hosts(&self) -> String {
+        let hosts: Vec<_> = self.nodes.iter().map(|node| node.address().to_string()).collect();
+        hosts.join(",")
+    }
+
+    /// Where one member listens for clients.
+    #[must_use]
+    pub fn address(&self, member: usize) -> SocketAddr {
+        self.nodes[member].address()
+    }
+
+    /// A member's process number.
+    ///
+    /// # Panics
+    /// It does not run.
+    #[must_use]
+    pub fn pid(&self, member: usize) -> u32 {
+        self.nodes[member].pid()
+    }
+
+    /// What a member answers to one of the words of four letters; empty when it does not answer.
+    #[must_use]
+    pub fn word(&self, member: usize, word: &str) -> String {
+        self.nodes[member].word(word)
+    }
+
+    /// The number of the member that leads.
+    ///
+    /// # Panics
+    /// None does within the time limit.
+    #[must_use]
+    pub fn leader(&self) -> usize {
+        let leads = |node: &Node| node.mode().is_some_and(|mode| mode == "leader");
+        until(LIMIT, || self.nodes.iter().position(leads))
+            .unwrap_or_else(|| panic!("no member leads within {LIMIT:?}"))
+    }
+
+    /// What a member has written to its log since its first start.
+    #[must_use]
+    pub fn log(&self, member: usize) -> String {
+        self.nodes[member].log()
+    }
+
+    /// Makes a member stand still (`SIGSTOP`); returns when it stands.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn stop(&self, member: usize) {
+        self.nodes[member].stop();
+    }
+
+    /// Lets a stopped member go on.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn cont(&self, member: usize) {
+        self.nodes[member].cont();
+    }
+
+    /// Kills a member (`SIGKILL`) and waits until it is dead.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn kill(&self, member: usize) {
+        self.nodes[member].kill();
+    }
+
+    /// Kills all members, starts them again with what they have stored, and waits until they
+    /// serve.
+    ///
+    /// # Panics
+    /// One does not start; the message says why.
+    pub fn restart(&self) {
+        self.nodes.iter().for_each(|node| node.relaunch(&self.members));
+        (0..self.nodes.len()).for_each(|member| self.await_ready(member));
+    }
+
+    /// Starts a killed member again with what it has stored; waits for nothing.
+    ///
+    /// # Panics
+    /// It does not start.
+    pub fn relaunch(&self, member: usize) {
+        self.nodes[member].relaunch(&self.members);
+    }
+
+    /// Waits until a member that was started serves clients.
+    ///
+    /// # Panics
+    /// It does not within the time limit.
+    pub fn await_ready(&self, member: usize) {
+        if let Err(why) = self.nodes[member].await_ready() {
+            panic!("{why}");
+        }
+    }
+}

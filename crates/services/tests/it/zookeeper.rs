@@ -1,0 +1,33 @@
+//! ZooKeeper servers, alone and three together, do as told.
+
+use holdline_services::{ZooKeeper, ZooKeeperConfig};
+use std::net::TcpStream;
+
+#[test]
+fn a_server_that_is_killed_comes_back_at_its_address() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default().with_connections(7));
+    assert_eq!(server.url(), format!("zk://{}", server.address(0)));
+    assert!(server.word(0, "srvr").contains("Mode: standalone"));
+    let settings = server.word(0, "conf");
+    for set in ["tickTime=200", "maxClientCnxns=7", "minSessionTimeout=400"] {
+        assert!(settings.contains(set), "{settings}");
+    }
+    let pid = server.pid(0);
+    server.kill(0);
+    assert!(TcpStream::connect(server.address(0)).is_err());
+    assert_eq!(server.word(0, "srvr"), "");
+    server.restart();
+    assert_ne!(server.pid(0), pid);
+    assert!(!server.log(0).is_empty());
+}
+
+#[test]
+fn three_members_elect_another_leader_and_take_the_old_one_back() {
+    let servers = ZooKeeper::start_three(&ZooKeeperConfig::default());
+    let leader = servers.leader();
+    servers.kill(leader);
+    assert_ne!(servers.leader(), leader);
+    servers.relaunch(leader);
+    servers.await_ready(leader);
+    assert!(servers.word(leader, "srvr").contains("Mode: follower"));
+}

@@ -40,8 +40,8 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// The engine: local:, local:///directory, redis://host:port, redlock://host,host,host,
-    /// postgres://user@host/database or etcd://host,host,host [default: HOLDLINE_URL, a
-    /// configuration file, or local:]
+    /// postgres://user@host/database, etcd://host,host,host or zk://host,host,host [default:
+    /// HOLDLINE_URL, a configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) url: Option<String>,
     /// Read this configuration file instead of ./holdline.toml, the user's and the system's

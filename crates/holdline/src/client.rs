@@ -57,8 +57,9 @@ impl Client {
     /// Connects to the engine that a URL names, with default options.
     ///
     /// `local:` is this machine, `redis://host:port` a Redis server (feature `redis`),
-    /// `etcd://host,host,host` an etcd cluster (feature `etcd`), `memory:` this process
-    /// (`memory:NAME` keeps apart what has nothing to do with each other).
+    /// `etcd://host,host,host` an etcd cluster (feature `etcd`), `zk://host,host,host` a ZooKeeper
+    /// ensemble (feature `zookeeper`), `memory:` this process (`memory:NAME` keeps apart what has
+    /// nothing to do with each other).
     ///
     /// # Errors
     /// - `Invalid`: no such scheme or parameter; the message names the nearest.

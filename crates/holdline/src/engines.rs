@@ -29,10 +29,6 @@ const SCHEMES: &[&str] = &[
     #[cfg(feature = "redis")]
     "redis+unix",
     #[cfg(feature = "redis")]
-    "redis+sentinel",
-    #[cfg(feature = "redis")]
-    "rediss+sentinel",
-    #[cfg(feature = "redis")]
     "redlock",
     #[cfg(feature = "redis")]
     "redlocks",
@@ -40,6 +36,8 @@ const SCHEMES: &[&str] = &[
     "postgres",
     #[cfg(feature = "postgres")]
     "postgresql",
+    #[cfg(feature = "zookeeper")]
+    "zk",
 ];
 /// Schemes that name an engine which this build may lack.
 const ELSEWHERE: &[(&str, &str)] = &[
@@ -49,15 +47,15 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("redis", REDIS),
     ("rediss", REDIS),
     ("redis+unix", REDIS),
-    ("redis+sentinel", REDIS),
-    ("rediss+sentinel", REDIS),
     ("redlock", REDIS),
     ("redlocks", REDIS),
     ("postgres", POSTGRES),
     ("postgresql", POSTGRES),
+    ("zk", ZOOKEEPER),
 ];
 const POSTGRES: &str = "the engine `postgres` (cargo feature `postgres`)";
 const ETCD: &str = "the engine `etcd` (cargo feature `etcd`)";
+const ZOOKEEPER: &str = "the engine `zookeeper` (cargo feature `zookeeper`)";
 const REDIS: &str = "the engine `redis` (cargo feature `redis`)";
 
 /// Connects to the engine that a URL names.
@@ -77,13 +75,13 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => etcd(url).await,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
-            redis(url).await
-        }
+        "redis" | "rediss" | "redis+unix" => redis(url).await,
         #[cfg(feature = "redis")]
         "redlock" | "redlocks" => redlock(url).await,
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => postgres(url).await,
+        #[cfg(feature = "zookeeper")]
+        "zk" => zookeeper(url).await,
         scheme => Err(unknown_scheme(scheme)),
     }
 }
@@ -119,7 +117,7 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
             holdline_etcd::checkup(&holdline_etcd::EtcdOptions::from_url(url)?).await
         }
         #[cfg(feature = "redis")]
-        Some("redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel") => {
+        Some("redis" | "rediss" | "redis+unix") => {
             let options = holdline_redis::RedisOptions::from_url(url)?;
             holdline_redis::checkup(&options, clock(ClockKind::Boottime, "redis")?).await
         }
@@ -132,6 +130,11 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
         Some("postgres" | "postgresql") => {
             let options = holdline_postgres::PostgresOptions::from_url(url)?;
             holdline_postgres::checkup(&options, clock(ClockKind::Boottime, "postgres")?).await
+        }
+        #[cfg(feature = "zookeeper")]
+        Some("zk") => {
+            let options = holdline_zookeeper::ZooKeeperOptions::from_url(url)?;
+            holdline_zookeeper::checkup(&options, clock(ClockKind::Boottime, "zookeeper")?).await
         }
         // All others are looked at by being opened.
         _ => {
@@ -182,6 +185,14 @@ pub(crate) fn clock(kind: ClockKind, engine: &'static str) -> Result<Arc<dyn Clo
             Err(LockError::new(engine, ErrorKind::Refused { message }, Certainty::NotApplied))
         }
     }
+}
+
+/// Connects to a ZooKeeper ensemble. Its timers run on while this machine sleeps.
+#[cfg(feature = "zookeeper")]
+async fn zookeeper(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let options = holdline_zookeeper::ZooKeeperOptions::from_url(url)?;
+    let clock = clock(ClockKind::Boottime, "zookeeper")?;
+    Ok(Arc::new(holdline_zookeeper::ZooKeeperEngine::connect(&options, clock).await?))
 }
 
 /// Connects to an etcd cluster. Its timers run on while this machine sleeps.

@@ -23,3 +23,5 @@ mod torture;
 mod transcript;
 mod usage;
 mod world;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;

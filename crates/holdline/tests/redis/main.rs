@@ -15,7 +15,6 @@ mod messages;
 mod network;
 mod quorum;
 mod replies;
-mod sentinel;
 mod servers;
 mod support;
 mod weather;

@@ -27,7 +27,7 @@ mod healing;
 mod look;
 mod member;
 mod options;
-pub(crate) mod race;
+mod race;
 mod release;
 mod renewal;
 mod replies;

@@ -1,6 +1,0 @@
-//! The engine on servers that real Sentinels look after.
-
-mod checkup;
-mod conformance;
-mod inputs;
-mod support;

@@ -1,0 +1,314 @@
+//! Asking for a name: a fresh request, asking again, and what a lost answer means.
+//!
+//! - A1: nothing is written before a look has shown that the name allows it; what happened between
+//!   the look and the writing is seen by the look after it, and then our node is taken back.
+//! - A2: the look after a creation sees all nodes that stand before ours, and every mark that was
+//!   left before it: it goes the same way, behind it.
+
+use std::sync::Arc;
+
+use holdline_core::contract::QUEUE_HEARTBEAT;
+use holdline_core::{AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, Moment};
+use tokio::join;
+
+use crate::error::{ENGINE, Trouble, not_applied, unavailable};
+use crate::held::Held;
+use crate::queue::Queue;
+use crate::record::Record;
+use crate::sessions::{Key, Session};
+use crate::store::Store;
+use crate::wire::Wire;
+
+/// How often a request is tried whose session, or whose queue's node, goes in between.
+const ATTEMPTS: usize = 8;
+
+impl Store {
+    pub(crate) async fn acquire(
+        &self,
+        request: &AcquireRequest,
+    ) -> Result<AcquireReply, LockError> {
+        match self.held.find(&request.name, request.lease_id) {
+            Some(held) => self.ask_again(request, held).await,
+            None if request.known => self.unknown(request).await,
+            None => self.ask_fresh(request).await,
+        }
+    }
+
+    /// Says why a lease id is not known that was.
+    async fn unknown(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let wire = self.wire().await?;
+        self.marks(&wire, request.lease_id).await?.check()?;
+        Ok(AcquireReply::Unknown)
+    }
+
+    /// Answers for a lease id that was asked before.
+    async fn ask_again(
+        &self,
+        request: &AcquireRequest,
+        mut held: Held,
+    ) -> Result<AcquireReply, LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        let since = self.clock.now();
+        if held.asked != request.hold {
+            return Err(asked_otherwise());
+        }
+        let Ok(wire) = held.session.wire() else {
+            self.held.forget(name, id);
+            return self.unknown(request).await;
+        };
+        if held.child.is_none() {
+            // The answer to its creation was lost: it is there, or will never be.
+            match self.find_again(&wire, request, &held).await? {
+                Some(found) => held = found,
+                None if request.known => return Ok(AcquireReply::Unknown),
+                None => return self.enter(request, &held.session.clone(), held.group, since).await,
+            }
+        }
+        let queue = self.queue(&wire, name).await?;
+        let Some((place, waits)) = queue.find(id) else {
+            self.held.forget(name, id);
+            self.marks(&wire, id).await?.check()?;
+            return match request.known {
+                true => Ok(AcquireReply::Unknown),
+                false => Err(ended_on_the_way()),
+            };
+        };
+        if place.mode() != request.mode {
+            return Err(asked_otherwise());
+        }
+        self.learn(name, id, &queue)?;
+        // A place may be older than what is known of its session: then a majority is asked.
+        if waits.is_none() && held.session.left(since).is_zero() {
+            held.session.keep(&*self.clock).await?;
+        }
+        self.stands(&wire, request, &queue, &held.session, since).await
+    }
+
+    /// Looks for the node whose creation was not answered.
+    async fn find_again(
+        &self,
+        wire: &Wire,
+        request: &AcquireRequest,
+        held: &Held,
+    ) -> Result<Option<Held>, Trouble> {
+        let (name, id) = (&request.name, request.lease_id);
+        wire.catch_up(self.layout.root()).await?;
+        let queue = self.queue(wire, name).await?;
+        let Some((place, _)) = queue.find(id) else { return Ok(None) };
+        let path = self.layout.child(name, &place.child);
+        let Some(stat) = wire.stat(&path).await? else { return Ok(None) };
+        let child = Some(place.child.clone());
+        let found = Held { child, czxid: stat.czxid, version: stat.version, ..held.clone() };
+        self.held.note(name, id, found.clone());
+        Ok(Some(found))
+    }
+
+    async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let group = Key::of(request.client, request.hold);
+        for _ in 0..ATTEMPTS {
+            let since = self.clock.now();
+            let session = self.sessions.obtain(group).await?;
+            self.sessions.begin(group, since);
+            match self.enter(request, &session, group, since).await {
+                Err(error) if session.is_over() && error.certainty() == Certainty::NotApplied => {}
+                told => return told,
+            }
+        }
+        Err(unavailable("the session ends again and again", Certainty::NotApplied))
+    }
+
+    /// Makes the node if the name allows it.
+    async fn enter(
+        &self,
+        request: &AcquireRequest,
+        session: &Arc<Session>,
+        group: Key,
+        since: Moment,
+    ) -> Result<AcquireReply, LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        // Nothing has left yet.
+        let wire = session.wire().map_err(not_sent)?;
+        if let Some(refusal) = self.look(&wire, request).await.map_err(not_sent)? {
+            return Ok(refusal);
+        }
+        self.held.note(
+            name,
+            id,
+            Held::new(session.clone(), (group, self.sessions.clone()), request.hold),
+        );
+        let path = self.layout.contender(name, id, request.mode);
+        let data = Record::new(request.hold, &request.metadata).to_bytes();
+        for _ in 0..ATTEMPTS {
+            let creating = wire.create_contender(&path, &data);
+            let (created, queue, marks) =
+                join!(creating, self.queue(&wire, name), self.marks(&wire, id));
+            let (child, stat) = match created {
+                Ok(created) => created,
+                Err(Trouble::NoNode) => {
+                    let made = wire.make_container(&self.layout.queue(name)).await;
+                    self.or_forget(request, made.map_err(not_sent))?;
+                    continue;
+                }
+                Err(trouble) => return self.or_forget(request, Err(trouble.into_error())),
+            };
+            session.prove(since);
+            self.held.update(name, id, |held| {
+                (held.child, held.czxid) = (Some(child), stat.czxid);
+                held.version = stat.version;
+            });
+            return self.entered(&wire, request, session, (queue, marks), since).await;
+        }
+        self.held.forget(name, id);
+        Err(unavailable("the queue's node goes again and again", Certainty::NotApplied))
+    }
+
+    /// Forgets a lease id of which nothing was left.
+    fn or_forget<T>(
+        &self,
+        request: &AcquireRequest,
+        told: Result<T, LockError>,
+    ) -> Result<T, LockError> {
+        told.inspect_err(|error| {
+            if error.certainty() == Certainty::NotApplied {
+                self.held.forget(&request.name, request.lease_id);
+            }
+        })
+    }
+
+    /// Says why a name is not to be had; `None` when a node may be made.
+    async fn look(
+        &self,
+        wire: &Wire,
+        request: &AcquireRequest,
+    ) -> Result<Option<AcquireReply>, Trouble> {
+        let (queue, marks) =
+            join!(self.queue(wire, &request.name), self.marks(wire, request.lease_id));
+        let queue = queue?;
+        marks?.check()?;
+        queue.check_kind(request.mode, self.layout.family_of(request.mode))?;
+        if queue.find(request.lease_id).is_some() {
+            let message = "is in use by another client; draw a new lease id";
+            return Err(LockError::invalid(ENGINE, "lease_id", message).into());
+        }
+        let limit = self.capabilities.max_waiters;
+        if !queue.holders().is_empty() && request.queue && queue.waiting().len() >= limit {
+            return Err(not_applied(ErrorKind::TooManyWaiters { limit }).into());
+        }
+        match request.queue || queue.allows(request.mode) {
+            true => Ok(None),
+            false => Ok(Some(self.busy(wire, request, &queue).await?)),
+        }
+    }
+
+    async fn busy(
+        &self,
+        wire: &Wire,
+        request: &AcquireRequest,
+        queue: &Queue,
+    ) -> Result<AcquireReply, Trouble> {
+        let Some((holder, record)) = self.first(wire, &request.name, queue).await? else {
+            let next_look = QUEUE_HEARTBEAT;
+            return Ok(AcquireReply::Busy { holder: None, at_most: None, next_look });
+        };
+        // Of another process it is known how it was asked for: it may have been kept just now.
+        let left = holder.left.or(record.and_then(|record| record.hold.duration()));
+        let at_most = left.filter(|_| queue.holders().len() == 1);
+        Ok(AcquireReply::Busy { holder: Some(holder), at_most, next_look: QUEUE_HEARTBEAT })
+    }
+
+    /// Answers for a node that was made, by what was seen behind it.
+    async fn entered(
+        &self,
+        wire: &Wire,
+        request: &AcquireRequest,
+        session: &Arc<Session>,
+        (queue, marks): (Result<Queue, Trouble>, Result<crate::store::Marks, Trouble>),
+        since: Moment,
+    ) -> Result<AcquireReply, LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        let seen = match (queue, marks) {
+            (Err(trouble), _) | (_, Err(trouble)) => Err(trouble.into_error()),
+            (Ok(queue), Ok(marks)) => {
+                let family = self.layout.family_of(request.mode);
+                let checked = marks.check().and_then(|()| queue.check_kind(request.mode, family));
+                checked.map(|()| queue)
+            }
+        };
+        let queue = match seen {
+            Ok(queue) => queue,
+            // Nobody knows how it stands: the node is there.
+            Err(error) if error.certainty() == Certainty::Unknown => return Err(error),
+            Err(error) => {
+                self.take_back(wire, request).await?;
+                return Err(error);
+            }
+        };
+        let Some((_, waits)) = queue.find(id) else { return Err(ended_on_the_way()) };
+        let limit = self.capabilities.max_waiters;
+        if waits.is_some_and(|at| at >= limit) {
+            self.take_back(wire, request).await?;
+            return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
+        }
+        if waits.is_some() && !request.queue {
+            let busy = self.busy(wire, request, &queue).await;
+            self.take_back(wire, request).await?;
+            return Ok(busy?);
+        }
+        self.learn(name, id, &queue)?;
+        self.stands(wire, request, &queue, session, since).await
+    }
+
+    /// Deletes a node that should not be.
+    async fn take_back(&self, wire: &Wire, request: &AcquireRequest) -> Result<(), LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        let path = self.held.find(name, id).and_then(|held| self.path(name, &held));
+        if let Some(path) = path {
+            // It may stand yet, whatever this failure says of itself.
+            wire.delete(&path, None).await.map_err(|trouble| {
+                let message = format!("a node could not be taken back: {}", trouble.into_error());
+                unavailable(message, Certainty::Unknown)
+            })?;
+        }
+        self.held.forget(name, id);
+        Ok(())
+    }
+
+    /// Says how a lease id that has a node stands.
+    async fn stands(
+        &self,
+        wire: &Wire,
+        request: &AcquireRequest,
+        queue: &Queue,
+        session: &Arc<Session>,
+        since: Moment,
+    ) -> Result<AcquireReply, LockError> {
+        let (name, id) = (&request.name, request.lease_id);
+        let Some((_, waits)) = queue.find(id) else { return Ok(AcquireReply::Unknown) };
+        if let Some(at) = waits {
+            let holder = self.first(wire, name, queue).await?.map(|(holder, _)| holder);
+            let next_look = QUEUE_HEARTBEAT;
+            return Ok(AcquireReply::Queued { position: Some(at), holder, next_look });
+        }
+        let left = session.left(since);
+        match self.held.find(name, id).and_then(|held| held.token) {
+            Some(token) if !left.is_zero() => {
+                Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
+            }
+            _ => Err(ended_on_the_way()),
+        }
+    }
+}
+
+/// Nothing has left that could be carried out.
+fn not_sent(trouble: Trouble) -> LockError {
+    not_applied(trouble.into_error().kind().clone())
+}
+
+fn asked_otherwise() -> LockError {
+    let message = "was asked before with another mode or lease; draw a new lease id";
+    LockError::invalid(ENGINE, "lease_id", message)
+}
+
+fn ended_on_the_way() -> LockError {
+    unavailable("the session ended while the name was asked for", Certainty::Unknown)
+}

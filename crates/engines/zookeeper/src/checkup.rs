@@ -1,0 +1,260 @@
+//! What `doctor` looks at on a ZooKeeper ensemble.
+//!
+//! It only asks: nothing is written. What the user may write is asked by a transaction whose last
+//! part cannot be carried out: the servers check the rights of those before it all the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::lease::MAX_FIRST_LEASE;
+use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
+
+use crate::error::{ENGINE, Trouble};
+use crate::home::Home;
+use crate::options::ZooKeeperOptions;
+use crate::probe::{self, Limits};
+use crate::sessions::Sessions;
+
+const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const SESSIONS: &str = "a lease is a session, so it can be as short and as long as one";
+const QUORUM: &str = "a lock needs more than half of the members; the others can be lost";
+const VERSION: &str = "the node of a queue is a container, which servers know from 3.5.3 on";
+const TICKS: &str = "the leader ends sessions by ticks, and waits for a member that lags so many";
+const RIGHTS: &str = "a lock is a node below the chroot, which must be made and deleted";
+const PASSWORD: &str = "whoever reads the password can release every lock";
+const WORDS: &str = "allow them: `4lw.commands.whitelist=srvr,conf`";
+/// A session that is shorter cannot be had from a server as it is set up by itself.
+const SHORT: Duration = Duration::from_secs(4);
+
+/// What the members say of themselves.
+struct Member {
+    name: String,
+    limits: Limits,
+    server: Option<String>,
+    settings: Option<String>,
+}
+
+/// Looks how the ensemble of these options stands.
+///
+/// Takes a few round trips; a member that does not answer costs the time limits of the options.
+///
+/// # Errors
+/// `Invalid`: an option is wrong. All else is a finding.
+pub async fn checkup(
+    options: &ZooKeeperOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Checkup, LockError> {
+    options.validate()?;
+    let options = options.clone();
+    Home::find()?.run(async move { look(&options, clock).await }).await
+}
+
+async fn look(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
+    let mut checkup = Checkup::new(ENGINE);
+    let (mut stand, mut silent) = (Vec::new(), Vec::new());
+    let limit = options.connect_timeout();
+    for member in options.members() {
+        match probe::limits(member, limit).await {
+            Ok(limits) => stand.push(Member {
+                name: member.to_string(),
+                limits,
+                server: probe::word(member, "srvr", limit).await,
+                settings: probe::word(member, "conf", limit).await,
+            }),
+            Err(why) => silent.push(why),
+        }
+    }
+    checkup.add(reachable(stand.len(), &silent));
+    let Some(first) = stand.first() else { return checkup };
+    let longest = first.limits.longest;
+    checkup.add(sessions(&stand));
+    checkup.add(quorum(&stand));
+    checkup.add(version(&stand));
+    checkup.add(ticks(&stand));
+    checkup.add(rights(options, longest, clock).await);
+    if options.exposes_password() {
+        let finding = Finding::ok("password", PASSWORD, "travels without TLS");
+        checkup.add(finding.warn("let it go over a tunnel, or a network that nobody else reads"));
+    }
+    checkup
+}
+
+fn reachable(count: usize, silent: &[String]) -> Finding {
+    let all = count + silent.len();
+    let found = match silent {
+        [] => format!("{all} of {all} named members answer"),
+        silent => format!("{count} of {all} named members answer; {}", silent.join("; ")),
+    };
+    let finding = Finding::ok("reachable", REACHABLE, found);
+    match (count, silent.is_empty()) {
+        (0, _) => finding.fail("do what the error says; until then nothing can be locked"),
+        (_, false) => finding.warn("start those members, or leave them out of the URL"),
+        (_, true) => finding,
+    }
+}
+
+fn sessions(stand: &[Member]) -> Finding {
+    let shortest = stand.iter().map(|one| one.limits.shortest).max().unwrap_or_default();
+    let longest = stand.iter().map(|one| one.limits.longest).min().unwrap_or_default();
+    let finding = Finding::ok("sessions", SESSIONS, format!("from {shortest:?} to {longest:?}"));
+    if stand.iter().any(|one| one.limits != stand[0].limits) {
+        return finding.fail("set minSessionTimeout and maxSessionTimeout alike on all members");
+    }
+    match (shortest > MAX_FIRST_LEASE, shortest > SHORT, longest < MAX_FIRST_LEASE) {
+        (true, ..) => finding.fail("lower minSessionTimeout: no lease starts with more than 30 s"),
+        (_, true, _) => finding.warn("lower minSessionTimeout, or ask for leases that are longer"),
+        (_, _, true) => finding.warn("raise maxSessionTimeout to 30000, or ask for shorter leases"),
+        _ => finding,
+    }
+}
+
+fn quorum(stand: &[Member]) -> Finding {
+    let mut modes = Vec::new();
+    for member in stand {
+        let server = member.server.as_deref().unwrap_or_default();
+        match server.lines().find_map(|line| line.strip_prefix("Mode: ")) {
+            Some(mode) => modes.push((&member.name, mode)),
+            None if member.server.is_some() => {
+                let found = format!("{} serves nobody", member.name);
+                let finding = Finding::ok("quorum", QUORUM, found);
+                return finding.fail("start more members, or mend the network between them");
+            }
+            None => {
+                let found = format!("not known: {} does not answer `srvr`", member.name);
+                return Finding::ok("quorum", QUORUM, found).warn(WORDS);
+            }
+        }
+    }
+    let told: Vec<String> = modes.iter().map(|(name, mode)| format!("{name} {mode}")).collect();
+    let finding = Finding::ok("quorum", QUORUM, told.join(", "));
+    match modes.iter().any(|(_, mode)| *mode == "standalone") {
+        true => finding.warn("run three members, so that one may be lost"),
+        false => finding,
+    }
+}
+
+fn version(stand: &[Member]) -> Finding {
+    let said = stand.iter().filter_map(|member| {
+        let server = member.server.as_deref()?;
+        let version = server.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
+        version.split(['-', ',']).next()
+    });
+    let mut versions: Vec<&str> = said.collect();
+    versions.sort_unstable();
+    versions.dedup();
+    let finding = Finding::ok("version", VERSION, versions.join(", "));
+    match versions.iter().map(|text| numbers(text)).min() {
+        Some(Some(oldest)) if oldest < (3, 5, 3) => finding.fail("run 3.5.3 or newer"),
+        Some(Some(_)) => finding,
+        Some(None) | None => finding.warn(WORDS),
+    }
+}
+
+fn numbers(version: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??, parts.next()??))
+}
+
+/// What one of the settings is, as `conf` tells it.
+fn setting(settings: &str, name: &str) -> Option<u64> {
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix('=')?.trim().parse().ok();
+    settings.lines().find_map(value)
+}
+
+fn ticks(stand: &[Member]) -> Finding {
+    let told = stand.iter().find_map(|member| {
+        let settings = member.settings.as_deref()?;
+        let tick = setting(settings, "tickTime")?;
+        // One that stands alone waits for nobody.
+        let lag = setting(settings, "syncLimit").unwrap_or(0).saturating_mul(tick);
+        Some((Duration::from_millis(tick), Duration::from_millis(lag), member.limits.shortest))
+    });
+    let Some((tick, lag, shortest)) = told else {
+        let finding = Finding::ok("ticks", TICKS, "not known: no member answers `conf`");
+        return finding.warn(WORDS);
+    };
+    let found = format!("a tick is {tick:?}; a member may lag {lag:?}");
+    let finding = Finding::ok("ticks", TICKS, found);
+    match (shortest < tick * 2, lag > MAX_FIRST_LEASE) {
+        (true, _) => finding.warn("raise minSessionTimeout to two ticks: sessions end by ticks"),
+        (_, true) => finding.warn("lower syncLimit: a member that lags so long vouches for leases"),
+        (false, false) => finding,
+    }
+}
+
+async fn rights(options: &ZooKeeperOptions, longest: Duration, clock: Arc<dyn Clock>) -> Finding {
+    let sessions = Sessions::new(options.clone(), clock);
+    let found = format!("may make nodes below `{}`", options.chroot());
+    let asked = async {
+        let session = sessions.open(longest.min(MAX_FIRST_LEASE)).await?;
+        session.wire()?.may_write().await
+    };
+    match asked.await {
+        Ok(()) => Finding::ok("rights", RIGHTS, found),
+        Err(Trouble::Error(error)) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
+            let way = format!("setAcl -R {} auth:USER:PASSWORD:cdrwa", options.chroot());
+            Finding::ok("rights", RIGHTS, error.to_string()).fail(way)
+        }
+        Err(trouble) => {
+            let finding = Finding::ok("rights", RIGHTS, trouble.into_error().to_string());
+            finding.warn("ask again when the ensemble answers")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::Health;
+
+    use super::*;
+
+    fn member(server: Option<&str>, settings: &str, limits: (u64, u64)) -> Member {
+        let (shortest, longest) =
+            (Duration::from_millis(limits.0), Duration::from_millis(limits.1));
+        Member {
+            name: "a:2181".into(),
+            limits: Limits { shortest, longest },
+            server: server.map(str::to_owned),
+            settings: Some(settings.to_owned()).filter(|text| !text.is_empty()),
+        }
+    }
+
+    fn said(version: &str) -> String {
+        format!("Zookeeper version: {version}-11+deb12u2, built on 2025\nMode: follower\n")
+    }
+
+    #[test]
+    fn each_finding_tells_what_is_set_up_wrong() {
+        use Health::{Error, Ok, Warning};
+        let usual = (4_000, 40_000);
+        let of = |version: &str| [member(Some(&said(version)), "", usual)];
+        for (told, expected) in [("3.8.0", Ok), ("3.4.13", Error), ("what", Warning)] {
+            assert_eq!(version(&of(told)).health(), expected, "{told}");
+        }
+        assert_eq!(quorum(&of("3.8.0")).health(), Ok);
+        let alone = [member(Some("Mode: standalone\n"), "", usual)];
+        assert_eq!(quorum(&alone).health(), Warning);
+        let none = [member(Some("This ZooKeeper instance is not currently serving"), "", usual)];
+        assert_eq!(quorum(&none).health(), Error);
+        assert_eq!(quorum(&[member(None, "", usual)]).health(), Warning);
+        for (limits, expected) in [
+            (usual, Ok),
+            ((6_000, 40_000), Warning),
+            ((400, 20_000), Warning),
+            ((31_000, 90_000), Error),
+        ] {
+            assert_eq!(sessions(&[member(None, "", limits)]).health(), expected, "{limits:?}");
+        }
+        let unlike = [member(None, "", usual), member(None, "", (2_000, 40_000))];
+        assert_eq!(sessions(&unlike).health(), Error);
+        for (settings, expected) in [
+            ("tickTime=2000\nsyncLimit=5\n", Ok),
+            ("tickTime=2000\n", Ok),
+            ("tickTime=3000\nsyncLimit=5\n", Warning),
+            ("tickTime=2000\nsyncLimit=50\n", Warning),
+            ("", Warning),
+        ] {
+            assert_eq!(ticks(&[member(None, settings, usual)]).health(), expected, "{settings}");
+        }
+    }
+}

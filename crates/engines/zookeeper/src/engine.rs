@@ -1,0 +1,266 @@
+//! The engine: each verb runs as a task of its own, where the engine is at home.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::lease::{MAX_FIRST_LEASE, MIN_LEASE};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
+    Expiry, HandOff, Hint, Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName,
+    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+};
+use tokio::sync::Mutex;
+
+use crate::error::{ENGINE, unavailable};
+use crate::held::{Held, HeldIds};
+use crate::home::Home;
+use crate::keys::Layout;
+use crate::options::ZooKeeperOptions;
+use crate::probe::{self, Limits};
+use crate::sessions::{Key, Sessions};
+use crate::store::Store;
+use crate::watcher;
+
+/// How many lines one call renews.
+const BATCH: usize = 128;
+/// How much later than its lease a dead holder's name may become free, beside two ticks: the
+/// leader looks once a tick, and hears from the other members twice in it.
+const LAG: Duration = Duration::from_millis(500);
+
+/// The engine of one ZooKeeper ensemble. Clones share its sessions.
+#[derive(Clone)]
+pub struct ZooKeeperEngine(Arc<Inner>);
+
+struct Inner {
+    store: Arc<Store>,
+    home: Home,
+}
+
+impl ZooKeeperEngine {
+    /// Makes an engine and waits until a member has answered. `clock` must count the time that the
+    /// machine is suspended, as the servers' do.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong. `Unavailable`: no member can be reached. `Refused`: they do
+    /// not let us in, or not to our nodes. Nothing is held after any of them.
+    pub async fn connect(
+        options: &ZooKeeperOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<ZooKeeperEngine, LockError> {
+        options.validate()?;
+        let home = Home::find()?;
+        let (asked, limit) = (options.members().to_vec(), options.connect_timeout());
+        let probing = async move {
+            let mut told = Vec::new();
+            for member in asked {
+                match probe::limits(&member, limit).await {
+                    Ok(limits) => return Ok(limits),
+                    Err(why) => told.push(why),
+                }
+            }
+            Err(unavailable(told.join("; "), Certainty::NotApplied))
+        };
+        let limits = home.run(probing).await??;
+        let sessions = Arc::new(Sessions::new(options.clone(), clock.clone()));
+        let store = Arc::new(Store {
+            capabilities: capabilities(options, limits)?,
+            layout: Layout::new(options.chroot(), options.family()),
+            sessions: sessions.clone(),
+            held: HeldIds::of(&identity(options)),
+            watches: Arc::default(),
+            main: Mutex::default(),
+            main_time: limits.longest.min(MAX_FIRST_LEASE),
+            clock,
+        });
+        let looking = store.clone();
+        let look = async move {
+            let wire = looking.wire().await?;
+            wire.children(looking.layout.root()).await?;
+            Ok::<(), LockError>(())
+        };
+        // It only asked, so nothing was applied.
+        let looked = home.run(look).await?;
+        looked.map_err(|error| crate::error::not_applied(error.kind().clone()))?;
+        let weak = Arc::downgrade(&store);
+        let ending = sessions.clone();
+        home.spawn(async move {
+            loop {
+                let over = ending.next_over().await;
+                let Some(store) = weak.upgrade().filter(|_| !over.is_empty()) else { return };
+                store.expire(&over).await;
+            }
+        });
+        Ok(ZooKeeperEngine(Arc::new(Inner { store, home })))
+    }
+
+    /// Runs a verb as a task. Dropping the answer does not end it.
+    fn run<'a, T, F>(
+        &'a self,
+        verb: impl FnOnce(Arc<Store>) -> F,
+    ) -> Answer<'a, Result<T, LockError>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, LockError>> + Send + 'static,
+    {
+        let work = verb(self.0.store.clone());
+        Answer::later(async move { self.0.home.run(work).await? })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.store.sessions.shut();
+    }
+}
+
+impl Store {
+    /// Ends what nobody has kept in its time.
+    async fn expire(&self, over: &[Key]) {
+        let ours = |held: &Held| Arc::ptr_eq(&held.sessions, &self.sessions);
+        let ended = self.held.take(|held| ours(held) && over.contains(&held.group));
+        for key in over {
+            self.sessions.close(*key, |session| !self.held.uses(session)).await;
+        }
+        for ((id, name), held) in ended {
+            let deleted = match (held.session.wire(), self.path(&name, &held)) {
+                (Err(_), _) => true,
+                (Ok(wire), Some(path)) => wire.delete(&path, None).await.is_ok(),
+                (Ok(_), None) => false,
+            };
+            if !deleted {
+                // What cannot be deleted alone goes with all that hangs on the session.
+                held.session.end();
+            }
+            self.watches.tell(id, Hint::CheckLease);
+        }
+    }
+}
+
+fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabilities, LockError> {
+    let (min, max) = (limits.shortest.max(MIN_LEASE), limits.longest.min(MAX_FIRST_LEASE));
+    if min > max {
+        let message = format!(
+            "the servers give no session from {MIN_LEASE:?} to {MAX_FIRST_LEASE:?}: lower \
+             minSessionTimeout, or raise maxSessionTimeout"
+        );
+        return Err(LockError::invalid(ENGINE, "lease_duration", message));
+    }
+    Ok(Capabilities {
+        freeze: false,
+        detach: false,
+        expiry: Expiry::Session,
+        lease: LeaseRange { min, max, step: Duration::from_millis(1) },
+        hand_off: HandOff::Direct,
+        lag: limits.shortest + LAG,
+        clock: ClockKind::Boottime,
+        max_waiters: options.max_waiters(),
+        max_batch: BATCH,
+        ..Capabilities::reference(ENGINE, identity(options))
+    })
+}
+
+/// Which nodes they are.
+fn identity(options: &ZooKeeperOptions) -> String {
+    let mut hosts: Vec<String> = options.members().iter().map(ToString::to_string).collect();
+    hosts.sort_unstable();
+    format!("{} {}", hosts.join(","), options.chroot())
+}
+
+impl Engine for ZooKeeperEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0.store.capabilities
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        if let Err(error) = request.check(self.capabilities()) {
+            return Answer::ready(Err(error.with_name(&request.name)));
+        }
+        let request = request.clone();
+        self.run(async move |store| about(store.acquire(&request).await, &request.name))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        if batch.is_empty() {
+            return Answer::ready(Vec::new());
+        }
+        let lines = batch.to_vec();
+        let store = self.0.store.clone();
+        Answer::later(async move {
+            let work = async move { store.renew(&lines).await };
+            match self.0.home.run(work).await {
+                Ok(answers) => answers
+                    .into_iter()
+                    .zip(batch)
+                    .map(|(answer, line)| about(answer, &line.name))
+                    .collect(),
+                Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
+            }
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        let request = request.clone();
+        self.run(async move |store| about(store.release(&request).await, &request.name))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        let name = name.clone();
+        self.run(async move |store| about(store.inspect(&name).await, &name))
+    }
+
+    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        let request = request.clone();
+        self.run(async move |store| store.list(&request).await)
+    }
+
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        Box::pin(watcher::open(&self.0.store, &self.0.home, name, lease_id))
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        let checked = match operation {
+            // Why it lacks them the store says in words of its own.
+            Operation::Freeze { .. } | Operation::Unfreeze { .. } => Ok(()),
+            _ => operation.check(self.capabilities()),
+        };
+        if let Err(error) = checked {
+            return Answer::ready(Err(error));
+        }
+        let operation = operation.clone();
+        self.run(async move |store| {
+            let reply = store.operate(&operation).await;
+            match &operation {
+                Operation::Revoke { name, .. }
+                | Operation::Freeze { name, .. }
+                | Operation::Unfreeze { name } => about(reply, name),
+                Operation::RaiseFence { .. } => reply,
+            }
+        })
+    }
+}
+
+/// Adds the name.
+fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
+    reply.map_err(|error| error.with_name(name))
+}
+
+impl fmt::Debug for ZooKeeperEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeperEngine")
+            .field("identity", &self.0.store.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}

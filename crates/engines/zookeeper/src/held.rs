@@ -1,0 +1,129 @@
+//! What this engine knows of the lease ids that were asked through it.
+//!
+//! - H1: a lease id is noted before its request leaves, so that its undo finds its session.
+//! - H2: engines of one process that use the same nodes know the same lease ids: any of them may
+//!   renew what another has asked for, since the session is the process's. Another process cannot.
+//! - H3: it is forgotten when the store has said that nothing stands under it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::sessions::{Key, Session, Sessions};
+
+/// What is known of one lease id.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    /// The last part of its node's path; `None` until the servers have answered.
+    pub(crate) child: Option<String>,
+    /// What its node hangs on.
+    pub(crate) session: Arc<Session>,
+    /// What keeps it, which a renewal may change.
+    pub(crate) group: Key,
+    /// Those of the engine that asked for it.
+    pub(crate) sessions: Arc<Sessions>,
+    /// Where its node stands in the order of all changes: the token, once the name is held.
+    pub(crate) czxid: i64,
+    /// The token, once it is known that the name is held: then it is, as long as the node is there.
+    pub(crate) token: Option<FencingToken>,
+    /// How it was asked for.
+    pub(crate) asked: Hold,
+    /// The hold that the record is known to have.
+    pub(crate) terms: Hold,
+    /// The version of the record that was last seen.
+    pub(crate) version: i32,
+    /// What must go before it holds the name.
+    pub(crate) blockers: Vec<String>,
+    /// Told when the blockers are others.
+    pub(crate) changed: Arc<Notify>,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct HeldIds(Mutex<HashMap<(LeaseId, LockName), Held>>);
+
+impl Held {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        (group, sessions): (Key, Arc<Sessions>),
+        hold: Hold,
+    ) -> Held {
+        Held {
+            child: None,
+            session,
+            group,
+            sessions,
+            czxid: 0,
+            token: None,
+            asked: hold,
+            terms: hold,
+            version: 0,
+            blockers: Vec::new(),
+            changed: Arc::default(),
+        }
+    }
+
+    /// Returns how long it lasts if nobody keeps it.
+    pub(crate) fn lasts(&self, now: Moment) -> std::time::Duration {
+        self.sessions.lasts(self.group, now)
+    }
+
+    /// Returns the one node that keeps it waiting as long as it is there. Where any of several may
+    /// let it in, there is none.
+    pub(crate) fn blocker(&self) -> Option<&String> {
+        match (self.token, self.blockers.as_slice()) {
+            (None, [one]) => Some(one),
+            _ => None,
+        }
+    }
+}
+
+/// Those of this process, by the store that they are of.
+static KNOWN: Mutex<Vec<(String, Weak<HeldIds>)>> = Mutex::new(Vec::new());
+
+impl HeldIds {
+    /// Returns those of a store.
+    pub(crate) fn of(store: &str) -> Arc<HeldIds> {
+        let mut known = KNOWN.lock();
+        known.retain(|(_, held)| held.strong_count() > 0);
+        let found = known.iter().find(|(name, _)| name == store);
+        if let Some(held) = found.and_then(|(_, held)| held.upgrade()) {
+            return held;
+        }
+        let held = Arc::new(HeldIds::default());
+        known.push((store.to_owned(), Arc::downgrade(&held)));
+        held
+    }
+
+    pub(crate) fn find(&self, name: &LockName, id: LeaseId) -> Option<Held> {
+        self.0.lock().get(&(id, name.clone())).cloned()
+    }
+
+    pub(crate) fn note(&self, name: &LockName, id: LeaseId, held: Held) {
+        self.0.lock().insert((id, name.clone()), held);
+    }
+
+    /// Changes what is known, if the id still is.
+    pub(crate) fn update(&self, name: &LockName, id: LeaseId, change: impl FnOnce(&mut Held)) {
+        if let Some(held) = self.0.lock().get_mut(&(id, name.clone())) {
+            change(held);
+        }
+    }
+
+    pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
+        self.0.lock().remove(&(id, name.clone()));
+    }
+
+    /// Takes out all for which this is so.
+    pub(crate) fn take(&self, wanted: impl Fn(&Held) -> bool) -> Vec<((LeaseId, LockName), Held)> {
+        self.0.lock().extract_if(|_, held| wanted(held)).collect()
+    }
+
+    /// Tells whether something hangs on a session.
+    pub(crate) fn uses(&self, session: &Arc<Session>) -> bool {
+        self.0.lock().values().any(|held| Arc::ptr_eq(&held.session, session))
+    }
+}

@@ -1,0 +1,232 @@
+//! What is stored where.
+//!
+//! | node | data | meaning |
+//! |---|---|---|
+//! | `<root>/<name>` | none | the queue of a name: a container, which the servers remove when empty |
+//! | `<root>/<name>/_c_<lease id>-lock-<number>` | record | an exclusive holder or contender |
+//! | `<root>/<name>/_c_<lease id>-__WRIT__<number>` | record | the same, where Curator's read/write locks share the name |
+//! | `<root>/<name>/_c_<lease id>-__READ__<number>` | record | a shared one |
+//! | `<root>/<name>/_c_<lease id>-__PERM__<of>-<count>-<number>` | record | one of permits |
+//! | `<root>/<name>/_c_<guid>-lock-<number>` and so on | any | one of Curator's, whose guid has dashes |
+//! | `<root>/.marks/<lease id>-gone` | none | a lease id that was given up |
+//! | `<root>/.marks/<lease id>-revoked` | reason | a grant that an operator took away |
+//!
+//! The number is ZooKeeper's, ten digits, and alone decides who stands where. A name is one part of
+//! a path: what a path cannot have, and a dot at its begin, is percent-encoded.
+
+use std::fmt::Write;
+
+use holdline_core::{LeaseId, LockName, Mode, percent_decode};
+
+use crate::options::Family;
+
+const MARKS: &str = ".marks";
+const HEAD: &str = "_c_";
+const LOCK: &str = "lock-";
+const WRITE: &str = "__WRIT__";
+const READ: &str = "__READ__";
+const PERMITS: &str = "__PERM__";
+/// How many digits a lease id has, and one of Curator's guids with its dashes.
+const OUR_DIGITS: usize = 32;
+const GUID_DIGITS: usize = 36;
+
+/// Where this engine's nodes lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// Without a slash at its end: empty for the root of all.
+    root: String,
+    family: Family,
+}
+
+/// Who stands at a node, as its name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stander {
+    /// The guid; of ours the lease id.
+    pub(crate) id: LeaseId,
+    pub(crate) ours: bool,
+    pub(crate) mode: Mode,
+    /// Which of Curator's locks look at such a node; none at those of permits.
+    pub(crate) family: Option<Family>,
+    /// The place in the order.
+    pub(crate) number: i64,
+}
+
+impl Layout {
+    pub(crate) fn new(root: &str, family: Family) -> Layout {
+        Layout { root: root.trim_end_matches('/').to_owned(), family }
+    }
+
+    /// The node below which all others lie.
+    pub(crate) fn root(&self) -> &str {
+        if self.root.is_empty() { "/" } else { &self.root }
+    }
+
+    /// The node of a name's queue.
+    pub(crate) fn queue(&self, name: &LockName) -> String {
+        format!("{}/{}", self.root, encode(name.as_str()))
+    }
+
+    /// A node of a name's queue.
+    pub(crate) fn child(&self, name: &LockName, child: &str) -> String {
+        format!("{}/{child}", self.queue(name))
+    }
+
+    /// How a contender's node begins; ZooKeeper adds the number.
+    pub(crate) fn contender(&self, name: &LockName, lease_id: LeaseId, mode: Mode) -> String {
+        let kind = match (mode, self.family) {
+            (Mode::Exclusive, Family::Mutex) => LOCK.to_owned(),
+            (Mode::Exclusive, Family::ReadWrite) => WRITE.to_owned(),
+            (Mode::Shared, _) => READ.to_owned(),
+            (Mode::Permits { count, of }, _) => format!("{PERMITS}{of}-{count}-"),
+        };
+        format!("{}/{HEAD}{}-{kind}", self.queue(name), lease_id.to_hex())
+    }
+
+    /// Which of Curator's locks would look at a contender of ours.
+    pub(crate) fn family_of(&self, mode: Mode) -> Option<Family> {
+        match mode {
+            Mode::Exclusive => Some(self.family),
+            Mode::Shared => Some(Family::ReadWrite),
+            Mode::Permits { .. } => None,
+        }
+    }
+
+    /// The node below which marks lie.
+    pub(crate) fn marks(&self) -> String {
+        format!("{}/{MARKS}", self.root)
+    }
+
+    /// The mark that a lease id was given up.
+    pub(crate) fn gone(&self, lease_id: LeaseId) -> String {
+        format!("{}/{MARKS}/{}-gone", self.root, lease_id.to_hex())
+    }
+
+    /// The mark that a lease id's grant was revoked.
+    pub(crate) fn revoked(&self, lease_id: LeaseId) -> String {
+        format!("{}/{MARKS}/{}-revoked", self.root, lease_id.to_hex())
+    }
+
+    /// The name that a child of the root stands for; none for marks and what is not ours.
+    pub(crate) fn name_of(&self, child: &str) -> Option<LockName> {
+        let name = String::from_utf8(percent_decode(child)?).ok()?;
+        let name = LockName::new(name).ok()?;
+        (encode(name.as_str()) == child).then_some(name)
+    }
+}
+
+/// Who stands at a node of a queue; `None` when it is none of a lock.
+pub(crate) fn stander(child: &str) -> Option<Stander> {
+    let rest = child.strip_prefix(HEAD)?;
+    let (id, ours, rest) = match parse_id(rest, OUR_DIGITS) {
+        Some((id, rest)) => (id, true, rest),
+        None => {
+            let (id, rest) = parse_id(rest, GUID_DIGITS)?;
+            (id, false, rest)
+        }
+    };
+    let (mode, family, number) = if let Some(number) = rest.strip_prefix(LOCK) {
+        (Mode::Exclusive, Some(Family::Mutex), number)
+    } else if let Some(number) = rest.strip_prefix(WRITE) {
+        (Mode::Exclusive, Some(Family::ReadWrite), number)
+    } else if let Some(number) = rest.strip_prefix(READ) {
+        (Mode::Shared, Some(Family::ReadWrite), number)
+    } else {
+        let (of, rest) = rest.strip_prefix(PERMITS).filter(|_| ours)?.split_once('-')?;
+        let (count, number) = rest.split_once('-')?;
+        (Mode::permits(count.parse().ok()?, of.parse().ok()?).ok()?, None, number)
+    };
+    let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse().ok().filter(|_| plain)?;
+    Some(Stander { id, ours, mode, family, number })
+}
+
+/// An id of so many characters, and what stands behind the dash after it.
+fn parse_id(text: &str, digits: usize) -> Option<(LeaseId, &str)> {
+    let (id, rest) = (text.get(..digits)?, text.get(digits..)?.strip_prefix('-')?);
+    let id: String = match digits {
+        OUR_DIGITS => id.to_owned(),
+        _ => id.chars().filter(|character| *character != '-').collect(),
+    };
+    Some((id.parse().ok()?, rest))
+}
+
+fn encode(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for (at, character) in name.char_indices() {
+        let plain = match character {
+            '/' | '%' => false,
+            '.' => at > 0,
+            '\u{20}'..='\u{7e}' => true,
+            // ZooKeeper takes neither what controls nor what Java writes as a pair.
+            other => matches!(other, '\u{a0}'..='\u{d7ff}' | '\u{f900}'..='\u{ffef}'),
+        };
+        if plain {
+            encoded.push(character);
+            continue;
+        }
+        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: LeaseId = LeaseId::from_bytes([0xab; 16]);
+
+    fn name(text: &str) -> LockName {
+        LockName::new(text).expect("a good name")
+    }
+
+    #[test]
+    fn a_node_tells_who_stands_at_it() {
+        let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, of: 12 }];
+        for family in [Family::Mutex, Family::ReadWrite] {
+            let layout = Layout::new("/holdline", family);
+            for mode in modes {
+                let path = layout.contender(&name("a"), ID, mode) + "0000000042";
+                let child = path.rsplit_once('/').expect("a path").1;
+                let family = layout.family_of(mode);
+                let wanted = Stander { id: ID, ours: true, mode, family, number: 42 };
+                assert_eq!(stander(child), Some(wanted), "{child}");
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_of_curator_are_known_by_the_dashes_of_their_guids() {
+        let guid = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
+        for (end, mode, family) in [
+            ("lock-0000000007", Mode::Exclusive, Family::Mutex),
+            ("__WRIT__0000000007", Mode::Exclusive, Family::ReadWrite),
+            ("__READ__0000000007", Mode::Shared, Family::ReadWrite),
+        ] {
+            let found = stander(&format!("{guid}-{end}")).expect("one of Curator's");
+            assert!(!found.ours && found.number == 7);
+            assert_eq!((found.mode, found.family), (mode, Some(family)));
+        }
+        for other in ["config", "lock-0000000001", "_c_1-lock-1", "_c_", "lease-0000000001"] {
+            assert_eq!(stander(other), None, "{other}");
+        }
+        assert_eq!(stander(&format!("{guid}-lock-")), None);
+        assert_eq!(stander(&format!("{guid}-lock-+1")), None);
+        assert_eq!(stander(&format!("{guid}-__PERM__2-1-0000000001")), None);
+    }
+
+    #[test]
+    fn a_name_is_one_part_of_a_path_and_comes_back() {
+        let layout = Layout::new("/", Family::Mutex);
+        assert_eq!(layout.root(), "/");
+        for text in ["a", "a/b", "%2F", "\u{202e}a", "é🔒", "..", ".marks", "a b", "\u{e000}"] {
+            let path = layout.queue(&name(text));
+            let child = path.strip_prefix('/').expect("below the root");
+            assert!(!child.contains('/') && !child.starts_with('.'), "{child}");
+            assert_eq!(layout.name_of(child), Some(name(text)), "{child}");
+        }
+        assert_eq!(layout.name_of(".marks"), None);
+        assert_eq!(layout.name_of("a%2f"), None);
+    }
+}

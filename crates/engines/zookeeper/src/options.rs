@@ -1,0 +1,446 @@
+//! What can be set for a ZooKeeper engine, in code or in a URL.
+//!
+//! `zk://[user:password@]host[:port][,host[:port]…][/chroot]`. No password is ever shown: not by
+//! `Debug`, not in a message. There is no TLS: the client crate's brings a C library's build.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use holdline_core::{LockError, nearest, percent_decode};
+use holdline_net::secret::Secret;
+
+use crate::error::ENGINE;
+
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(60);
+const MOST_WAITERS: usize = 100_000;
+const MOST_MEMBERS: usize = 32;
+const LONGEST_CHROOT: usize = 512;
+const DEFAULT_PORT: u16 = 2181;
+const DEFAULT_CHROOT: &str = "/holdline";
+const PARAMETERS: [&str; 8] = [
+    "acl",
+    "command_timeout_ms",
+    "connect_timeout_ms",
+    "curator",
+    "max_waiters",
+    "password_env",
+    "password_file",
+    "user",
+];
+
+/// One member of an ensemble, as clients reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Which of Apache Curator's locks our exclusive ones share names with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// `InterProcessMutex`.
+    Mutex,
+    /// `InterProcessReadWriteLock`.
+    ReadWrite,
+}
+
+/// Who we are, and who else may use what we make.
+#[derive(Clone, Debug, Default)]
+struct Access {
+    user: Option<String>,
+    password: Secret,
+    /// Everybody may, or only who we are; by itself as there is a user.
+    open: Option<bool>,
+}
+
+/// The settings of a ZooKeeper engine.
+#[derive(Clone, Debug)]
+pub struct ZooKeeperOptions {
+    members: Vec<Member>,
+    chroot: String,
+    access: Access,
+    family: Family,
+    connect_timeout: Duration,
+    command_timeout: Duration,
+    max_waiters: usize,
+}
+
+impl Default for ZooKeeperOptions {
+    fn default() -> ZooKeeperOptions {
+        ZooKeeperOptions {
+            members: vec![Member { host: "127.0.0.1".to_owned(), port: DEFAULT_PORT }],
+            chroot: DEFAULT_CHROOT.to_owned(),
+            access: Access::default(),
+            family: Family::Mutex,
+            connect_timeout: Duration::from_secs(3),
+            command_timeout: Duration::from_secs(3),
+            max_waiters: 10_000,
+        }
+    }
+}
+
+impl ZooKeeperOptions {
+    /// Reads the settings from a URL, with the parameters `user`, `password_file`, `password_env`
+    /// (the name of a variable), `acl` (`creator` or `open`), `curator` (`mutex` or `readwrite`),
+    /// `connect_timeout_ms`, `command_timeout_ms` and `max_waiters`.
+    ///
+    /// # Errors
+    /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
+    /// parameter is told with the nearest known spelling. No connection was made.
+    pub fn from_url(url: &str) -> Result<ZooKeeperOptions, LockError> {
+        let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
+        match scheme {
+            "zk" => {}
+            "zks" => return Err(bad("asks for TLS, which this engine does not speak: `zk://`")),
+            _ => return Err(bad("must begin with `zk://`")),
+        }
+        let mut options = ZooKeeperOptions::default();
+        let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if query.contains('@') {
+            return Err(bad("has an `@` behind its `?`: a password's own `?` is written `%3F`"));
+        }
+        let place = options.take_credentials(before)?;
+        let (hosts, chroot) = match place.find('/') {
+            Some(at) => place.split_at(at),
+            None => (place, ""),
+        };
+        options.members = members(hosts)?;
+        if !chroot.is_empty() {
+            options.chroot = text(chroot)?;
+        }
+        let mut seen: Vec<String> = Vec::new();
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let key = text(key)?;
+            if seen.contains(&key) {
+                return Err(bad(format!("has the parameter `{key}` twice")));
+            }
+            options.set(&key, text(value)?)?;
+            seen.push(key);
+        }
+        options.validate()?;
+        Ok(options)
+    }
+
+    /// Takes what stands before the last `@`; returns the rest.
+    fn take_credentials<'a>(&mut self, before: &'a str) -> Result<&'a str, LockError> {
+        let Some((credentials, place)) = before.rsplit_once('@') else { return Ok(before) };
+        let (user, password) = match credentials.split_once(':') {
+            Some((user, password)) => (user, Some(text(password)?)),
+            None => (credentials, None),
+        };
+        self.access.user = Some(text(user)?).filter(|user| !user.is_empty());
+        self.access.password = Secret::new(password.filter(|password| !password.is_empty()));
+        Ok(place)
+    }
+
+    fn set(&mut self, key: &str, value: String) -> Result<(), LockError> {
+        match key {
+            "acl" => {
+                self.access.open = Some(one_of(key, &value, [("creator", false), ("open", true)])?);
+            }
+            "command_timeout_ms" => self.command_timeout = millis(key, &value)?,
+            "connect_timeout_ms" => self.connect_timeout = millis(key, &value)?,
+            "curator" => {
+                let known = [("mutex", Family::Mutex), ("readwrite", Family::ReadWrite)];
+                self.family = one_of(key, &value, known)?;
+            }
+            "max_waiters" => self.max_waiters = number(key, &value)?,
+            "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
+            "password_file" => self.access.password = Secret::from_file(ENGINE, Path::new(&value))?,
+            "user" => self.access.user = Some(value),
+            unknown => {
+                let meant = match nearest(unknown, PARAMETERS) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => format!("known are {}", PARAMETERS.join(", ")),
+                };
+                return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// `Invalid` names the setting that is wrong and what it may be.
+    pub fn validate(&self) -> Result<(), LockError> {
+        for (field, value) in
+            [("connect_timeout", self.connect_timeout), ("command_timeout", self.command_timeout)]
+        {
+            if !TIMEOUTS.contains(&value) {
+                let message = format!("must be from 10ms to 60s, not {value:?}");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        if !(1..=MOST_WAITERS).contains(&self.max_waiters) {
+            let message = format!("must be from 1 to {MOST_WAITERS}, not {}", self.max_waiters);
+            return Err(LockError::invalid(ENGINE, "max_waiters", message));
+        }
+        let parts = self.chroot.trim_end_matches('/').split('/').skip(1);
+        let good = self.chroot == "/"
+            || (self.chroot.starts_with('/')
+                && parts.into_iter().all(|part| !matches!(part, "" | "." | ".."))
+                && !self.chroot.chars().any(char::is_control));
+        if !good || self.chroot.len() > LONGEST_CHROOT {
+            let message = format!(
+                "must be a path of {LONGEST_CHROOT} bytes at most, such as `{DEFAULT_CHROOT}`"
+            );
+            return Err(LockError::invalid(ENGINE, "chroot", message));
+        }
+        match (&self.access.user, self.access.password.expose(), self.access.open) {
+            (Some(_), None, _) => {
+                let message =
+                    "needs a password: in the URL, by `password_file`, `password_env`, or in code";
+                Err(LockError::invalid(ENGINE, "user", message))
+            }
+            (None, Some(_), _) => Err(LockError::invalid(
+                ENGINE,
+                "user",
+                "is missing: ZooKeeper knows no password alone",
+            )),
+            (None, None, Some(false)) => Err(LockError::invalid(
+                ENGINE,
+                "acl",
+                "`creator` needs user and password: without them nobody is the creator",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets user and password, which then need not stand in a URL.
+    #[must_use]
+    pub fn with_credentials(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> ZooKeeperOptions {
+        self.access.user = Some(user.into());
+        self.access.password = Secret::new(Some(password.into()));
+        self
+    }
+
+    /// Sets the node below which all others lie: `/holdline` unless set.
+    #[must_use]
+    pub fn with_chroot(mut self, chroot: impl Into<String>) -> ZooKeeperOptions {
+        self.chroot = chroot.into();
+        self
+    }
+
+    /// Sets which of Curator's locks our exclusive ones share names with; its mutex unless set.
+    #[must_use]
+    pub fn with_family(mut self, family: Family) -> ZooKeeperOptions {
+        self.family = family;
+        self
+    }
+
+    /// Lets everybody do everything with the nodes that are made, or only who knows user and
+    /// password: that is so where they are set, unless it is set here.
+    #[must_use]
+    pub fn with_open_acl(mut self, open: bool) -> ZooKeeperOptions {
+        self.access.open = Some(open);
+        self
+    }
+
+    /// Sets how long making a connection to one member may take; 3 s unless set.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, limit: Duration) -> ZooKeeperOptions {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// Sets how long one request may take; 3 s unless set.
+    #[must_use]
+    pub fn with_command_timeout(mut self, limit: Duration) -> ZooKeeperOptions {
+        self.command_timeout = limit;
+        self
+    }
+
+    /// Sets how many contenders may queue for one name; 10,000 unless set.
+    #[must_use]
+    pub fn with_max_waiters(mut self, max_waiters: usize) -> ZooKeeperOptions {
+        self.max_waiters = max_waiters;
+        self
+    }
+}
+
+impl ZooKeeperOptions {
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The members, as the client crate takes them.
+    pub(crate) fn hosts(&self) -> String {
+        self.members.iter().map(Member::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn chroot(&self) -> &str {
+        &self.chroot
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        self.family
+    }
+
+    /// What `digest` is told: user and password.
+    pub(crate) fn digest(&self) -> Option<String> {
+        Some(format!("{}:{}", self.access.user.as_ref()?, self.access.password.expose()?))
+    }
+
+    /// Tells whether everybody may use the nodes that are made.
+    pub(crate) fn is_open(&self) -> bool {
+        self.access.open.unwrap_or(self.access.user.is_none())
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.command_timeout
+    }
+
+    pub(crate) fn max_waiters(&self) -> usize {
+        self.max_waiters
+    }
+
+    /// Tells whether the password would travel a network where others can read it.
+    pub(crate) fn exposes_password(&self) -> bool {
+        let here = |member: &Member| {
+            let parsed = member.host.parse::<std::net::IpAddr>();
+            member.host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
+        };
+        self.access.password.expose().is_some() && !self.members.iter().all(here)
+    }
+}
+
+fn bad(message: impl fmt::Display) -> LockError {
+    LockError::invalid(ENGINE, "url", message)
+}
+
+fn one_of<T: Copy>(key: &str, value: &str, known: [(&str, T); 2]) -> Result<T, LockError> {
+    let found = known.iter().find(|(name, _)| *name == value);
+    found.map(|(_, meant)| *meant).ok_or_else(|| {
+        bad(format!("has a `{key}` that must be `{}` or `{}`", known[0].0, known[1].0))
+    })
+}
+
+fn members(hosts: &str) -> Result<Vec<Member>, LockError> {
+    if hosts.is_empty() {
+        return Ok(ZooKeeperOptions::default().members);
+    }
+    let members = hosts.split(',').map(member).collect::<Result<Vec<_>, _>>()?;
+    if members.len() > MOST_MEMBERS {
+        return Err(bad(format!("names more than {MOST_MEMBERS} members")));
+    }
+    Ok(members)
+}
+
+fn member(host: &str) -> Result<Member, LockError> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((name, "")) => (name, None),
+            Some((name, port)) if port.starts_with(':') => (name, Some(&port[1..])),
+            _ => return Err(bad("has a `[` without its `]` before the port")),
+        },
+        None => match host.rsplit_once(':') {
+            Some((name, _)) if name.contains(':') => {
+                return Err(bad("must write an IPv6 address in brackets, as in `[::1]:2181`"));
+            }
+            Some((name, port)) => (name, Some(port)),
+            None => (host, None),
+        },
+    };
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(digits) => digits.parse().map_err(|_| bad("has a port that is no number to 65535"))?,
+    };
+    match text(name)? {
+        name if name.is_empty() => Err(bad("names a member without a host")),
+        host => Ok(Member { host, port }),
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
+    value.parse().map_err(|_| bad(format!("has a `{key}` that is no whole number")))
+}
+
+fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
+    number(key, value).map(Duration::from_millis)
+}
+
+/// Undoes percent-encoding.
+fn text(encoded: &str) -> Result<String, LockError> {
+    let bytes = percent_decode(encoded);
+    let bytes = bytes.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?;
+    let good = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    good.ok_or_else(|| bad("has percent-encoded bytes that are no text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_members_root_and_user() {
+        let url = "zk://ann:s3%3Acret@a,b:2182,[::1]:2183/apps/locks?max_waiters=7\
+                   &command_timeout_ms=900&curator=readwrite&acl=open";
+        let options = ZooKeeperOptions::from_url(url).expect("good");
+        assert_eq!(options.hosts(), "a:2181,b:2182,[::1]:2183");
+        assert_eq!(options.chroot(), "/apps/locks");
+        assert_eq!(options.digest().as_deref(), Some("ann:s3:cret"));
+        assert_eq!((options.family(), options.is_open()), (Family::ReadWrite, true));
+        assert_eq!(options.command_timeout(), Duration::from_millis(900));
+        assert_eq!(options.max_waiters(), 7);
+        assert!(options.exposes_password());
+        assert!(!format!("{options:?}").contains("cret"));
+        let plain = ZooKeeperOptions::from_url("zk://").expect("good");
+        assert_eq!((plain.hosts().as_str(), plain.chroot()), ("127.0.0.1:2181", "/holdline"));
+        assert!(plain.is_open() && plain.family() == Family::Mutex && !plain.exposes_password());
+        let root = ZooKeeperOptions::from_url("zk://a/").expect("good");
+        assert_eq!(root.chroot(), "/");
+        let closed = ZooKeeperOptions::from_url("zk://ann:pw@a").expect("good");
+        assert!(!closed.is_open());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_and_no_password() {
+        for (url, says) in [
+            ("zookeeper://a", "must begin with `zk://`"),
+            ("zks://a", "TLS"),
+            ("zk://a:b", "port"),
+            ("zk://a:99999", "port"),
+            ("zk://a,,b", "without a host"),
+            ("zk://::1", "brackets"),
+            ("zk://a/x/../y", "path"),
+            ("zk://a/x//y", "path"),
+            ("zk://a?chroot=/x", "unknown parameter"),
+            ("zk://a?curater=mutex", "did you mean `curator`?"),
+            ("zk://a?curator=semaphore", "`mutex` or `readwrite`"),
+            ("zk://a?acl=world", "`creator` or `open`"),
+            ("zk://a?acl=creator", "needs user and password"),
+            ("zk://ann@a", "needs a password"),
+            ("zk://:s3cret@a", "no password alone"),
+            ("zk://a?max_waiters=0", "from 1"),
+            ("zk://a?max_waiters=1&max_waiters=2", "twice"),
+            ("zk://a?command_timeout_ms=s3cret", "whole number"),
+            ("zk://ann:s3?cret@a", "%3F"),
+            ("zk://a?user=ann&password_file=/no/where", "No such file"),
+            ("zk://a?password_env=HOLDLINE_NO_SUCH_VARIABLE", "not set"),
+        ] {
+            let error = ZooKeeperOptions::from_url(url).expect_err(url).to_string();
+            assert!(error.contains(says) && !error.contains("s3cret"), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A short look at one member, before any session is kept there: whether it is a ZooKeeper, and
+//! which sessions it gives.
+//!
+//! A session is opened and closed again at once, by the first two messages of the protocol: what it
+//! is asked for is too short, or too long, so that the answer is the limit.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::options::Member;
+
+/// The answer: protocol version, timeout, session id, password with its length, read only.
+const ANSWER: usize = 4 + 4 + 8 + 4 + 16;
+const LONGEST_ANSWER: usize = 64;
+const CLOSE_SESSION: i32 = -11;
+/// The longest answer to a word of four letters that is read.
+const LONGEST_WORDS: u64 = 64 * 1024;
+
+/// The sessions that a server gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) shortest: Duration,
+    pub(crate) longest: Duration,
+}
+
+/// Asks a member for the shortest and the longest session.
+pub(crate) async fn limits(member: &Member, within: Duration) -> Result<Limits, String> {
+    let asking = async {
+        let shortest = session(member, 1).await?;
+        Ok(Limits { shortest, longest: session(member, i32::MAX).await? })
+    };
+    match timeout(within, asking).await {
+        Ok(told) => told,
+        Err(_) => Err(format!("{member}: no answer within {within:?}")),
+    }
+}
+
+/// Opens and closes a session; returns how long it would last.
+async fn session(member: &Member, asked_ms: i32) -> Result<Duration, String> {
+    let told = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+            format!("{member}: it closes the connection: it is none of ZooKeeper, or has no quorum")
+        }
+        _ => format!("{member}: {error}"),
+    };
+    let address = (member.host.as_str(), member.port);
+    let mut stream = TcpStream::connect(address).await.map_err(told)?;
+    stream.write_all(&hello(asked_ms)).await.map_err(told)?;
+    let length = usize::try_from(stream.read_i32().await.map_err(told)?).unwrap_or(0);
+    if !(ANSWER..=LONGEST_ANSWER).contains(&length) {
+        return Err(format!("{member}: what answers there is no ZooKeeper: look at the port"));
+    }
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer).await.map_err(told)?;
+    let given = i32::from_be_bytes(answer[4..8].try_into().unwrap_or_default());
+    // Whether it is heard is the server's affair: an unused session ends by itself.
+    let _ = stream.write_all(&goodbye()).await;
+    let _ = stream.read(&mut [0; LONGEST_ANSWER]).await;
+    match u64::try_from(given) {
+        Ok(given) if given > 0 => Ok(Duration::from_millis(given)),
+        _ => Err(format!("{member}: it gives no session")),
+    }
+}
+
+fn hello(asked_ms: i32) -> Vec<u8> {
+    let mut message = Vec::new();
+    message.extend(0_i32.to_be_bytes());
+    message.extend(0_i64.to_be_bytes());
+    message.extend(asked_ms.to_be_bytes());
+    message.extend(0_i64.to_be_bytes());
+    message.extend(16_i32.to_be_bytes());
+    message.extend([0; 16]);
+    message.push(0);
+    framed(&message)
+}
+
+fn goodbye() -> Vec<u8> {
+    let mut message = Vec::new();
+    message.extend(1_i32.to_be_bytes());
+    message.extend(CLOSE_SESSION.to_be_bytes());
+    framed(&message)
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = i32::try_from(message.len()).unwrap_or(i32::MAX);
+    let mut frame = length.to_be_bytes().to_vec();
+    frame.extend(message);
+    frame
+}
+
+/// Asks one of the words of four letters; `None` when the member does not answer it.
+pub(crate) async fn word(member: &Member, word: &str, within: Duration) -> Option<String> {
+    let asking = async {
+        let mut stream = TcpStream::connect((member.host.as_str(), member.port)).await.ok()?;
+        stream.write_all(word.as_bytes()).await.ok()?;
+        let mut told = String::new();
+        stream.take(LONGEST_WORDS).read_to_string(&mut told).await.ok()?;
+        Some(told)
+    };
+    let told = timeout(within, asking).await.ok().flatten()?;
+    let refused = told.is_empty() || told.contains("not in the whitelist");
+    (!refused).then_some(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_as_the_protocol_has_them() {
+        let hello = hello(i32::MAX);
+        assert_eq!(hello.len(), 49);
+        assert_eq!(hello[..4], [0, 0, 0, 45]);
+        assert_eq!(hello[16..20], [0x7f, 0xff, 0xff, 0xff]);
+        assert_eq!(goodbye(), [0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5]);
+    }
+}

@@ -1,0 +1,191 @@
+//! Renewal: a majority is asked whether the sessions stand, and every node is looked at behind it.
+//!
+//! - R1: a grant is renewed when its session was kept *and* its node is there: either alone may be
+//!   gone without the other.
+//! - R2: a grant may be renewed to a longer lease, but never longer than its session proves.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use holdline_core::contract::QUEUE_HEARTBEAT;
+use holdline_core::{Certainty, Hold, LockError, Mode, Moment, Purpose, RenewReply, RenewRequest};
+use tokio::join;
+use zookeeper_client::Stat;
+
+use crate::error::{ENGINE, Trouble, unavailable};
+use crate::held::Held;
+use crate::record::Record;
+use crate::sessions::{Key, Session};
+use crate::store::Store;
+
+/// How often a change of a record is tried while others change it.
+const ATTEMPTS: usize = 5;
+
+/// What the look brought for a line.
+struct Seen {
+    /// The node's record as it stands.
+    own: Option<(Vec<u8>, Stat)>,
+    /// Whether what stands before it is still there.
+    blocked: bool,
+}
+
+impl Store {
+    pub(crate) async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
+        let since = self.clock.now();
+        let mut sessions: Vec<Arc<Session>> = Vec::new();
+        for held in batch.iter().filter_map(|line| self.held.find(&line.name, line.lease_id)) {
+            if !sessions.iter().any(|known| Arc::ptr_eq(known, &held.session)) {
+                sessions.push(held.session.clone());
+            }
+        }
+        let keep = async |session: Arc<Session>| {
+            let kept = session.keep(&*self.clock).await;
+            (session, kept)
+        };
+        let keeping = join_all(sessions.into_iter().map(keep));
+        let looking = join_all(batch.iter().map(|line| self.look_at(line)));
+        let (kept, seen) = join!(keeping, looking);
+        let mut answers = Vec::with_capacity(batch.len());
+        for (line, seen) in batch.iter().zip(seen) {
+            answers.push(self.judge(line, seen, &kept, since).await);
+        }
+        answers
+    }
+
+    async fn look_at(&self, line: &RenewRequest) -> Result<Option<Seen>, Trouble> {
+        let held = self.held.find(&line.name, line.lease_id);
+        let Some(held) = held else { return Ok(None) };
+        let Some(path) = self.path(&line.name, &held) else { return Ok(None) };
+        let Ok(wire) = held.session.wire() else { return Ok(None) };
+        let before = held.blocker().map(|child| self.layout.child(&line.name, child));
+        let looking = async {
+            match &before {
+                Some(path) => Ok(wire.stat(path).await?.is_some()),
+                None => Ok::<bool, Trouble>(false),
+            }
+        };
+        let (own, blocked) = join!(wire.data(&path), looking);
+        Ok(Some(Seen { own: own?, blocked: blocked? }))
+    }
+
+    async fn judge(
+        &self,
+        line: &RenewRequest,
+        seen: Result<Option<Seen>, Trouble>,
+        kept: &[(Arc<Session>, Result<(), Trouble>)],
+        since: Moment,
+    ) -> Result<RenewReply, LockError> {
+        let (name, id) = (&line.name, line.lease_id);
+        if let Purpose::Keep(hold) = line.purpose {
+            self.capabilities.check(Mode::Exclusive, hold)?;
+        }
+        let Some(held) = self.held.find(name, id) else { return self.missing(line).await };
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(Trouble::SessionGone) => None,
+            Err(trouble) => return Err(trouble.into_error()),
+        };
+        let Some((own, seen)) = seen.and_then(|mut seen| Some((seen.own.take()?, seen))) else {
+            return self.missing(line).await;
+        };
+        let kept = kept.iter().find(|(session, _)| Arc::ptr_eq(session, &held.session));
+        let left = held.session.left(since);
+        match kept {
+            Some((_, Err(Trouble::SessionGone))) => return self.missing(line).await,
+            Some((_, Err(_))) | None if left.is_zero() => {
+                let message = "the session could not be kept";
+                return Err(unavailable(message, Certainty::Unknown));
+            }
+            _ => {}
+        }
+        if !held.sessions.heard(held.group, since) {
+            return self.missing(line).await;
+        }
+        if seen.blocked {
+            return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
+        }
+        if held.token.is_none() {
+            let queue = self.queue(&held.session.wire()?, name).await?;
+            self.learn(name, id, &queue)?;
+            match queue.find(id) {
+                None => return self.missing(line).await,
+                Some((_, Some(at))) => {
+                    let (position, next_look) = (Some(at), QUEUE_HEARTBEAT);
+                    return Ok(RenewReply::Queued { position, next_look });
+                }
+                Some((_, None)) => {}
+            }
+        }
+        match line.purpose {
+            Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
+            Purpose::Keep(hold) => self.keep_grant(line, hold, &held, own, since).await,
+        }
+    }
+
+    /// Renews a grant whose session was kept.
+    async fn keep_grant(
+        &self,
+        line: &RenewRequest,
+        hold: Hold,
+        held: &Held,
+        mut own: (Vec<u8>, Stat),
+        since: Moment,
+    ) -> Result<RenewReply, LockError> {
+        let left = held.session.left(since);
+        if own.1.version == held.version && hold.duration() <= held.terms.duration() {
+            return Ok(RenewReply::Renewed { left: Some(left) });
+        }
+        let (wire, path) = match (held.session.wire(), self.path(&line.name, held)) {
+            (Ok(wire), Some(path)) => (wire, path),
+            _ => return self.missing(line).await,
+        };
+        for _ in 0..ATTEMPTS {
+            let (data, stat) = &own;
+            let mut record = Record::from_bytes(data)?;
+            if let Some(reason) = record.revoked {
+                return Ok(RenewReply::Revoked { reason, left: Some(left) });
+            }
+            let mut version = stat.version;
+            if hold.duration() > record.hold.duration() {
+                record.hold = hold;
+                match wire.set(&path, &record.to_bytes(), version).await {
+                    Ok(stat) => version = stat.version,
+                    Err(Trouble::BadVersion) => {
+                        match wire.data(&path).await? {
+                            Some(found) => own = found,
+                            None => return self.missing(line).await,
+                        }
+                        continue;
+                    }
+                    Err(Trouble::NoNode) => return self.missing(line).await,
+                    Err(trouble) => return Err(trouble.into_error()),
+                }
+                let group = Key::of(line.client, record.hold);
+                held.sessions.begin(group, since);
+                self.held.update(&line.name, line.lease_id, |held| held.group = group);
+            }
+            self.held.update(&line.name, line.lease_id, |held| {
+                (held.version, held.terms) = (version, record.hold);
+            });
+            return Ok(RenewReply::Renewed { left: Some(left) });
+        }
+        Err(unavailable("others change the grant's record again and again", Certainty::NotApplied))
+    }
+
+    /// Says why a lease id has no node, or none that we could keep.
+    async fn missing(&self, line: &RenewRequest) -> Result<RenewReply, LockError> {
+        let wire = self.wire().await?;
+        let (queue, marks) = join!(self.queue(&wire, &line.name), self.marks(&wire, line.lease_id));
+        let found = queue?.find(line.lease_id).is_some();
+        if found && self.held.find(&line.name, line.lease_id).is_none() {
+            let lacks = "renewal by another process than the one whose session it is";
+            return Err(LockError::unsupported(ENGINE, lacks));
+        }
+        let marks = marks?;
+        self.held.forget(&line.name, line.lease_id);
+        Ok(match marks.revoked {
+            Some(reason) => RenewReply::Revoked { reason, left: Some(std::time::Duration::ZERO) },
+            None => RenewReply::Unknown,
+        })
+    }
+}

@@ -1,0 +1,293 @@
+//! Sessions of ZooKeeper: a connection for each client and duration.
+//!
+//! - S1: what a session is known to have left counts from before the request left that a majority
+//!   carried out for it: a write, or a check that goes the way of writes. What a single member
+//!   answers proves nothing.
+//! - S2: the connection sends signs of life by itself, as long as this process runs. So it is here
+//!   that a group ends which nobody keeps: an acquire or a renewal keeps it, and when its time is
+//!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
+//! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
+//!   time between two signs of life. So a fifth of the time is not counted on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use holdline_core::{ClientId, Clock, Hold, LockError, Moment};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use zookeeper_client::Client;
+
+use crate::error::{ENGINE, Trouble};
+use crate::options::ZooKeeperOptions;
+use crate::wire::Wire;
+
+/// How many parts of its time a session lasts between two proofs at least.
+const FRESH: u32 = 10;
+/// Which part of a session's time is not counted on.
+const UNSURE: u32 = 5;
+
+/// Whose nodes end together: those of a client, with the same duration in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key(ClientId, u64);
+
+/// A session of ZooKeeper.
+pub(crate) struct Session {
+    wire: Mutex<Option<Wire>>,
+    time: Duration,
+    proven: Mutex<Moment>,
+    keeping: tokio::sync::Mutex<()>,
+    /// Told when it is over.
+    pub(crate) ended: Notify,
+}
+
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+
+/// The sessions of one engine.
+pub(crate) struct Sessions {
+    options: ZooKeeperOptions,
+    clock: Arc<dyn Clock>,
+    slots: Mutex<HashMap<Key, Slot>>,
+    /// When each group was kept.
+    kept: Mutex<HashMap<Key, Moment>>,
+    /// Told when a group begins that may end before all others.
+    begun: Notify,
+    /// Nobody uses the engine any more.
+    shut: AtomicBool,
+}
+
+impl Key {
+    pub(crate) fn of(client: ClientId, hold: Hold) -> Key {
+        let duration = hold.duration().unwrap_or_default();
+        let millis = duration.as_nanos().div_ceil(1_000_000);
+        Key(client, u64::try_from(millis).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_millis(self.1)
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("time", &self.time).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sessions").finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// The way to the servers.
+    ///
+    /// # Errors
+    /// [`Trouble::SessionGone`]: it is over.
+    pub(crate) fn wire(&self) -> Result<Wire, Trouble> {
+        let mut wire = self.wire.lock();
+        if wire.as_ref().is_some_and(Wire::is_over) {
+            *wire = None;
+        }
+        wire.clone().ok_or(Trouble::SessionGone)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.wire().is_err()
+    }
+
+    /// Returns how much is known to be left at `now`.
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        match self.is_over() {
+            true => Duration::ZERO,
+            false => now.until(self.proven.lock().after(self.time - self.time / UNSURE)),
+        }
+    }
+
+    /// Notes that a majority carried out what left at `since`.
+    pub(crate) fn prove(&self, since: Moment) {
+        let mut proven = self.proven.lock();
+        *proven = (*proven).max(since);
+    }
+
+    /// Ends it; the servers then delete its nodes.
+    pub(crate) fn end(&self) {
+        *self.wire.lock() = None;
+        self.ended.notify_waiters();
+    }
+
+    /// Has a majority say that it stands, unless one did a moment ago.
+    ///
+    /// # Errors
+    /// [`Trouble::SessionGone`]: it is over.
+    pub(crate) async fn keep(&self, clock: &dyn Clock) -> Result<(), Trouble> {
+        let _alone = self.keeping.lock().await;
+        let before = clock.now();
+        if self.left(before) >= (self.time - self.time / UNSURE) - self.time / FRESH {
+            return Ok(());
+        }
+        self.wire()?.beat().await.inspect_err(|trouble| {
+            if matches!(trouble, Trouble::SessionGone) {
+                self.end();
+            }
+        })?;
+        self.prove(before);
+        Ok(())
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(options: ZooKeeperOptions, clock: Arc<dyn Clock>) -> Sessions {
+        Sessions {
+            options,
+            clock,
+            slots: Mutex::default(),
+            kept: Mutex::default(),
+            begun: Notify::new(),
+            shut: AtomicBool::new(false),
+        }
+    }
+
+    /// Says that nobody uses the engine any more.
+    pub(crate) fn shut(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+        self.begun.notify_one();
+    }
+
+    /// Returns the session of a group; makes it if there is none.
+    pub(crate) async fn obtain(&self, key: Key) -> Result<Arc<Session>, LockError> {
+        let slot = self.slots.lock().entry(key).or_default().clone();
+        let mut slot = slot.lock().await;
+        if let Some(session) = slot.as_ref().filter(|session| !session.is_over()) {
+            return Ok(session.clone());
+        }
+        let session = self.open(key.duration()).await?;
+        *slot = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Makes a session that ends so long after the last sign of life.
+    ///
+    /// # Errors
+    /// `Invalid`: the servers give none as short, or as long.
+    pub(crate) async fn open(&self, time: Duration) -> Result<Arc<Session>, LockError> {
+        let started = Instant::now();
+        let (client, before) = loop {
+            let before = self.clock.now();
+            match connect(&self.options, time).await {
+                Ok(client) => break (client, before),
+                // It gives up after the time of the session, which may be less than what a busy
+                // machine needs.
+                Err(Trouble::NoAnswer(_)) if started.elapsed() < self.options.command_timeout() => {
+                }
+                // Nothing hangs on it yet.
+                Err(trouble) => {
+                    let kind = trouble.into_error().kind().clone();
+                    return Err(crate::error::not_applied(kind));
+                }
+            }
+        };
+        let given = client.session_timeout();
+        if given != time {
+            let message = format!("the servers give a session of {given:?} at the nearest");
+            return Err(LockError::invalid(ENGINE, "lease_duration", message));
+        }
+        let wire = Wire::new(client, &self.options);
+        Ok(Arc::new(Session {
+            wire: Mutex::new(Some(wire)),
+            time,
+            proven: Mutex::new(before),
+            keeping: tokio::sync::Mutex::default(),
+            ended: Notify::new(),
+        }))
+    }
+
+    /// Notes that a group was kept, beginning with it if it is not there.
+    pub(crate) fn begin(&self, key: Key, since: Moment) {
+        if self.kept.lock().insert(key, since).is_none() {
+            self.begun.notify_one();
+        }
+    }
+
+    /// Notes that a group was kept; `false` when it has ended before.
+    pub(crate) fn heard(&self, key: Key, since: Moment) -> bool {
+        match self.kept.lock().get_mut(&key) {
+            Some(kept) => {
+                *kept = (*kept).max(since);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Returns how long a group lasts if nobody keeps it.
+    pub(crate) fn lasts(&self, key: Key, now: Moment) -> Duration {
+        self.kept.lock().get(&key).map_or(Duration::ZERO, |at| now.until(at.after(key.duration())))
+    }
+
+    /// Waits until a group's time is over, and takes it out; returns nothing when all is shut.
+    pub(crate) async fn next_over(&self) -> Vec<Key> {
+        loop {
+            let begun = self.begun.notified();
+            if self.shut.load(Ordering::SeqCst) {
+                return Vec::new();
+            }
+            let now = self.clock.now();
+            let (over, next) = {
+                let mut kept = self.kept.lock();
+                let over: Vec<Key> = kept
+                    .extract_if(|key, at| at.after(key.duration()) <= now)
+                    .map(|e| e.0)
+                    .collect();
+                (over, kept.iter().map(|(key, at)| at.after(key.duration())).min())
+            };
+            match (over.is_empty(), next) {
+                (false, _) => return over,
+                (true, None) => begun.await,
+                (true, Some(next)) => tokio::select! {
+                    () = begun => {}
+                    () = self.clock.sleep_until(next) => {}
+                },
+            }
+        }
+    }
+
+    /// Ends the session that was made for a group, if `unused` says so.
+    pub(crate) async fn close(&self, key: Key, unused: impl Fn(&Arc<Session>) -> bool) {
+        let Some(slot) = self.slots.lock().get(&key).cloned() else { return };
+        let mut slot = slot.lock().await;
+        if self.kept.lock().contains_key(&key) {
+            return;
+        }
+        if let Some(session) = slot.take_if(|session| unused(session)) {
+            session.end();
+            self.slots.lock().remove(&key);
+        }
+    }
+}
+
+/// Makes a connection with a session of its own.
+async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, Trouble> {
+    let mut connector = Client::connector().with_session_timeout(time);
+    if let Some(digest) = options.digest() {
+        connector = connector.with_auth("digest", digest.as_bytes());
+    }
+    Ok(connector.connect(&options.hosts()).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_for_a_client_and_whole_milliseconds() {
+        let of =
+            |micros| Key::of(ClientId::from_u64(7), Hold::Leased(Duration::from_micros(micros)));
+        assert_eq!(of(1_001), of(2_000));
+        assert_ne!(of(2_000), of(2_001));
+        assert_eq!(of(2_000).duration(), Duration::from_millis(2));
+        assert_ne!(of(1), Key::of(ClientId::from_u64(8), Hold::Leased(Duration::from_micros(1))));
+    }
+}

@@ -1,0 +1,209 @@
+//! What all verbs of one engine share, and the marks about lease ids that have no node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::hints::Watches;
+use holdline_core::{
+    Capabilities, Clock, ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName,
+    LostReason, Metadata,
+};
+use tokio::join;
+use tokio::sync::Mutex;
+
+use crate::error::{Trouble, not_applied, protocol};
+use crate::held::{Held, HeldIds};
+use crate::keys::Layout;
+use crate::queue::{Place, Queue};
+use crate::record::Record;
+use crate::sessions::{Session, Sessions};
+use crate::wire::Wire;
+
+/// How long a mark lasts at least: longer than the longest lease, and than what is remembered of
+/// a lease id that was given up.
+const MARK_MS: i64 = 75_000;
+/// How many old marks one new one takes along at most.
+const SWEEP: usize = 32;
+
+/// One engine's state.
+pub(crate) struct Store {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) layout: Layout,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) held: Arc<HeldIds>,
+    pub(crate) watches: Arc<Watches>,
+    /// The session for all that hangs on none, and how long it lasts.
+    pub(crate) main: Mutex<Option<Arc<Session>>>,
+    pub(crate) main_time: Duration,
+}
+
+/// What stands about a lease id that has no node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub(crate) gone: bool,
+    pub(crate) revoked: Option<String>,
+}
+
+impl Marks {
+    /// A lease id that was given up, or revoked, does not come back.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        if self.gone {
+            return Err(not_applied(ErrorKind::Cancelled));
+        }
+        match &self.revoked {
+            Some(reason) => {
+                let reason = LostReason::Revoked(reason.clone());
+                Err(not_applied(ErrorKind::Lost { reason }))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Store {
+    /// The way to the servers for what hangs on no session.
+    pub(crate) async fn wire(&self) -> Result<Wire, LockError> {
+        let mut main = self.main.lock().await;
+        if let Some(session) = main.as_ref()
+            && let Ok(wire) = session.wire()
+        {
+            return Ok(wire);
+        }
+        let session = self.sessions.open(self.main_time).await?;
+        let wire = session.wire()?;
+        *main = Some(session);
+        Ok(wire)
+    }
+
+    /// Reads what is marked about a lease id.
+    pub(crate) async fn marks(&self, wire: &Wire, id: LeaseId) -> Result<Marks, Trouble> {
+        let (gone, revoked) = (self.layout.gone(id), self.layout.revoked(id));
+        let (gone, revoked) = join!(wire.stat(&gone), wire.data(&revoked));
+        let revoked = revoked?.map(|(reason, _)| String::from_utf8_lossy(&reason).into_owned());
+        Ok(Marks { gone: gone?.is_some(), revoked })
+    }
+
+    /// Reads a name's queue.
+    pub(crate) async fn queue(&self, wire: &Wire, name: &LockName) -> Result<Queue, Trouble> {
+        let children = wire.children(&self.layout.queue(name)).await?;
+        Ok(Queue::read(children.unwrap_or_default())?)
+    }
+
+    /// Leaves a mark that a lease id was given up.
+    pub(crate) async fn mark_gone(&self, wire: &Wire, id: LeaseId) -> Result<(), Trouble> {
+        let path = self.layout.gone(id);
+        let stat = match wire.create(&path, &[]).await {
+            Err(Trouble::NodeExists) => return Ok(()),
+            Err(Trouble::NoNode) => {
+                wire.make_container(&self.layout.marks()).await?;
+                match wire.create(&path, &[]).await {
+                    Err(Trouble::NodeExists) => return Ok(()),
+                    other => other?,
+                }
+            }
+            other => other?,
+        };
+        self.sweep(wire, stat.ctime).await
+    }
+
+    /// Deletes marks that have done their duty. Both times are the servers'.
+    pub(crate) async fn sweep(&self, wire: &Wire, now_ms: i64) -> Result<(), Trouble> {
+        let marks = wire.children(&self.layout.marks()).await?.unwrap_or_default();
+        for mark in marks.iter().take(SWEEP) {
+            let path = format!("{}/{mark}", self.layout.marks());
+            let old = wire.stat(&path).await?;
+            if old.is_some_and(|stat| stat.ctime.saturating_add(MARK_MS) < now_ms) {
+                wire.delete(&path, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a lease id holds its name, or what it waits for.
+    pub(crate) fn learn(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        queue: &Queue,
+    ) -> Result<(), LockError> {
+        let Some((place, waits)) = queue.find(id) else { return Ok(()) };
+        let (child, blockers) = (place.child.clone(), queue.blockers(id));
+        let mut bad = None;
+        self.held.update(name, id, |held| {
+            held.child = Some(child);
+            if waits.is_none() {
+                match token(held.czxid) {
+                    Ok(token) => held.token = Some(token),
+                    Err(error) => bad = Some(error),
+                }
+                held.blockers.clear();
+            } else if held.blockers != blockers {
+                held.blockers = blockers;
+                held.changed.notify_one();
+            }
+        });
+        bad.map_or(Ok(()), Err)
+    }
+
+    /// The path of a lease id's node, where it is known.
+    pub(crate) fn path(&self, name: &LockName, held: &Held) -> Option<String> {
+        Some(self.layout.child(name, held.child.as_ref()?))
+    }
+
+    /// Describes who stands at a place; `None` when it went meanwhile.
+    pub(crate) async fn describe(
+        &self,
+        wire: &Wire,
+        name: &LockName,
+        place: &Place,
+    ) -> Result<Option<(HolderSummary, Option<Record>)>, Trouble> {
+        let path = self.layout.child(name, &place.child);
+        let Some((data, stat)) = wire.data(&path).await? else { return Ok(None) };
+        let record = record_of(place, &data)?;
+        let summary = HolderSummary {
+            lease_id: place.stander.id.short(),
+            token: Some(token(stat.czxid)?),
+            mode: place.mode(),
+            held_for: None,
+            // The servers tell nobody how long a session lasts yet; of our own we know.
+            left: self.lasts(name, place),
+            metadata: record.as_ref().map_or_else(Metadata::default, |one| one.holder.clone()),
+        };
+        Ok(Some((summary, record)))
+    }
+
+    /// Describes the first who holds a name.
+    pub(crate) async fn first(
+        &self,
+        wire: &Wire,
+        name: &LockName,
+        queue: &Queue,
+    ) -> Result<Option<(Box<HolderSummary>, Option<Record>)>, Trouble> {
+        let Some(place) = queue.holders().first() else { return Ok(None) };
+        let described = self.describe(wire, name, place).await?;
+        Ok(described.map(|(summary, record)| (Box::new(summary), record)))
+    }
+
+    /// Returns how long what stands at a place lasts if nobody keeps it, as far as this process
+    /// knows.
+    pub(crate) fn lasts(&self, name: &LockName, place: &Place) -> Option<Duration> {
+        let held = self.held.find(name, place.stander.id).filter(|_| place.stander.ours)?;
+        Some(held.lasts(self.clock.now()))
+    }
+}
+
+/// The record at a node; `None` for one of Curator's, which has none.
+pub(crate) fn record_of(place: &Place, data: &[u8]) -> Result<Option<Record>, LockError> {
+    match place.stander.ours {
+        true => Record::from_bytes(data).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// The fencing token: where the making of the node stands in the order of all changes.
+pub(crate) fn token(czxid: i64) -> Result<FencingToken, LockError> {
+    let number = u64::try_from(czxid).unwrap_or(0);
+    FencingToken::new(number)
+        .map_err(|_| protocol(format!("the transaction {czxid} is no fencing token")))
+}

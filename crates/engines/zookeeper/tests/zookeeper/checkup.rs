@@ -1,0 +1,63 @@
+//! What `doctor` finds on real servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{Checkup, Health};
+use holdline_services::{ZooKeeper, ZooKeeperConfig};
+use holdline_zookeeper::{ZooKeeperOptions, checkup};
+
+use crate::support::{contender, engine, nodes};
+
+async fn look(url: &str) -> Checkup {
+    let options = ZooKeeperOptions::from_url(url).expect("a good URL");
+    // Long enough for a machine that is busy; a member that refuses does so at once.
+    let options = options.with_connect_timeout(Duration::from_secs(20));
+    checkup(&options, Arc::new(MachineClock)).await.expect("looked at")
+}
+
+fn health(checkup: &Checkup, check: &str) -> (Health, String) {
+    let found = checkup.findings().iter().find(|finding| finding.check() == check);
+    let finding = found.unwrap_or_else(|| panic!("no {check}: {checkup:?}"));
+    (finding.health(), format!("{} {}", finding.found(), finding.fix().unwrap_or_default()))
+}
+
+#[tokio::test]
+async fn each_server_that_is_set_up_wrong_is_told_so() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default().with_words("srvr"));
+    let found = look(&server.url()).await;
+    assert_eq!(health(&found, "reachable").0, Health::Ok);
+    let (sessions, text) = health(&found, "sessions");
+    assert!(sessions == Health::Ok && text.contains("from 400ms to 60s"), "{text}");
+    let (quorum, text) = health(&found, "quorum");
+    assert!(quorum == Health::Warning && text.contains("standalone"), "{text}");
+    let (version, text) = health(&found, "version");
+    assert!(version == Health::Ok && text.contains("3.8."), "{text}");
+    let (ticks, text) = health(&found, "ticks");
+    assert!(ticks == Health::Warning && text.contains("whitelist=srvr,conf"), "{text}");
+    assert_eq!(health(&found, "rights").0, Health::Ok);
+    // It only asks.
+    assert_eq!(nodes(&server, "/").await, Vec::<String>::new());
+
+    let ann = engine(&format!("zk://ann:hers@{}", server.address(0))).await;
+    contender(&ann, "a").take().await;
+    let (rights, text) = health(&look(&server.url()).await, "rights");
+    assert!(rights == Health::Error && text.contains("setAcl -R /holdline"), "{text}");
+
+    server.kill(0);
+    let found = look(&server.url()).await;
+    assert_eq!(health(&found, "reachable").0, Health::Error);
+    assert_eq!(found.findings().len(), 1);
+}
+
+#[tokio::test]
+async fn sessions_and_ticks_that_are_too_long_are_told() {
+    let config = ZooKeeperConfig::default().with_sessions(5_000, 20_000).with_tick(3_000);
+    let server = ZooKeeper::start(&config);
+    let found = look(&server.url()).await;
+    let (sessions, text) = health(&found, "sessions");
+    assert!(sessions == Health::Warning && text.contains("lower minSessionTimeout"), "{text}");
+    let (ticks, text) = health(&found, "ticks");
+    assert!(ticks == Health::Warning && text.contains("two ticks"), "{text}");
+}

@@ -1,0 +1,94 @@
+//! Three members, of which one is lost.
+
+use holdline_core::{AcquireReply, Hint, Purpose, RenewReply};
+use holdline_services::{ZooKeeper, ZooKeeperConfig};
+
+use crate::relay::Relay;
+use crate::support::{Contender, connect, contender, engine, hint, nodes, until};
+
+#[tokio::test]
+async fn a_leader_that_is_killed_or_stopped_costs_no_lock_and_no_place() {
+    let servers = ZooKeeper::start_three(&ZooKeeperConfig::default());
+    let engine = engine(&servers.url()).await;
+    let (mut holder, mut waiter) = (contender(&engine, "a"), contender(&engine, "a"));
+    let first = holder.take().await;
+    waiter.queue().await;
+    let leader = servers.leader();
+    servers.kill(leader);
+    goes_on(&holder, &waiter).await;
+    holder.let_go().await;
+    let second = taken(&mut waiter).await;
+    assert!(second > first, "{second} after {first}");
+    servers.relaunch(leader);
+    servers.await_ready(leader);
+
+    let mut last = contender(&engine, "a");
+    last.queue().await;
+    let leader = servers.leader();
+    servers.stop(leader);
+    goes_on(&waiter, &last).await;
+    waiter.let_go().await;
+    let third = taken(&mut last).await;
+    assert!(third > second, "{third} after {second}");
+    servers.cont(leader);
+    until("it is released", async || last.release(false).await.is_ok()).await;
+}
+
+/// Holder and waiter have what they had.
+async fn goes_on(holder: &Contender, waiter: &Contender) {
+    until("the holder is kept", async || {
+        matches!(holder.keep().await, Ok(RenewReply::Renewed { .. }))
+    })
+    .await;
+    until("the place is kept", async || {
+        matches!(waiter.renew(Purpose::Wait).await, Ok(RenewReply::Queued { .. }))
+    })
+    .await;
+}
+
+/// What a contender is granted, whose turn it is.
+async fn taken(contender: &mut Contender) -> holdline_core::FencingToken {
+    let mut token = None;
+    until("it holds", async || {
+        if let Ok(AcquireReply::Granted { token: granted, .. }) = contender.ask().await {
+            token = Some(granted);
+        }
+        token.is_some()
+    })
+    .await;
+    token.expect("granted")
+}
+
+/// A client that reaches no server loses what it has with its session, is told so, and does not
+/// take the node of its old session for its own.
+#[tokio::test]
+async fn a_session_that_ends_while_it_queues_or_holds_is_told_lost() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let here = engine(&server.url()).await;
+    let relay = Relay::start(server.address(0)).await;
+    let url = format!("zk://{}?command_timeout_ms=2000", relay.address);
+    let there = connect(&url).await.expect("connected");
+    let mut holder = contender(&here, "a");
+    let mut waiter = contender(&there, "a").for_seconds(2);
+    let mut cut_off = contender(&there, "b").for_seconds(2);
+    holder.take().await;
+    waiter.queue().await;
+    let old = cut_off.take().await;
+    let mut hints = cut_off.watch();
+    relay.refuse(true);
+    // At risk at once: what broke is told as something to check.
+    hint(&mut hints, Hint::CheckLease).await;
+    until("the servers have ended its session", async || {
+        nodes(&server, "/holdline/b").await.is_empty()
+            && nodes(&server, "/holdline/a").await.len() == 1
+    })
+    .await;
+    let mut next = contender(&here, "b");
+    assert!(next.take().await > old);
+    relay.refuse(false);
+    until("it is told", async || matches!(cut_off.keep().await, Ok(RenewReply::Unknown))).await;
+    holder.let_go().await;
+    until("the waiter is told", async || matches!(waiter.ask().await, Ok(AcquireReply::Unknown)))
+        .await;
+    assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
+}

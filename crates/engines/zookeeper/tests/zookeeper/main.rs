@@ -1,0 +1,10 @@
+//! The ZooKeeper engine on real servers: what the suite cannot see from outside.
+
+mod access;
+mod checkup;
+mod curator;
+mod ensemble;
+mod homes;
+mod relay;
+mod support;
+mod traps;

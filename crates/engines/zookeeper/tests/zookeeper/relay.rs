@@ -1,0 +1,105 @@
+//! What stands between a client and its server, and loses what the server answers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::broadcast;
+
+#[derive(Default)]
+struct State {
+    /// From the request that holds this on, answers are lost.
+    wanted: Mutex<Option<String>>,
+    loses: AtomicBool,
+    refuses: AtomicBool,
+}
+
+/// A relay to one server.
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    state: Arc<State>,
+    end: broadcast::Sender<()>,
+}
+
+impl Relay {
+    pub(crate) async fn start(upstream: SocketAddr) -> Relay {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (state, end) = (Arc::new(State::default()), broadcast::channel(1).0);
+        let (shared, ends) = (state.clone(), end.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if shared.refuses.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(upstream).await else { continue };
+                let (state, mut ended) = (shared.clone(), ends.subscribe());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        _ = ended.recv() => {}
+                        _ = carry(client, server, &state) => {}
+                    }
+                });
+            }
+        });
+        Relay { address, state, end }
+    }
+
+    /// Loses all answers from the request on that holds this text.
+    pub(crate) fn lose_answers_from(&self, text: &str) {
+        *self.state.wanted.lock() = Some(text.to_owned());
+    }
+
+    /// Tells whether that request has come.
+    pub(crate) fn loses(&self) -> bool {
+        self.state.loses.load(Ordering::SeqCst)
+    }
+
+    /// Closes all connections; new ones lose nothing.
+    pub(crate) fn break_off(&self) {
+        self.state.loses.store(false, Ordering::SeqCst);
+        // Nobody may be connected.
+        let _ = self.end.send(());
+    }
+
+    /// Closes all connections and takes no new ones, or takes them again.
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.state.refuses.store(refuses, Ordering::SeqCst);
+        self.break_off();
+    }
+}
+
+async fn carry(client: TcpStream, server: TcpStream, state: &State) -> std::io::Result<()> {
+    let (mut asked, mut answer) = client.into_split();
+    let (mut answered, mut ask) = server.into_split();
+    let requests = async {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let count = asked.read(&mut buffer).await?;
+            if count == 0 {
+                return Ok::<(), std::io::Error>(());
+            }
+            let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            if state.wanted.lock().take_if(|wanted| text.contains(wanted.as_str())).is_some() {
+                state.loses.store(true, Ordering::SeqCst);
+            }
+            ask.write_all(&buffer[..count]).await?;
+        }
+    };
+    let answers = async {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let count = answered.read(&mut buffer).await?;
+            if count == 0 {
+                return Ok(());
+            }
+            if !state.loses.load(Ordering::SeqCst) {
+                answer.write_all(&buffer[..count]).await?;
+            }
+        }
+    };
+    tokio::select! { done = requests => done, done = answers => done }
+}

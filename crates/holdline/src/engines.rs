@@ -29,6 +29,10 @@ const SCHEMES: &[&str] = &[
     #[cfg(feature = "redis")]
     "redis+unix",
     #[cfg(feature = "redis")]
+    "redis+sentinel",
+    #[cfg(feature = "redis")]
+    "rediss+sentinel",
+    #[cfg(feature = "redis")]
     "redlock",
     #[cfg(feature = "redis")]
     "redlocks",
@@ -47,6 +51,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("redis", REDIS),
     ("rediss", REDIS),
     ("redis+unix", REDIS),
+    ("redis+sentinel", REDIS),
+    ("rediss+sentinel", REDIS),
     ("redlock", REDIS),
     ("redlocks", REDIS),
     ("postgres", POSTGRES),
@@ -75,7 +81,9 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => etcd(url).await,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" => redis(url).await,
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
+            redis(url).await
+        }
         #[cfg(feature = "redis")]
         "redlock" | "redlocks" => redlock(url).await,
         #[cfg(feature = "postgres")]
@@ -117,7 +125,7 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
             holdline_etcd::checkup(&holdline_etcd::EtcdOptions::from_url(url)?).await
         }
         #[cfg(feature = "redis")]
-        Some("redis" | "rediss" | "redis+unix") => {
+        Some("redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel") => {
             let options = holdline_redis::RedisOptions::from_url(url)?;
             holdline_redis::checkup(&options, clock(ClockKind::Boottime, "redis")?).await
         }

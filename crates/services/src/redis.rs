@@ -228,6 +228,14 @@ impl RedisServer {
         }
     }
 
+    /// Tells whether the server is a master.
+    #[must_use]
+    pub fn is_master(&self) -> bool {
+        let role = self.raw().say("ROLE").ok();
+        let role = role.as_ref().and_then(|role| role.items()?.first()?.text());
+        role.as_deref() == Some("master")
+    }
+
     /// What the server has written to its log since the first start.
     #[must_use]
     pub fn log(&self) -> String {

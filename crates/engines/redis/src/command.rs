@@ -19,7 +19,7 @@ pub async fn command(
     clock: Arc<dyn Clock>,
     words: &[&str],
 ) -> Result<(), LockError> {
-    let node = Node::new(options, clock)?;
+    let node = Node::new(&options.only_looking(), clock)?;
     let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
     node.command(words, None, options.command_timeout()).await.map(drop)
 }

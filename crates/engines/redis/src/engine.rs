@@ -7,8 +7,8 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
-    ErrorKind, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    ErrorKind, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation,
+    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use crate::batch;
@@ -17,8 +17,9 @@ use crate::error::{ENGINE, protocol};
 use crate::keys::Layout;
 use crate::listing::{Ahead, Listings, Steps};
 use crate::native::{self, Asker};
-use crate::node::Node;
-use crate::options::{Dialect, RedisOptions};
+use crate::node::{Node, ServerFacts};
+use crate::options::{Dialect, Group, RedisOptions, Replicas};
+use crate::sentinel::Copies;
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
@@ -43,6 +44,9 @@ struct Inner {
     watches: Arc<Watches>,
     ears: Ears,
     listings: Listings,
+    clock: Arc<dyn Clock>,
+    /// Who tells how many replicas have a grant, where that counts.
+    copies: Option<Copies>,
 }
 
 impl RedisEngine {
@@ -60,10 +64,12 @@ impl RedisEngine {
         let watches = Arc::new(Watches::default());
         let channel = layout.inbox(&inbox);
         let ears = Ears::new(node.clone(), clock.clone(), channel, watches.clone());
-        let listings = Listings::new(clock);
+        let listings = Listings::new(clock.clone());
+        let copies = copies_of(options, &node, &layout)?;
         let asker = Asker { layout, inbox, deadline: options.command_timeout() };
         let capabilities = capabilities(options);
-        Ok(RedisEngine(Arc::new(Inner { capabilities, node, asker, watches, ears, listings })))
+        let inner = Inner { capabilities, node, asker, watches, ears, listings, clock, copies };
+        Ok(RedisEngine(Arc::new(inner)))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -81,8 +87,24 @@ impl RedisEngine {
     }
 }
 
+fn copies_of(
+    options: &RedisOptions,
+    node: &Node,
+    layout: &Layout,
+) -> Result<Option<Copies>, LockError> {
+    let wanted = options.group().map_or(Replicas::None, Group::replicas);
+    let Some(watcher) = node.watcher().filter(|_| wanted != Replicas::None) else {
+        return Ok(None);
+    };
+    let deadline = options.command_timeout();
+    Ok(Some(Copies::new(node.beside()?, watcher.clone(), wanted, layout.reign(), deadline)))
+}
+
 fn capabilities(options: &RedisOptions) -> Capabilities {
-    let mut identity = format!("{}/{}", options.address(), options.db());
+    let mut identity = match options.group() {
+        Some(group) => format!("{group}/{}", options.db()),
+        None => format!("{}/{}", options.address(), options.db()),
+    };
     // Other keys are other locks.
     let usual = RedisOptions::default();
     for (key, usual) in
@@ -98,6 +120,9 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.clock = ClockKind::Boottime;
     capabilities.max_waiters = options.max_waiters();
     capabilities.max_batch = batch::MOST_LINES;
+    if let Some(group) = options.group() {
+        capabilities.lease.max = group.max_lease();
+    }
     capabilities
 }
 
@@ -170,8 +195,7 @@ impl Engine for RedisEngine {
             return Answer::ready(Err(error));
         }
         Answer::later(async move {
-            let reply = self.0.node.call(|| native::operate(&self.0.asker, operation)).await;
-            let reply = reply.and_then(|reply| native::operated(&reply));
+            let reply = self.0.operate(operation).await;
             match operation {
                 Operation::Revoke { name, .. }
                 | Operation::Freeze { name, .. }
@@ -183,8 +207,44 @@ impl Engine for RedisEngine {
 }
 
 impl Inner {
+    /// Returns the run of the server that may grant now; `None` where it need not be a known one.
+    async fn granting_run(&self) -> Result<Option<Arc<ServerFacts>>, LockError> {
+        if self.node.watcher().is_none() {
+            return Ok(None);
+        }
+        let facts = self.node.ready_within(self.asker.deadline).await?;
+        let until = facts.quarantined_until.unwrap_or(Moment::ORIGIN);
+        let left = self.clock.now().until(until);
+        if !left.is_zero() {
+            let kind = ErrorKind::Quarantined { left };
+            return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));
+        }
+        Ok(Some(facts))
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        let facts = match operation {
+            // A freeze is a grant too.
+            Operation::Freeze { .. } => self.granting_run().await?,
+            _ => None,
+        };
+        let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
+        let reply = self.node.call_of(run, || native::operate(&self.asker, operation)).await;
+        native::operated(&reply?)
+    }
+
+    /// Waits until enough replicas have what this run of the server has granted.
+    async fn confirm(&self, run: Option<&str>) -> Result<(), LockError> {
+        match &self.copies {
+            Some(copies) => copies.confirm(run).await,
+            None => Ok(()),
+        }
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let id = request.lease_id;
+        let facts = self.granting_run().await?;
+        let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
         if request.queue {
             // From the script on a hint may come, before the reply is seen and watched for.
             self.watches.expect(id);
@@ -195,8 +255,15 @@ impl Inner {
             false => self.ears.hears(),
         };
         let limit = self.capabilities.max_waiters;
-        let reply = self.node.call(|| native::acquire(&self.asker, request, hears, limit)).await;
-        let reply = reply.and_then(|reply| native::acquired(&reply, request, limit));
+        let ask = || native::acquire(&self.asker, request, hears, limit);
+        let reply = self.node.call_of(run, ask).await;
+        let mut reply = reply.and_then(|reply| native::acquired(&reply, request, limit));
+        if matches!(reply, Ok(AcquireReply::Granted { .. }))
+            && let Err(error) = self.confirm(run).await
+        {
+            // Whoever asked gives the lease id up, or asks again.
+            reply = Err(error);
+        }
         let may_come_yet = match &reply {
             Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
             Err(error) => error.certainty() == Certainty::Unknown,
@@ -214,8 +281,7 @@ impl Inner {
             true => Ok(Vec::new()),
             false => {
                 let hears = self.ears.hears();
-                let reply = self.node.call(|| native::renew(&self.asker, &lines, hears)).await;
-                reply.and_then(|reply| native::renewed(&reply, lines.len()))
+                self.renew_lines(&lines, hears).await
             }
         };
         for (line, reply) in part.answered(answer) {
@@ -224,6 +290,24 @@ impl Inner {
             }
             replies.push(reply);
         }
+    }
+
+    async fn renew_lines(
+        &self,
+        lines: &[&RenewRequest],
+        hears: bool,
+    ) -> Result<Vec<Result<RenewReply, LockError>>, LockError> {
+        let facts = match &self.copies {
+            Some(_) => Some(self.node.ready_within(self.asker.deadline).await?),
+            None => None,
+        };
+        let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
+        let reply = self.node.call_of(run, || native::renew(&self.asker, lines, hears)).await;
+        let replies = native::renewed(&reply?, lines.len())?;
+        if lines.iter().any(|line| matches!(line.purpose, Purpose::Keep(_))) {
+            self.confirm(run).await?;
+        }
+        Ok(replies)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {

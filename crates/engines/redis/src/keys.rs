@@ -17,6 +17,8 @@ const DATA: &str = ":1d";
 const COUNTER: &str = "fence";
 /// What a node of a quorum keeps of its set.
 const NODE: &str = "node:1";
+/// What is kept of the servers that Sentinels make masters.
+const REIGN: &str = "reign:1";
 /// What the scripts take for the prefix unless they are told another.
 const USUAL_PREFIX: &str = "holdline:";
 /// Stands for the name in a template.
@@ -87,6 +89,11 @@ impl Layout {
     /// ending.
     pub(crate) fn push_node(&self, keys: &mut Words) {
         keys.push_parts(&[self.prefix.as_bytes(), NODE.as_bytes()]);
+    }
+
+    /// Returns the key of what is kept of the servers that Sentinels make masters.
+    pub(crate) fn reign(&self) -> Vec<u8> {
+        format!("{}{REIGN}", self.prefix).into_bytes()
     }
 
     /// Returns the channel on which a node of a quorum tells that a name is free.

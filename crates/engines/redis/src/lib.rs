@@ -1,4 +1,5 @@
-//! The Redis engine: locks on one Redis or Valkey server.
+//! The Redis engine: locks on one Redis or Valkey server, or on the one that Sentinels make the
+//! master.
 //!
 //! Each verb is one script, so that the server runs a whole step of the lock table at once, and
 //! whoever is next is told by a message to its process.
@@ -7,12 +8,14 @@
 //! It keeps the promises of the lock table while the server remembers and its clock does not
 //! step. A server that forgot (a restart without persistence, a flush) may grant a name again;
 //! the fencing token grows even then, up to the error of the server's clock. A failover to a
-//! replica may lose the newest grants.
+//! replica may lose the newest grants: where the URL names the sentinels, the promoted server
+//! grants nothing until those have run out.
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `native` and `scripts/common.lua` for the
 //! rules, `plain` for the other dialect: locks that are shared with other libraries. Then `ears`
-//! and `node` for how a command travels, `options` for what can be set.
+//! and `node` for how a command travels, `sentinel` for who the master is, `options` for what can
+//! be set.
 
 mod batch;
 mod checkup;
@@ -27,6 +30,7 @@ mod node;
 mod options;
 mod plain;
 mod quorum;
+mod sentinel;
 mod surroundings;
 
 use std::sync::Arc;

@@ -1,9 +1,12 @@
 //! What can be set for a Redis engine, in code or in a URL.
 //!
 //! `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, and
-//! `redis+unix:///path/to/socket?db=0`. No password is ever shown: not by `Debug`, not in a message.
+//! `redis+unix:///path/to/socket?db=0`; for servers that Sentinels look after
+//! `redis+sentinel://sentinel[:port],…/service[/db]`. No password is ever shown: not by `Debug`,
+//! not in a message.
 //!
-//! Read next: `url` and `read` for how a URL is read, `check` for what the settings may be.
+//! Read next: `url` and `read` for how a URL is read, `group` for the one that names sentinels,
+//! `check` for what the settings may be.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,9 +22,11 @@ use crate::plain::LeaseFormat;
 use crate::surroundings::Surroundings;
 
 mod check;
+mod group;
 mod read;
 mod url;
 
+pub(crate) use group::{Group, Replicas};
 pub(crate) use url::Address;
 
 const DEFAULT_PORT: u16 = 6379;
@@ -42,6 +47,7 @@ pub struct RedisOptions {
     access: Access,
     limits: Limits,
     layout: Layout,
+    group: Option<Group>,
     surroundings: Option<Arc<dyn Surroundings>>,
 }
 
@@ -81,7 +87,9 @@ impl RedisOptions {
     /// `prefix`, `max_waiters`, `connect_timeout_ms`,
     /// `command_timeout_ms`, `protocol` (`resp3`, `resp2`), `client_name`, `user`,
     /// `password_file`, `password_env` (the name of a variable), `db`, and for TLS `ca`, `cert` and
-    /// `key`.
+    /// `key`; where the URL names sentinels, also `sentinel_user`, `sentinel_password_file`,
+    /// `sentinel_password_env`, `max_lease_duration_ms`, `old_master_ms` and `replicas` (`all`,
+    /// `majority`, a number).
     ///
     /// # Errors
     /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
@@ -95,7 +103,8 @@ impl RedisOptions {
             db: parts.db.unwrap_or(0),
             ..Access::default()
         };
-        let mut options = RedisOptions { access, ..RedisOptions::default() };
+        let group = parts.group;
+        let mut options = RedisOptions { access, group, ..RedisOptions::default() };
         for (key, value) in parts.parameters {
             if key == "db" && parts.db.is_some() {
                 return Err(bad("names the database twice: name it as path or as `db`"));
@@ -198,6 +207,10 @@ impl RedisOptions {
     /// Tells whether the password would travel a network where others can read it.
     pub(crate) fn exposes_password(&self) -> bool {
         match &self.access.address {
+            Address::Service { .. } => {
+                let open = self.group.as_ref().is_some_and(Group::is_open);
+                open && self.access.password.expose().is_some()
+            }
             Address::Tcp { host, tls: false, .. } => {
                 let parsed = host.parse::<std::net::IpAddr>();
                 let here = host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback());

@@ -15,6 +15,7 @@ mod messages;
 mod network;
 mod quorum;
 mod replies;
+mod sentinel;
 mod servers;
 mod support;
 mod weather;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use holdline::fence::{Fenced, FencedCell, Proof};
 use holdline::{Client, Guard, Held, LockError, LockName, LockOptions, ReleaseOutcome};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 use parking_lot::Mutex;
@@ -221,6 +222,24 @@ pub(crate) async fn clean(server: &RedisServer, clients: &[&Client]) {
     }
     until(&format!("nothing is left of {:?}", leftovers(server)), || leftovers(server).is_empty())
         .await;
+}
+
+/// The resource knows the later holder: it refuses the earlier one, whatever that believes.
+pub(crate) fn the_resource_refuses(late: &Guard, newer: &Guard) {
+    let [late, newer] = [late, newer].map(|guard| Proof::exclusive_of(guard).expect("exclusive"));
+    let cell = FencedCell::new(0);
+    cell.check_and_write(&late, |value| {
+        *value = 1;
+        Ok(())
+    })
+    .expect("nobody else has come yet");
+    cell.seal(&newer).expect("newer");
+    let refused = cell.check_and_write(&late, |value| {
+        *value = 2;
+        Ok(())
+    });
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(cell.into_inner(), 1);
 }
 
 /// Sees the grants of one exclusive name: nobody believes beside another, tokens grow.

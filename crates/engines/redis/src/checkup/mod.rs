@@ -4,9 +4,10 @@
 //! never taken for well.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `rights` for what the user may do, `inventory` for what stands under our keys, `quorum` for
-//! servers that are a quorum together.
+//! `group` for the sentinels above it, `rights` for what the user may do, `inventory` for what
+//! stands under our keys, `quorum` for servers that are a quorum together.
 
+mod group;
 mod info;
 mod inventory;
 mod machine;
@@ -35,9 +36,13 @@ const REACHABLE: &str = "without an answer no lock can be taken, and held ones r
 /// # Errors
 /// `Invalid`: an option is wrong. All else is a finding.
 pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Checkup, LockError> {
-    let node = Node::new(options, clock.clone())?;
+    let node = Node::new(&options.only_looking(), clock.clone())?;
     let probe = Probe { node, limit: options.command_timeout() };
     let mut checkup = Checkup::new(ENGINE);
+    let group = group::Group::ask(options, &clock).await?;
+    for finding in group.iter().flat_map(group::Group::findings) {
+        checkup.add(finding);
+    }
     let trip = match machine::round_trip(&probe, clock.as_ref()).await {
         Ok(trip) => trip,
         Err(error) => {
@@ -51,7 +56,10 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
     let config = Config::ask(&probe).await;
     for finding in settings::findings(&info, &config) {
-        checkup.add(finding);
+        checkup.add(match &group {
+            Some(group) if finding.check() == "role" => group.isolation(&config),
+            _ => finding,
+        });
     }
     checkup.add(machine::clock(&probe).await);
     for finding in rights::findings(&probe, options).await {

@@ -260,6 +260,10 @@ async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Fin
 fn way(address: &Address) -> (String, bool) {
     match address {
         Address::Unix(_) => ("by a socket of this machine".to_owned(), true),
+        Address::Service { tls, .. } => {
+            let how = if *tls { "encrypted" } else { "in the clear" };
+            (format!("over the network, {how}"), false)
+        }
         Address::Tcp { host, tls, .. } => {
             let is_near = host == "localhost"
                 || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -226,6 +226,17 @@ impl Board {
         self.tell();
     }
 
+    /// Ends the connections to all other servers than the one there.
+    pub(super) fn leave_all_but(&self, place: Option<&(String, u16)>) {
+        let state = self.state.lock();
+        let lanes: Vec<_> = state.current.iter().chain(&state.old).cloned().collect();
+        drop(state);
+        for lane in lanes.iter().filter(|lane| lane.facts().place.as_ref() != place) {
+            lane.close("another server is the master now");
+        }
+        self.changed.notify_one();
+    }
+
     /// Ends everything.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();

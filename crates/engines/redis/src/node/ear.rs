@@ -12,7 +12,7 @@ use super::dial::{Stage, dial};
 use super::greet::auth;
 use super::hub::Hub;
 use super::resp::Frame;
-use super::supervisor::within;
+use super::supervisor::{aim, within};
 use super::value::Value;
 use super::wire::{Broke, Wire};
 use crate::error::{ServerWords, refusal, unavailable};
@@ -41,10 +41,10 @@ pub(super) async fn listen(shared: &Arc<Shared>) -> LockError {
 }
 
 async fn open(shared: &Shared, stage: &Stage) -> Result<Wire, LockError> {
-    let options = &shared.options;
-    let dialled = dial(options, stage).await?;
+    let options = aim(shared).await?;
+    let dialled = dial(&options, stage).await?;
     let mut wire = Wire::new(dialled.stream);
-    if let Some(words) = auth(options) {
+    if let Some(words) = auth(&options) {
         let answers = wire.ask(&[words]).await.map_err(|broke| broken(&broke))?;
         answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(refusal))?;
     }

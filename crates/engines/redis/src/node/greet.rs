@@ -155,7 +155,7 @@ fn broke_off(broke: Broke, options: &RedisOptions) -> LockError {
             let message = format!("{address}: broke off at the first words: {hint} ({broke})");
             unavailable(message, Certainty::NotApplied)
         }
-        Address::Unix(_) => {
+        Address::Unix(_) | Address::Service { .. } => {
             let message = format!("{address}: broke off at the first words ({broke})");
             unavailable(message, Certainty::NotApplied)
         }

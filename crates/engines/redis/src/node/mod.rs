@@ -24,6 +24,7 @@ mod hub;
 mod lane;
 mod lane_task;
 mod pending;
+mod reign;
 mod request;
 mod resp;
 mod script;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
 use holdline_net::home::{Elsewhere, Home};
 
 pub(crate) use hub::{Heard, Inbox, Taker};
@@ -45,8 +46,9 @@ pub(crate) use script::Script;
 pub(crate) use value::Value;
 pub(crate) use words::Words;
 
-use crate::error::{ENGINE, refusal, unavailable};
+use crate::error::{ENGINE, ServerWords, refusal, unavailable};
 use crate::options::RedisOptions;
+use crate::sentinel::Watcher;
 use crate::surroundings::Task;
 use board::{Board, Route};
 use hub::Hub;
@@ -113,7 +115,8 @@ impl Call {
 /// What is known of the server behind the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerFacts {
-    /// New with each start of the server; `None` where we may not ask.
+    /// New with each start of the server, and with each promotion where sentinels make the master;
+    /// `None` where we may not ask.
     pub(crate) run_id: Option<String>,
     /// 2 or 3.
     pub(crate) resp: u8,
@@ -123,6 +126,10 @@ pub(crate) struct ServerFacts {
     pub(crate) delifeq: bool,
     /// How long the first words took, there and back.
     pub(crate) round_trip: Duration,
+    /// Until when it grants nothing: it may have lost grants that are believed.
+    pub(crate) quarantined_until: Option<Moment>,
+    /// Where it is, if sentinels told.
+    pub(crate) place: Option<(String, u16)>,
 }
 
 impl ServerFacts {
@@ -146,6 +153,10 @@ struct Shared {
     board: Arc<Board>,
     hub: Arc<Hub>,
     ids: AtomicU64,
+    /// Who tells where the server is, if the options name no place.
+    watcher: Option<Arc<Watcher>>,
+    /// The node keeps the watcher going, which others only read.
+    leads: bool,
     /// `HELLO 3` was refused, and the older protocol worked.
     old_protocol: AtomicBool,
     /// How often the tasks have moved to another runtime.
@@ -198,6 +209,22 @@ impl Node {
     /// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
     pub(crate) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Node, LockError> {
         options.validate()?;
+        let watcher = Watcher::new(options, &clock)?.map(Arc::new);
+        Node::of(options, clock, watcher, true)
+    }
+
+    /// Makes another node for the same server, with a connection of its own.
+    pub(crate) fn beside(&self) -> Result<Node, LockError> {
+        let Shared { options, clock, watcher, .. } = &**self.shared();
+        Node::of(options, clock.clone(), watcher.clone(), false)
+    }
+
+    fn of(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+        watcher: Option<Arc<Watcher>>,
+        leads: bool,
+    ) -> Result<Node, LockError> {
         if options.exposes_password() {
             let address = options.address();
             tracing::warn!(%address, "the password travels unencrypted: write `rediss://`");
@@ -214,6 +241,8 @@ impl Node {
             board: Arc::new(Board::new()),
             hub: Arc::default(),
             ids: AtomicU64::new(1),
+            watcher,
+            leads,
             old_protocol: AtomicBool::new(false),
             moves: AtomicU32::new(0),
             process: AtomicU32::new(std::process::id()),
@@ -243,6 +272,11 @@ impl Node {
     /// no such connection.
     pub(crate) fn well(&self) -> Option<Arc<ServerFacts>> {
         self.shared().board.well()
+    }
+
+    /// Who tells where the master is, where sentinels do.
+    pub(crate) fn watcher(&self) -> Option<&Arc<Watcher>> {
+        self.shared().watcher.as_ref()
     }
 
     /// Returns why the last try to get a connection failed.
@@ -278,9 +312,10 @@ impl Node {
         match self.run(call, &make, request::by_name, (run_id, limit)).await? {
             Err(words) if words.code == "NOSCRIPT" => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
-                self.run(make(), &make, request::by_text, (run_id, limit)).await?.map_err(refusal)
+                let answered = self.run(make(), &make, request::by_text, (run_id, limit)).await?;
+                answered.map_err(|words| self.refused(words))
             }
-            other => other.map_err(refusal),
+            other => other.map_err(|words| self.refused(words)),
         }
     }
 
@@ -296,6 +331,7 @@ impl Node {
         let (lane, exchange) = self.put(by(&call), tie, (run_id, limit)).await?;
         drop(call);
         let answered = exchange.await;
+        self.leave_replica(&lane, &answered);
         // Only now: a copy that came first would leave nothing for the answer to tell.
         if let Tie::Undo(affinity) = tie {
             // Nobody waits for these copies: what they undo may never come.
@@ -330,9 +366,44 @@ impl Node {
         deadline: Duration,
     ) -> Result<Value, LockError> {
         let tie = affinity.map_or(Tie::Free, Tie::Behind);
-        let limit = (None, self.limit(deadline));
-        let (_, exchange) = self.put(Request::Words(words), tie, limit).await?;
-        exchange.await?.map_err(refusal)
+        self.exchange(words, tie, (None, self.limit(deadline))).await
+    }
+
+    /// The same to this run of the server alone.
+    pub(crate) async fn send_to(
+        &self,
+        run_id: Option<&str>,
+        words: &Words,
+        deadline: Duration,
+    ) -> Result<Value, LockError> {
+        self.exchange(words, Tie::Free, (run_id, self.limit(deadline))).await
+    }
+
+    async fn exchange(
+        &self,
+        words: &Words,
+        tie: Tie,
+        limit: (Option<&str>, Limit),
+    ) -> Result<Value, LockError> {
+        let (lane, exchange) = self.put(Request::Words(words), tie, limit).await?;
+        let answered = exchange.await;
+        self.leave_replica(&lane, &answered);
+        answered?.map_err(|words| self.refused(words))
+    }
+
+    /// Ends a connection to a server that says that it is a replica, where sentinels know which is
+    /// none.
+    fn leave_replica(&self, lane: &lane::Lane, answered: &lane::Answered) {
+        if self.watcher().is_some() && matches!(answered, Ok(Err(words)) if is_of_replica(words)) {
+            lane.close("the server is no longer the master");
+        }
+    }
+
+    fn refused(&self, words: ServerWords) -> LockError {
+        match self.watcher().is_some() && is_of_replica(&words) {
+            true => reign::refused_by_replica(&refusal(words)),
+            false => refusal(words),
+        }
     }
 
     /// Hears a channel until the inbox is dropped, over all connections that come and go. The
@@ -443,6 +514,10 @@ impl Node {
             }
         }
     }
+}
+
+fn is_of_replica(words: &ServerWords) -> bool {
+    matches!(words.code.as_str(), "READONLY" | "MASTERDOWN")
 }
 
 /// A request that has no connection yet.

@@ -7,6 +7,7 @@
 //! - Invariant S3: after each new connection, and whenever messages may have been missed, every
 //!   inbox is told to look again. A connection that pushes is subscribed before it is used.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,8 +23,9 @@ use super::greet::{Greeted, Refused, greet};
 use super::lane::{Health, Lane, Limit};
 use super::lane_task::LaneTask;
 use super::request::Request;
-use super::{Shared, ear};
+use super::{Shared, ear, reign};
 use crate::error::{refusal, unavailable};
+use crate::options::RedisOptions;
 use crate::surroundings::Task;
 
 /// Pauses between tries, while the server cannot be reached.
@@ -81,11 +83,37 @@ impl Drop for Watch {
 async fn supervise(shared: Arc<Shared>) {
     let ear = listen(&shared);
     let work = keep_connected(&shared);
+    let follow = follow(&shared);
     tokio::select! {
         biased;
         () = work => {}
         () = ear => {}
+        () = follow => {}
     }
+}
+
+/// Leaves each server that sentinels no longer name. Never ends.
+async fn follow(shared: &Shared) {
+    let Some(watcher) = &shared.watcher else { return std::future::pending().await };
+    let mut told = watcher.told();
+    let leave = async {
+        while told.changed().await.is_ok() {
+            let place = told.borrow_and_update().clone();
+            shared.board.leave_all_but(place.as_ref());
+        }
+    };
+    tokio::select! {
+        biased;
+        () = leave => {}
+        () = watcher.watch(), if shared.leads => {}
+    }
+}
+
+/// Whom to dial: the place that the options name, or the one that the sentinels do.
+pub(super) async fn aim(shared: &Shared) -> Result<Cow<'_, RedisOptions>, LockError> {
+    let Some(watcher) = &shared.watcher else { return Ok(Cow::Borrowed(&shared.options)) };
+    let seen = watcher.look().await?;
+    Ok(Cow::Owned(shared.options.at(&seen.host, seen.port)))
 }
 
 async fn keep_connected(shared: &Arc<Shared>) {
@@ -267,13 +295,20 @@ async fn open(
     resp3: bool,
     stage: &Stage,
 ) -> Result<Result<Greeted, OldProtocol>, LockError> {
-    let dialled = dial(&shared.options, stage).await?;
+    let options = aim(shared).await?;
+    let dialled = dial(&options, stage).await?;
     let reset = dialled.reset.clone();
     // Until it has said its words, it is reset when it is given up.
     reset.store(true, Ordering::Release);
-    let greeted = greet(dialled, &shared.options, resp3, &*shared.clock).await;
+    let greeted = greet(dialled, &options, resp3, &*shared.clock).await;
     match greeted {
-        Ok(greeted) => {
+        Ok(mut greeted) => {
+            if shared.watcher.is_some() {
+                let asked = reign::ask(&mut greeted.wire, &shared.options, &*shared.clock).await?;
+                greeted.facts.run_id = asked.run_id.or(greeted.facts.run_id);
+                greeted.facts.quarantined_until = asked.quarantined_until;
+                greeted.facts.place = options.place();
+            }
             reset.store(false, Ordering::Release);
             Ok(Ok(greeted))
         }

@@ -35,6 +35,14 @@ impl RedisOptions {
             return Err(LockError::invalid(ENGINE, "max_waiters", message));
         }
         self.validate_layout()?;
+        if let Some(group) = &self.group {
+            group.validate()?;
+            if self.layout.dialect == Dialect::Plain {
+                let message = "is for one server or a quorum: what other libraries do over a \
+                               failover nobody can undo";
+                return Err(LockError::invalid(ENGINE, "dialect", message));
+            }
+        }
         if self.access.user.is_some() && self.access.password.expose().is_none() {
             let message =
                 "needs a password: in the URL, by `password_file`, `password_env`, or in code";
@@ -74,7 +82,10 @@ impl RedisOptions {
 
     fn validate_tls(&self) -> Result<(), LockError> {
         let TlsFiles { ca, cert, key } = &self.access.tls;
-        let tls = matches!(self.access.address, Address::Tcp { tls: true, .. });
+        let tls = matches!(
+            self.access.address,
+            Address::Tcp { tls: true, .. } | Address::Service { tls: true, .. }
+        );
         if !tls && (ca.is_some() || cert.is_some() || key.is_some()) {
             let message = "`ca`, `cert` and `key` need TLS: write `rediss://`";
             return Err(LockError::invalid(ENGINE, "url", message));

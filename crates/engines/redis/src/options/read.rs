@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_core::{LockError, nearest};
 use holdline_net::secret::Secret;
 
-use super::{Dialect, RedisOptions, bad, url};
+use super::{Dialect, RedisOptions, bad, group, url};
 use crate::error::ENGINE;
 use crate::plain::LeaseFormat;
 
@@ -34,6 +34,11 @@ const PARAMETERS: [&str; 18] = [
 impl RedisOptions {
     /// Sets what a parameter names.
     pub(super) fn set(&mut self, key: &str, value: String) -> Result<(), LockError> {
+        if let Some(group) = &mut self.group
+            && group.set(key, &value)?
+        {
+            return Ok(());
+        }
         match key {
             "ca" => self.access.tls.ca = Some(value.into()),
             "cert" => self.access.tls.cert = Some(value.into()),
@@ -67,8 +72,13 @@ impl RedisOptions {
             "password_file" => self.access.password = Secret::from_file(ENGINE, Path::new(&value))?,
             // A password with a `?` of its own ends up here.
             unknown if unknown.contains('@') => return Err(bad(url::AT_IN_QUERY)),
+            of_group if group::PARAMETERS.contains(&of_group) => {
+                let message = "is for servers that Sentinels look after: write `redis+sentinel://`";
+                return Err(bad(format_args!("has `{of_group}`, which {message}")));
+            }
             unknown => {
-                let meant = match nearest(unknown, PARAMETERS) {
+                let meant = match nearest(unknown, PARAMETERS.into_iter().chain(group::PARAMETERS))
+                {
                     Some(known) => format!("did you mean `{known}`?"),
                     None => format!("known are {}", PARAMETERS.join(", ")),
                 };
@@ -79,14 +89,14 @@ impl RedisOptions {
     }
 }
 
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
+pub(super) fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
     if value.contains('@') {
         return Err(bad(url::AT_IN_QUERY));
     }
     value.parse().map_err(|_| bad(format!("has `{key}={value}`: must be a whole number")))
 }
 
-fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
+pub(super) fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
     number(key, value).map(Duration::from_millis)
 }
 

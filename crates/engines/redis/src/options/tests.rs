@@ -172,3 +172,59 @@ fn a_password_file_without_an_end_is_refused() {
     let told = endless.expect_err("endless").to_string();
     assert!(told.contains("longer than 65536 bytes"), "{told}");
 }
+
+#[test]
+fn a_url_names_sentinels_and_a_service() {
+    let url = "rediss+sentinel://u:p@one,two:7000,[::1]/locks/3?sentinel_user=s&replicas=majority&\
+               max_lease_duration_ms=5000&old_master_ms=0&prefix=x:&ca=/ca";
+    let without = RedisOptions::from_url(url).expect_err("a user without a password").to_string();
+    assert!(without.contains("sentinel_password_file"), "{without}");
+    let options = RedisOptions::from_url(&url.replace("sentinel_user=s&", "")).expect("read");
+    let group = options.group().expect("a group");
+    assert_eq!((group.service(), options.db(), options.prefix()), ("locks", 3, "x:"));
+    assert_eq!((group.max_lease(), group.old_master()), (Duration::from_secs(5), Duration::ZERO));
+    assert_eq!(options.address().to_string(), "the master of `locks`");
+    let sentinels = options.sentinels();
+    let addresses: Vec<String> = sentinels.iter().map(|one| one.address().to_string()).collect();
+    assert_eq!(addresses, ["one:26379", "two:7000", "[::1]:26379"]);
+    assert!(sentinels.iter().all(|one| one.db() == 0 && one.password().expose().is_none()));
+    let master = options.at("h", 1);
+    assert_eq!((master.address().to_string(), master.db()), ("h:1".to_owned(), 3));
+    assert_eq!(master.password().expose(), Some("p"));
+    for (wanted, known, expected) in [
+        (Replicas::None, 0, Some(0)),
+        (Replicas::All, 0, None),
+        (Replicas::All, 2, Some(2)),
+        (Replicas::Majority, 1, Some(1)),
+        (Replicas::Majority, 2, Some(1)),
+        (Replicas::Majority, 3, Some(2)),
+        (Replicas::Majority, 4, Some(2)),
+        (Replicas::Count(2), 1, None),
+        (Replicas::Count(2), 3, Some(2)),
+    ] {
+        assert_eq!(wanted.of(known), expected, "{wanted:?} {known}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_url_of_a_group_is_named() {
+    for (url, says) in [
+        ("redis+sentinel://one,two", "names no service"),
+        ("redis+sentinel://one,two/", "sentinels and a service"),
+        ("redis+sentinel:///locks", "sentinels and a service"),
+        ("redis+sentinel://one,,two/locks", "one,two:26380,three"),
+        ("redis+sentinel://one,one/locks", "`one` twice"),
+        ("redis+sentinel://one:x/locks", "port"),
+        ("redis+sentinel://one/locks/x", "no database number"),
+        ("redis+sentinel://one/locks?replicas=0", "`all`, `majority`"),
+        ("redis+sentinel://one/locks?replicas=some", "`all`, `majority`"),
+        ("redis+sentinel://one/locks?max_lease_duration_ms=1", "100ms to 24h"),
+        ("redis+sentinel://one/locks?old_master_ms=99999999", "at most an hour"),
+        ("redis+sentinel://one/locks?dialect=plain", "one server or a quorum"),
+        ("redis+sentinel://one/locks?ca=/ca", "need TLS"),
+        ("redis://one?replicas=all", "write `redis+sentinel://`"),
+    ] {
+        let told = RedisOptions::from_url(url).expect_err(url).to_string();
+        assert!(told.contains(says), "{url}: {told}");
+    }
+}

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use holdline_core::{LockError, percent_decode};
 
+use super::group::Group;
 use super::{DEFAULT_PORT, bad};
 
 /// Where the server is. It shows itself without user and password.
@@ -15,6 +16,8 @@ pub(crate) enum Address {
     Tcp { host: String, port: u16, tls: bool },
     /// A unix socket.
     Unix(PathBuf),
+    /// The master of a service, whatever server that is at the time.
+    Service { name: String, tls: bool },
 }
 
 impl fmt::Display for Address {
@@ -23,6 +26,9 @@ impl fmt::Display for Address {
             Address::Tcp { host, port, .. } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Address::Tcp { host, port, .. } => write!(f, "{host}:{port}"),
             Address::Unix(path) => write!(f, "{}", path.display()),
+            Address::Service { name, .. } => {
+                write!(f, "the master of `{}`", holdline_core::Escaped(name))
+            }
         }
     }
 }
@@ -36,6 +42,7 @@ pub(super) struct Parts {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) db: Option<u32>,
+    pub(super) group: Option<Group>,
     pub(super) parameters: Vec<(String, String)>,
 }
 
@@ -48,7 +55,13 @@ impl Parts {
             "redis" => network(before, false)?,
             "rediss" => network(before, true)?,
             "redis+unix" => socket(before)?,
-            _ => return Err(bad("must begin with `redis://`, `rediss://` or `redis+unix://`")),
+            "redis+sentinel" => service(before, false)?,
+            "rediss+sentinel" => service(before, true)?,
+            _ => {
+                return Err(bad(
+                    "must begin with `redis://`, `rediss://`, `redis+unix://` or `redis+sentinel://`",
+                ));
+            }
         };
         parts.parameters = parameters;
         Ok(parts)
@@ -59,15 +72,28 @@ impl Parts {
 fn network(rest: &str, tls: bool) -> Result<Parts, LockError> {
     let (user, password, rest) = credentials(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = host_and_port(host)?;
-    let db = match path {
-        "" => None,
-        digits => Some(digits.parse().map_err(|_| {
-            bad("has a path that is no database number, as in `redis://localhost/0`")
-        })?),
-    };
+    let (host, port) = host_and_port(host, DEFAULT_PORT)?;
+    let db = database(path, "redis://localhost/0")?;
     let address = Address::Tcp { host, port, tls };
-    Ok(Parts { address, user, password, db, parameters: Vec::new() })
+    Ok(Parts { address, user, password, db, group: None, parameters: Vec::new() })
+}
+
+fn database(path: &str, example: &str) -> Result<Option<u32>, LockError> {
+    match path {
+        "" => Ok(None),
+        digits => digits.parse().map(Some).map_err(|_| {
+            bad(format_args!("has a path that is no database number, as in `{example}`"))
+        }),
+    }
+}
+
+/// `user:password@sentinel:port,…/service/db`.
+fn service(rest: &str, tls: bool) -> Result<Parts, LockError> {
+    let (user, password, rest) = credentials(rest)?;
+    let (group, db) = Group::split(rest, tls)?;
+    let db = database(db, "redis+sentinel://one,two/SERVICE/0")?;
+    let address = Address::Service { name: group.service().to_owned(), tls };
+    Ok(Parts { address, user, password, db, group: Some(group), parameters: Vec::new() })
 }
 
 /// `user:password@/path/of/the/socket`.
@@ -79,7 +105,8 @@ fn socket(rest: &str) -> Result<Parts, LockError> {
             "must name the socket's absolute path, as in `redis+unix:///run/redis.sock`",
         ));
     }
-    Ok(Parts { address: Address::Unix(path), user, password, db: None, parameters: Vec::new() })
+    let address = Address::Unix(path);
+    Ok(Parts { address, user, password, db: None, group: None, parameters: Vec::new() })
 }
 
 type Credentials<'a> = (Option<String>, Option<String>, &'a str);
@@ -95,7 +122,7 @@ fn credentials(rest: &str) -> Result<Credentials<'_>, LockError> {
     Ok((known(user)?, known(password)?, rest))
 }
 
-fn host_and_port(host: &str) -> Result<(String, u16), LockError> {
+pub(super) fn host_and_port(host: &str, usual: u16) -> Result<(String, u16), LockError> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
             Some((name, "")) => (name, None),
@@ -111,7 +138,7 @@ fn host_and_port(host: &str) -> Result<(String, u16), LockError> {
         },
     };
     let port = match port {
-        None => DEFAULT_PORT,
+        None => usual,
         Some(digits) => digits.parse().map_err(|_| bad("has a port that is no number to 65535"))?,
     };
     let name = if name.is_empty() { "127.0.0.1".to_owned() } else { text(name)? };
@@ -132,7 +159,7 @@ fn parameters(query: &str) -> Result<Vec<(String, String)>, LockError> {
 }
 
 /// Undoes percent-encoding.
-fn text(encoded: &str) -> Result<String, LockError> {
+pub(super) fn text(encoded: &str) -> Result<String, LockError> {
     let bytes = percent_decode(encoded);
     let bytes = bytes.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?;
     let good = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));

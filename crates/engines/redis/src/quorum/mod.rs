@@ -27,7 +27,7 @@ mod healing;
 mod look;
 mod member;
 mod options;
-mod race;
+pub(crate) mod race;
 mod release;
 mod renewal;
 mod replies;

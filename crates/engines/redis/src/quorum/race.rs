@@ -6,22 +6,22 @@ use std::task::{Context, Poll};
 
 /// Futures, each with the place of its node. They are few: all that wait are looked at whenever
 /// one of them wakes.
-pub(super) struct Race<'a, T> {
+pub(crate) struct Race<'a, T> {
     running: Vec<(usize, Runner<'a, T>)>,
 }
 
 type Runner<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl<'a, T> Race<'a, T> {
-    pub(super) fn with_room(nodes: usize) -> Race<'a, T> {
+    pub(crate) fn with_room(nodes: usize) -> Race<'a, T> {
         Race { running: Vec::with_capacity(nodes) }
     }
 
-    pub(super) fn add(&mut self, node: usize, runner: impl Future<Output = T> + Send + 'a) {
+    pub(crate) fn add(&mut self, node: usize, runner: impl Future<Output = T> + Send + 'a) {
         self.running.push((node, Box::pin(runner)));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
 
@@ -29,7 +29,7 @@ impl<'a, T> Race<'a, T> {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Option<(usize, T)> {
+    pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
         poll_fn(|context| self.poll(context)).await
     }
 

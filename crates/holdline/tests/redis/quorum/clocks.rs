@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use holdline::fence::{Fenced, FencedCell, Proof};
-use holdline::{ErrorKind, Guard, Keep, LockOptions, LostReason};
+use holdline::{ErrorKind, Keep, LockOptions, LostReason};
 use holdline_services::{FaultProxy, RedisConfig, RedisServer};
 
 use super::ground::{MINUTE, Nodes, client_through, lost, revoke_now};
-use crate::support::{Referee, behind, lease, let_go, patient, renewed, soon, take, try_take};
+use crate::support::{
+    Referee, behind, lease, let_go, patient, renewed, soon, take, the_resource_refuses, try_take,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -25,24 +26,6 @@ fn fixed(millis: u64) -> LockOptions {
 fn step_forward(servers: &[RedisServer], by: Duration) {
     servers.iter().for_each(|server| server.clock().step_forward(by));
     servers.iter().for_each(RedisServer::await_clock);
-}
-
-/// The resource knows the later holder: it refuses the earlier one, whatever that believes.
-fn the_resource_refuses(late: &Guard, newer: &Guard) {
-    let [late, newer] = [late, newer].map(|guard| Proof::exclusive_of(guard).expect("exclusive"));
-    let cell = FencedCell::new(0);
-    cell.check_and_write(&late, |value| {
-        *value = 1;
-        Ok(())
-    })
-    .expect("nobody else has come yet");
-    cell.seal(&newer).expect("newer");
-    let refused = cell.check_and_write(&late, |value| {
-        *value = 2;
-        Ok(())
-    });
-    assert!(refused.is_err(), "{refused:?}");
-    assert_eq!(cell.into_inner(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

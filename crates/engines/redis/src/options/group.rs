@@ -1,0 +1,246 @@
+//! A service that Sentinels look after: who they are, and what is asked of its replicas.
+//!
+//! `redis+sentinel://[user[:password]@]sentinel[:port],…/service[/db]`, and `rediss+sentinel://` for
+//! TLS to the sentinels and to the servers.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use holdline_core::LockError;
+use holdline_net::secret::Secret;
+
+use super::read::{millis, number};
+use super::url::{Address, host_and_port, text};
+use super::{RedisOptions, bad};
+use crate::error::ENGINE;
+
+/// Where a sentinel listens unless the URL says otherwise.
+const SENTINEL_PORT: u16 = 26379;
+const MOST_SENTINELS: usize = 15;
+const LEASES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(86_400);
+const LONGEST_MARGIN: Duration = Duration::from_secs(3_600);
+const EXAMPLE: &str = "`redis+sentinel://one,two:26380,three/SERVICE`";
+
+/// The parameters that such a URL takes besides those of one server.
+pub(super) const PARAMETERS: [&str; 6] = [
+    "max_lease_duration_ms",
+    "old_master_ms",
+    "replicas",
+    "sentinel_password_env",
+    "sentinel_password_file",
+    "sentinel_user",
+];
+
+/// How many replicas must have a grant before it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Replicas {
+    /// None: a promotion is followed by a quarantine.
+    #[default]
+    None,
+    /// So many. A promotion is followed by a quarantine all the same.
+    Count(u64),
+    /// As many as make a majority with the master; a quarantine all the same.
+    Majority,
+    /// All that the sentinels know, also those that are away.
+    All,
+}
+
+impl Replicas {
+    fn parse(value: &str) -> Result<Replicas, LockError> {
+        match value {
+            "all" => Ok(Replicas::All),
+            "majority" => Ok(Replicas::Majority),
+            count => match count.parse() {
+                Ok(0) | Err(_) => {
+                    Err(bad("has a `replicas` that is none of `all`, `majority` and 1, 2, …"))
+                }
+                Ok(count) => Ok(Replicas::Count(count)),
+            },
+        }
+    }
+
+    /// How many that are, of so many that the sentinels know; `None` when that are too few.
+    pub(crate) fn of(self, known: u64) -> Option<u64> {
+        let wanted = match self {
+            Replicas::None => return Some(0),
+            Replicas::Count(count) => count,
+            Replicas::Majority => known.div_ceil(2),
+            Replicas::All => known,
+        };
+        (1..=known).contains(&wanted).then_some(wanted)
+    }
+}
+
+/// The sentinels of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    service: String,
+    sentinels: Vec<(String, u16)>,
+    user: Option<String>,
+    password: Secret,
+    tls: bool,
+    max_lease: Duration,
+    old_master: Duration,
+    replicas: Replicas,
+    only_looks: bool,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = self.sentinels.iter().map(|(host, port)| place(host, *port, false).to_string());
+        write!(f, "{} of {}", self.service, hosts.collect::<Vec<_>>().join(","))
+    }
+}
+
+pub(super) fn place(host: &str, port: u16, tls: bool) -> Address {
+    Address::Tcp { host: host.to_owned(), port, tls }
+}
+
+impl Group {
+    /// Reads `host,host:port/service`; what stands behind it is returned.
+    pub(super) fn split(rest: &str, tls: bool) -> Result<(Group, &str), LockError> {
+        let Some((hosts, path)) = rest.split_once('/') else {
+            return Err(bad(format_args!("names no service, as in {EXAMPLE}")));
+        };
+        let (service, db) = path.split_once('/').unwrap_or((path, ""));
+        if service.is_empty() || hosts.is_empty() {
+            return Err(bad(format_args!("must name sentinels and a service, as in {EXAMPLE}")));
+        }
+        let mut sentinels = Vec::new();
+        for host in hosts.split(',') {
+            if host.is_empty() {
+                return Err(bad(format_args!("names its sentinels like {EXAMPLE}")));
+            }
+            let one = host_and_port(host, SENTINEL_PORT)?;
+            if sentinels.contains(&one) {
+                return Err(bad(format_args!("names the sentinel `{host}` twice")));
+            }
+            sentinels.push(one);
+        }
+        if sentinels.len() > MOST_SENTINELS {
+            return Err(bad(format_args!("names more than {MOST_SENTINELS} sentinels")));
+        }
+        let group = Group {
+            service: text(service)?,
+            sentinels,
+            user: None,
+            password: Secret::default(),
+            tls,
+            max_lease: Duration::from_secs(60),
+            old_master: Duration::from_secs(12),
+            replicas: Replicas::None,
+            only_looks: false,
+        };
+        Ok((group, db))
+    }
+
+    /// Sets what a parameter names; false for one that is not of a group.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, LockError> {
+        match key {
+            "max_lease_duration_ms" => self.max_lease = millis(key, value)?,
+            "old_master_ms" => self.old_master = Duration::from_millis(number(key, value)?),
+            "replicas" => self.replicas = Replicas::parse(value)?,
+            "sentinel_user" => self.user = Some(value.to_owned()),
+            "sentinel_password_env" => self.password = Secret::from_variable(ENGINE, value)?,
+            "sentinel_password_file" => {
+                self.password = Secret::from_file(ENGINE, Path::new(value))?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    pub(super) fn validate(&self) -> Result<(), LockError> {
+        if !LEASES.contains(&self.max_lease) {
+            let message = format!("must be from 100ms to 24h, not {:?}", self.max_lease);
+            return Err(LockError::invalid(ENGINE, "max_lease_duration", message));
+        }
+        if self.old_master > LONGEST_MARGIN {
+            let message = format!("must be at most an hour, not {:?}", self.old_master);
+            return Err(LockError::invalid(ENGINE, "old_master", message));
+        }
+        if self.user.is_some() && self.password.expose().is_none() {
+            let message = "needs `sentinel_password_file` or `sentinel_password_env`";
+            return Err(LockError::invalid(ENGINE, "sentinel_user", message));
+        }
+        Ok(())
+    }
+
+    /// The name under which the sentinels know the servers.
+    pub(crate) fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// The longest lease that anybody may have here.
+    pub(crate) fn max_lease(&self) -> Duration {
+        self.max_lease
+    }
+
+    /// How long a master that was replaced may still take writes.
+    pub(crate) fn old_master(&self) -> Duration {
+        self.old_master
+    }
+
+    pub(crate) fn replicas(&self) -> Replicas {
+        self.replicas
+    }
+
+    /// Tells whether nothing may be written about the group.
+    pub(crate) fn only_looks(&self) -> bool {
+        self.only_looks
+    }
+
+    /// Tells whether passwords would travel a network where others can read them.
+    pub(super) fn is_open(&self) -> bool {
+        let near = |host: &str| {
+            let parsed = host.parse::<std::net::IpAddr>();
+            host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
+        };
+        !self.tls && self.sentinels.iter().any(|(host, _)| !near(host))
+    }
+}
+
+impl RedisOptions {
+    /// The settings of a connection to each of the sentinels.
+    pub(crate) fn sentinels(&self) -> Vec<RedisOptions> {
+        let Some(group) = &self.group else { return Vec::new() };
+        let one = |(host, port): &(String, u16)| {
+            let mut options = self.at(host, *port);
+            options.access.user.clone_from(&group.user);
+            options.access.password = group.password.clone();
+            options.access.db = 0;
+            options
+        };
+        group.sentinels.iter().map(one).collect()
+    }
+
+    /// The settings of a connection to one of the servers of the group.
+    pub(crate) fn at(&self, host: &str, port: u16) -> RedisOptions {
+        let tls = self.group.as_ref().is_some_and(|group| group.tls);
+        let mut options = RedisOptions { group: None, ..self.clone() };
+        options.access.address = place(host, port, tls);
+        options
+    }
+
+    /// Host and port, if it has any.
+    pub(crate) fn place(&self) -> Option<(String, u16)> {
+        match &self.access.address {
+            Address::Tcp { host, port, .. } => Some((host.clone(), *port)),
+            Address::Unix(_) | Address::Service { .. } => None,
+        }
+    }
+
+    /// The same for one who only looks: nothing is written about the group.
+    pub(crate) fn only_looking(&self) -> RedisOptions {
+        let mut options = self.clone();
+        options.group.iter_mut().for_each(|group| group.only_looks = true);
+        options
+    }
+
+    /// The sentinels, if the URL names any.
+    pub(crate) fn group(&self) -> Option<&Group> {
+        self.group.as_ref()
+    }
+}

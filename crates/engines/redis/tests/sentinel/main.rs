@@ -1,0 +1,6 @@
+//! The engine on servers that real Sentinels look after.
+
+mod checkup;
+mod conformance;
+mod inputs;
+mod support;

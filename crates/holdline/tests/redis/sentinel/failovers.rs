@@ -1,0 +1,121 @@
+//! A replica takes over: what it knows goes on, what it missed is told as lost, and nothing is
+//! granted before all that may have been lost has run out.
+
+use holdline::LostReason;
+
+use super::ground::{Group, fixed, lost, patient, quarantined, settle};
+use crate::support::{
+    Referee, is_not_lost, let_go, queued, renewed, soon, take, the_resource_refuses, try_take,
+    unspoilt, until,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_is_killed_and_who_is_known_goes_on() {
+    unspoilt("the failover took longer than the lease", async || {
+        let group = Group::start();
+        let (holder, other) = (group.client("").await, group.client("").await);
+        let referee = Referee::default();
+        let guard = take(&holder, "a", &patient()).await;
+        referee.granted(&guard);
+        let waiter = tokio::spawn({
+            let other = other.clone();
+            async move { take(&other, "a", &patient()).await }
+        });
+        queued(group.server(0), "a", 1).await;
+        group.await_replicated();
+        group.server(0).kill();
+        group.0.await_promotion(0);
+        if !guard.is_valid() {
+            return false;
+        }
+        renewed(&guard).await;
+        quarantined(try_take(&holder, "b", &patient()).await);
+        let outcome = soon("a release", guard.release()).await;
+        assert!(outcome.is_released(), "{outcome:?}");
+        let next = soon("the next", waiter).await.expect("no panic");
+        referee.granted(&next);
+        let_go(next).await;
+        true
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_without_the_key_grants_nothing_until_the_lost_lease_is_over() {
+    unspoilt("the failover took longer than the lease", async || {
+        let group = Group::start();
+        let (holder, other) = (group.client("").await, group.client("").await);
+        let_go(take(&holder, "a", &patient()).await).await;
+        group.await_replicated();
+        group.0.hold_replicas_back();
+        let renewed = take(&holder, "a", &patient()).await;
+        let unheard = take(&holder, "b", &fixed()).await;
+        group.promote_who_missed_it();
+        if !renewed.is_valid() || !unheard.is_valid() {
+            return false;
+        }
+        quarantined(try_take(&other, "a", &patient()).await);
+        assert_eq!(lost(&renewed).await, LostReason::Missing);
+        let outcome = soon("a release", renewed.release()).await;
+        assert!(!outcome.is_released(), "{outcome:?}");
+        // Nobody can tell this one: it ends before anybody else may hold.
+        let next = take(&other, "b", &patient()).await;
+        assert!(!unheard.is_valid(), "two believe: {unheard:?} and {next:?}");
+        assert!(next.fencing_token() > unheard.fencing_token());
+        the_resource_refuses(&unheard, &next);
+        let_go(next).await;
+        true
+    })
+    .await;
+}
+
+/// The control: it is the quarantine that keeps two from believing, and nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_quarantine_a_replica_without_the_key_makes_a_second_holder() {
+    unspoilt("the failover took longer than the lease", async || {
+        let group = Group::start();
+        let holder = group.client("").await;
+        group.await_replicated();
+        group.0.hold_replicas_back();
+        let first = take(&holder, "a", &fixed()).await;
+        let promoted = group.promote_who_missed_it();
+        // An operator who says, wrongly, that nothing is held.
+        settle(group.server(promoted), "1");
+        let other = group.client("").await;
+        let second = take(&other, "a", &patient()).await;
+        if !first.is_valid() {
+            return false;
+        }
+        assert!(second.is_valid() && second.fencing_token() > first.fencing_token());
+        the_resource_refuses(&first, &second);
+        let_go(second).await;
+        true
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_stood_still_is_left_for_good() {
+    unspoilt("the failover took longer than the lease", async || {
+        let group = Group::start();
+        let (holder, other) = (group.client("").await, group.client("").await);
+        let guard = take(&holder, "a", &patient()).await;
+        group.await_replicated();
+        group.server(0).stop();
+        let promoted = group.0.await_promotion(0);
+        // It believes that it is the master, and would grant.
+        group.server(0).cont();
+        if !guard.is_valid() {
+            return false;
+        }
+        quarantined(try_take(&other, "b", &patient()).await);
+        renewed(&guard).await;
+        renewed(&guard).await;
+        until("the old one follows", || !group.server(0).is_master()).await;
+        is_not_lost(&guard);
+        assert_eq!(group.0.master(), promoted);
+        let_go(guard).await;
+        true
+    })
+    .await;
+}

@@ -1,0 +1,112 @@
+//! A group of servers and its sentinels, and clients of it.
+
+use std::time::Duration;
+
+use holdline::{Client, ErrorKind, Guard, Keep, LockError, LockOptions, LostReason};
+use holdline_services::{Raw, RedisServer, SentinelConfig, SentinelGroup};
+
+use crate::support::{LONG, client, lease, soon, until};
+
+/// The longest lease of the group in ms: longer than a failover takes on a slow machine.
+pub(super) const LONGEST: u64 = 10_000;
+
+pub(super) struct Group(pub(super) SentinelGroup);
+
+impl Group {
+    /// Starts a group that has been used for long.
+    pub(super) fn start() -> Group {
+        let group = Group(SentinelGroup::start(&SentinelConfig::default()));
+        settle(&group.0.servers()[0], "1");
+        group
+    }
+
+    pub(super) fn url(&self, parameters: &str) -> String {
+        self.url_up_to(LONGEST, parameters)
+    }
+
+    /// The URL for leases of so many milliseconds at most.
+    pub(super) fn url_up_to(&self, longest: u64, parameters: &str) -> String {
+        let hosts: Vec<String> =
+            self.0.sentinels().iter().map(|sentinel| sentinel.address().to_string()).collect();
+        format!(
+            "redis+sentinel://{}/{}?command_timeout_ms=4000&connect_timeout_ms=10000\
+             &max_lease_duration_ms={longest}&old_master_ms=0{parameters}",
+            hosts.join(","),
+            SentinelGroup::SERVICE,
+        )
+    }
+
+    pub(super) async fn client(&self, parameters: &str) -> Client {
+        client(&self.url(parameters)).await
+    }
+
+    pub(super) fn server(&self, number: usize) -> &RedisServer {
+        &self.0.servers()[number]
+    }
+
+    /// Kills the master while the replicas are held back, and lets one of them be promoted: it
+    /// knows nothing of what the master was told meanwhile.
+    pub(super) fn promote_who_missed_it(&self) -> usize {
+        let master = self.0.master();
+        self.server(master).kill();
+        self.0.let_replicas_go(master);
+        self.0.await_promotion(master)
+    }
+
+    /// Waits until the replicas have all that the master was told.
+    pub(super) fn await_replicated(&self) {
+        let mut raw = self.server(self.0.master()).raw();
+        raw.say("SET replicated 1").expect("written");
+        let reply = raw.say("WAIT 2 60000").expect("an answer");
+        assert_eq!(reply.integer(), Some(2), "both have it");
+    }
+}
+
+/// Leaves at a master what somebody has left there who knew it for long: it may grant at once.
+/// `weak` is 1 where somebody counts grants that a replica may lack.
+pub(super) fn settle(master: &RedisServer, weak: &str) {
+    let mut raw = master.raw();
+    let run = field(&mut raw, "server", "run_id:");
+    let followed = field(&mut raw, "replication", "master_replid2:");
+    let words = ["HSET", "holdline:reign:1", "m", &run, "f", &followed, "q", "0"];
+    raw.send(&words).expect("written");
+    if weak == "1" {
+        raw.say("HSET holdline:reign:1 w 1").expect("written");
+    }
+}
+
+fn field(raw: &mut Raw, section: &str, name: &str) -> String {
+    let info = raw.send(&["INFO", section]).expect("an answer").text().expect("text");
+    let line = info.lines().find_map(|line| line.strip_prefix(name));
+    line.expect("the field").trim().to_owned()
+}
+
+/// Waits until a server has run for so many seconds.
+pub(super) async fn await_uptime(server: &RedisServer, seconds: u64) {
+    let mut raw = server.raw();
+    until("it has run for long", || {
+        field(&mut raw, "server", "uptime_in_seconds:").parse::<u64>().expect("a number") >= seconds
+    })
+    .await;
+}
+
+/// The lease of those who are renewed often.
+pub(super) fn patient() -> LockOptions {
+    lease(LONGEST).with_renew_interval(Duration::from_millis(300)).with_wait(LONG)
+}
+
+/// A lease that nobody renews: its holder is told nothing before its end.
+pub(super) fn fixed() -> LockOptions {
+    lease(LONGEST).with_keep(Keep::Fixed)
+}
+
+pub(super) async fn lost(guard: &Guard) -> LostReason {
+    let reason = soon("the loss", guard.lost()).await;
+    assert!(!guard.is_valid());
+    reason
+}
+
+pub(super) fn quarantined(outcome: Result<Guard, LockError>) {
+    let error = outcome.expect_err("nothing is granted");
+    assert!(matches!(error.kind(), ErrorKind::Quarantined { .. }), "{error:?}");
+}

@@ -1,0 +1,90 @@
+//! Grants that count only when replicas have them.
+
+use holdline::{Certainty, ErrorKind, LostReason};
+
+use super::ground::{Group, await_uptime, fixed, lost, patient, quarantined};
+use crate::support::{behind, let_go, renewed, take, try_take, unspoilt, until};
+
+/// With `replicas=all` nothing that counts is lost, so no quarantine follows a promotion. But
+/// whoever is away is missed: the group grants again when all are back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_all_replicas_have_needs_no_quarantine() {
+    unspoilt("the failover took longer than the lease", async || {
+        let group = Group::start();
+        behind(group.server(0), "HDEL holdline:reign:1 w");
+        let client = group.client("&replicas=all").await;
+        for replica in [1, 2] {
+            await_uptime(group.server(replica), 12).await;
+        }
+        let guard = take(&client, "a", &fixed()).await;
+        group.server(0).kill();
+        group.0.await_promotion(0);
+        let error = try_take(&client, "b", &patient()).await.expect_err("one is away");
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
+        let known = try_take(&client, "a", &patient()).await;
+        if !guard.is_valid() {
+            return false;
+        }
+        let busy = known.expect_err("held");
+        assert!(matches!(busy.kind(), ErrorKind::Busy { .. }), "{busy:?}");
+        group.server(0).restart();
+        until("the old one follows", || !group.server(0).is_master()).await;
+        group.0.await_linked();
+        let next = take(&client, "a", &patient()).await;
+        assert!(!guard.is_valid() && next.fencing_token() > guard.fencing_token());
+        renewed(&next).await;
+        let_go(next).await;
+        true
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_a_replica_lacks_is_undone() {
+    let group = Group::start();
+    let client = group.client("&replicas=all").await;
+    let_go(take(&client, "a", &patient()).await).await;
+    group.server(2).stop();
+    let error = try_take(&client, "a", &patient()).await.expect_err("one lacks it");
+    assert!(error.to_string().contains("1 of 2 replicas"), "{error:?}");
+    assert_eq!(error.certainty(), Certainty::Unknown);
+    until("it is undone", || behind(group.server(0), "EXISTS holdline:{a}").integer() == Some(0))
+        .await;
+    // The master itself and one replica are a majority of three.
+    let majority = group.client("&replicas=majority").await;
+    let_go(take(&majority, "a", &patient()).await).await;
+    group.server(2).cont();
+    let_go(take(&client, "a", &patient()).await).await;
+}
+
+/// Fewer than all narrow the window and do not close it: the one that lacks the grant may be
+/// promoted. So the quarantine stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_one_replica_has_is_lost_with_that_one() {
+    unspoilt("the failover took longer than the lease", async || {
+        let group = Group::start();
+        let (holder, other) = (group.client("&replicas=1").await, group.client("").await);
+        group.await_replicated();
+        group.0.hold_replicas_back();
+        group.server(1).cont();
+        let guard = take(&holder, "a", &patient()).await;
+        let unheard = take(&holder, "b", &fixed()).await;
+        for gone in [1, 0] {
+            group.server(gone).kill();
+        }
+        group.server(2).cont();
+        assert_eq!(group.0.await_promotion(0), 2);
+        if !guard.is_valid() || !unheard.is_valid() {
+            return false;
+        }
+        quarantined(try_take(&other, "a", &patient()).await);
+        // Without the replica that it asks for nothing is renewed either.
+        assert!(matches!(lost(&guard).await, LostReason::Missing | LostReason::Expired));
+        let next = take(&other, "b", &patient()).await;
+        assert!(!unheard.is_valid(), "two believe: {unheard:?} and {next:?}");
+        assert!(next.fencing_token() > unheard.fencing_token());
+        let_go(next).await;
+        true
+    })
+    .await;
+}

@@ -1,0 +1,63 @@
+//! Who watches the sentinels when these are away, and a group that nobody has used.
+
+use holdline::ErrorKind;
+
+use super::ground::{Group, patient, quarantined};
+use crate::support::{behind, client, let_go, reached, renewed, take, try_take, until};
+use holdline_services::{Sentinel, SentinelConfig, SentinelGroup};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holders_go_on_without_sentinels_and_whoever_must_find_the_master_is_told() {
+    let group = Group::start();
+    let client = group.client("").await;
+    let guard = take(&client, "a", &patient()).await;
+    let sentinels = group.0.sentinels();
+    sentinels[0].kill();
+    sentinels[1..].iter().for_each(Sentinel::stop);
+    renewed(&guard).await;
+    renewed(&guard).await;
+    let_go(take(&client, "b", &patient()).await).await;
+    // The connections are lost while nobody tells where the master is.
+    for kind in ["pubsub", "normal"] {
+        behind(group.server(0), &format!("CLIENT KILL TYPE {kind}"));
+    }
+    let error = try_take(&client, "b", &patient()).await.expect_err("nobody knows the master");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
+    sentinels[1..].iter().for_each(Sentinel::cont);
+    reached(&client).await;
+    let_go(take(&client, "b", &patient()).await).await;
+    drop(guard);
+}
+
+/// The sentinels move the master while all servers are well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_moves_the_master_and_who_holds_goes_on() {
+    let group = Group::start();
+    let client = group.client("").await;
+    let guard = take(&client, "a", &patient()).await;
+    group.await_replicated();
+    let moved = || {
+        let words = ["SENTINEL", "FAILOVER", SentinelGroup::SERVICE];
+        group.0.sentinels()[0].say(&words).is_some()
+    };
+    until("the sentinel begins", moved).await;
+    group.0.await_promotion(0);
+    renewed(&guard).await;
+    quarantined(try_take(&client, "b", &patient()).await);
+    let_go(guard).await;
+}
+
+/// Nobody knows whether servers that have just been started held anything before. A lease that ends
+/// before is not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_were_just_started_grant_when_they_have_run_as_long_as_a_lease() {
+    let group = Group(SentinelGroup::start(&SentinelConfig::default()));
+    let hour = group.url_up_to(3_600_000, "");
+    quarantined(try_take(&client(&hour).await, "a", &patient()).await);
+    let keys = behind(group.server(0), "EXISTS holdline:{a} holdline:fence");
+    assert_eq!(keys.integer(), Some(0));
+    behind(group.server(0), "DEL holdline:reign:1");
+    let short = group.url_up_to(1_500, "");
+    let options = crate::support::lease(1_000).with_wait(crate::support::LONG);
+    let_go(take(&client(&short).await, "a", &options).await).await;
+}

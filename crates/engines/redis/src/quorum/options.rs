@@ -18,6 +18,11 @@ use crate::surroundings::Surroundings;
 /// majority is well.
 const NODE_DEADLINE: Duration = Duration::from_millis(200);
 
+/// What is in the wrong place there would cost a server its place in the set, or be one's name.
+const CREDENTIALS: &str = "has a user and password for one of its servers: they stand once, before \
+                           the first, and are those of all (`%40` and `%2C` where they hold `@` or \
+                           `,` themselves)";
+
 /// The settings of a quorum engine.
 #[derive(Clone, Debug)]
 pub struct QuorumOptions {
@@ -47,6 +52,9 @@ impl QuorumOptions {
             Some((credentials, hosts)) => (Some(credentials), hosts),
             None => (None, before),
         };
+        if credentials.is_some_and(|text| text.contains(['@', ','])) {
+            return Err(bad(CREDENTIALS));
+        }
         let (hosts, db) = match hosts.split_once('/') {
             Some((hosts, db)) => (hosts, Some(db)),
             None => (hosts, None),
@@ -228,5 +236,20 @@ mod tests {
         let many = (0..16).map(|at| format!("h{at}")).collect::<Vec<_>>().join(",");
         assert!(refused(&format!("redlock://{many}")).contains("1 to 15"));
         assert!(!refused("redlock://u:s3cret@one:x,two").contains("s3cret"));
+    }
+
+    #[test]
+    fn no_server_is_taken_for_a_part_of_the_password_of_another() {
+        for url in [
+            "redlock://u:s3cret@one,u:s3cret@two,three",
+            "redlock://one,two,u:s3cret@three",
+            "redlock://one,u@two",
+        ] {
+            let told = refused(url);
+            assert!(told.contains("once, before the first"), "{told}");
+            assert!(!told.contains("s3cret"), "{told}");
+        }
+        let options = QuorumOptions::from_url("redlock://u:a%40b%2Cc@one,two").expect("good");
+        assert_eq!(options.nodes()[1].password().expose(), Some("a@b,c"));
     }
 }

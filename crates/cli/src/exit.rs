@@ -112,7 +112,7 @@ impl Exit {
 pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::NoQuorum { .. } => {
-            Some("`holdline quorum status` shows how each server stands, and what to do")
+            Some("`holdline doctor` shows how each server stands, and what to do")
         }
         ErrorKind::NotInitialised => Some("`holdline quorum init` makes the servers one set"),
         ErrorKind::Quarantined { .. } => Some(

@@ -107,10 +107,15 @@ fn object(capabilities: &Capabilities) -> Result<Value, Failure> {
 /// The guarantees in plain words, made of the capabilities so that they cannot differ.
 fn sentences(capabilities: &Capabilities) -> Vec<String> {
     let mut told = vec![
-        "At most one holder of an exclusive name believes that it holds it, as long as clocks \
-         keep their rate and the store does not forget. A paused process can still write late: \
-         hand the fencing token to the resource if that would do harm."
-            .to_owned(),
+        format!(
+            "At most one holder of an exclusive name believes that it holds it, as long as clocks \
+             keep their rate and the store does not forget. A paused process can still write \
+             late: {}.",
+            match capabilities.fencing {
+                true => "hand the fencing token to the resource if that would do harm",
+                false => "if that would do harm, take an engine that gives fencing tokens",
+            }
+        ),
         freedom(capabilities),
         match capabilities.clock {
             ClockKind::Boottime => "Time goes on while the machine sleeps: a lease can run out.",
@@ -146,7 +151,9 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
         let names = has.iter().filter(|(has, _)| *has == wanted).map(|(_, name)| *name);
         names.collect::<Vec<_>>().join(", ")
     };
-    told.push(format!("It has: {}.", list(true)));
+    if !list(true).is_empty() {
+        told.push(format!("It has: {}.", list(true)));
+    }
     if !list(false).is_empty() {
         told.push(format!("It has not: {}.", list(false)));
     }
@@ -211,5 +218,21 @@ mod tests {
         for words in ["It has not:", "freeze", "no fencing tokens", "without a promise of order"] {
             assert!(told.contains(words), "{told}");
         }
+        assert!(!told.contains("hand the fencing token"), "{told}");
+    }
+
+    #[test]
+    fn an_engine_that_has_nothing_more_is_given_no_empty_list() {
+        let mut capabilities = Capabilities::reference("x", "x");
+        let Capabilities { shared, permits, live, detach, revoke, .. } = &mut capabilities;
+        for can in [shared, permits, live, detach, revoke] {
+            *can = false;
+        }
+        let Capabilities { polite_revoke, freeze, list, metadata, .. } = &mut capabilities;
+        for can in [polite_revoke, freeze, list, metadata] {
+            *can = false;
+        }
+        let told = sentences(&capabilities).join("\n");
+        assert!(!told.contains("It has:") && told.contains("It has not:"), "{told}");
     }
 }

@@ -219,6 +219,7 @@ mod set {
             NodeState::Replaced => "replaced",
             NodeState::Blank => "blank",
             NodeState::Behind => "behind",
+            NodeState::Mislisted => "mislisted",
             NodeState::Down => "down",
         }
     }

@@ -127,6 +127,10 @@ fn doctor_looks_at_the_set_and_at_each_server() {
     assert!(well.stdout.ends_with("warning: 11 ok, 1 warnings, 0 errors\n"), "{well:?}");
     let explained = redlock.run(&["explain"]);
     assert!(explained.stdout.contains("A majority of its servers must agree"), "{explained:?}");
+    let bare = format!("{}&dialect=plain&fencing=off", redlock.url());
+    let explained = told(&mut redlock.command_on(&bare, &["explain"]));
+    assert!(!explained.stdout.contains("It has:"), "{explained:?}");
+    assert!(!explained.stdout.contains("hand the fencing token"), "{explained:?}");
 }
 
 #[test]
@@ -137,6 +141,7 @@ fn what_is_no_quorum_is_told_as_that() {
         ("local:".to_owned(), 78, "redlock://one,two,three"),
         ("redlock://one,two?prefx=a".to_owned(), 78, "prefix"),
         ("redlock://u:CANARY@one,one".to_owned(), 78, "twice"),
+        ("redlock://u:CANARY@one,u:CANARY@two,three".to_owned(), 78, "before the first"),
         ("redlock://u:CANARY@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3".to_owned(), 69, "see to"),
     ] {
         let told = told(&mut redlock.command_on(&url, &["quorum", "status"]));
@@ -152,9 +157,30 @@ fn what_is_no_quorum_is_told_as_that() {
 #[test]
 fn a_client_on_blank_servers_is_told_to_wait_or_to_ask_an_operator() {
     let redlock = Redlock::start(3);
+    // Who only looks makes no set, and does not say that a name is free.
+    let token = ["--if-fencing-token", "5", "--reason", "x"];
+    for line in [
+        &["who", "demo"][..],
+        &["wait", "demo", "--wait", "20s"],
+        &["check", "demo", "--lease-id", ID],
+        &["renew", "demo", "--lease-id", ID],
+        &[&["revoke", "demo"][..], &token].concat(),
+        &["fence", "bump", "--to", "9"],
+    ] {
+        let told = redlock.run(line);
+        assert_eq!(told.code, 69, "{line:?}: {told:?}");
+        assert!(told.stderr.contains("`holdline quorum init`"), "{line:?}: {told:?}");
+    }
+    assert_eq!(redlock.run(&["explain"]).code, 0);
+    assert_eq!(redlock.run(&["release", "demo", "--lease-id", ID]).code, 79);
+    assert_eq!(redlock.keys(), 0, "looking changes nothing");
     let early = redlock.run(&["run", "demo", "--try", "--", "true"]);
     assert_eq!(early.code, 69, "{early:?}");
     eventually("founded", || redlock.states() == ["quarantined"; 3]);
+    let who = redlock.run(&["who", "demo"]);
+    assert_eq!(who.code, 69, "{who:?}");
+    assert_eq!(who.stderr.matches("has lost its memory, and waits for").count(), 3, "{who:?}");
+    assert!(who.stderr.contains("`holdline doctor`"), "{who:?}");
     // Whoever waits is told for what, and waits no longer than it was to.
     let waits = redlock.run(&["run", "demo", "--wait", "3s", "--", "true"]);
     assert_eq!(waits.code, 69, "{waits:?}");

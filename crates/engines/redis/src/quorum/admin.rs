@@ -98,6 +98,8 @@ pub enum NodeState {
     Blank,
     /// It has another configuration than the others.
     Behind,
+    /// The servers that were named are not the set that it belongs to.
+    Mislisted,
     /// It does not answer, or cannot be used.
     Down,
 }
@@ -146,7 +148,10 @@ impl QuorumAdmin {
             && before.steps.is_empty()
         {
             let (set, epoch) = (configuration.set().short(), configuration.epoch());
-            let message = format!("these nodes are a set already: {set}, epoch {epoch}");
+            let message = format!(
+                "these nodes are a set already: {set}, epoch {epoch}; `holdline quorum status` \
+                 shows how it stands"
+            );
             return Err(refused(message));
         }
         self.check_max_lease(&before.standing)?;
@@ -155,7 +160,9 @@ impl QuorumAdmin {
             let said = self.set.said();
             let (_, plan) = self.set.judge(&said, &wish);
             self.check(&plan, &said)?;
-            if plan.steps.is_empty() && is_open(&said) {
+            // What waits for what it has granted is waited for by nobody: nothing is left to do.
+            let is_agreed = matches!(plan.standing, Standing::Agreed(_));
+            if plan.steps.is_empty() && (is_open(&said) || is_agreed) {
                 return Ok(self.tell());
             }
             if self.set.clock.now() >= end {
@@ -241,7 +248,7 @@ impl QuorumAdmin {
             Err(error) => Some(error.kind().to_string()),
         };
         let (now, middle) = self.set.clock_of(&said);
-        let nodes: Vec<NodeStatus> = said
+        let mut nodes: Vec<NodeStatus> = said
             .iter()
             .zip(&views)
             .enumerate()
@@ -260,6 +267,9 @@ impl QuorumAdmin {
         let votes = if problem.is_some() { 0 } else { votes };
         let silent = nodes.iter().filter(|node| node.state == NodeState::Down).count();
         let fix = what_to_do(&plan.standing, silent, problem.is_some());
+        if problem.is_some() && !matches!(plan.standing, Standing::Unfounded { .. }) {
+            nodes.iter_mut().zip(&views).for_each(|(node, view)| mislist(node, view, &fix));
+        }
         QuorumStatus {
             set: configuration.map(|one| SetId::short(one.set())),
             epoch: configuration.map(Configuration::epoch),
@@ -289,6 +299,21 @@ fn what_to_do(standing: &Standing, silent: usize, is_ill: bool) -> Option<String
         Standing::Twice { .. } | Standing::Agreed(_) => "name each server once, by one address",
     };
     Some(fix.to_owned())
+}
+
+/// No client sees to a server that was named among those of another set: what it lacks is a right
+/// list.
+fn mislist(node: &mut NodeStatus, view: &Option<View>, fix: &Option<String>) {
+    let Some(view) = view else { return };
+    let belongs = match &view.configuration {
+        Some(mine) => {
+            let (set, epoch) = (SetId::short(mine.set()), mine.epoch());
+            format!("belongs to the set {set}, epoch {epoch}, of {} servers", mine.slots().len())
+        }
+        None => "belongs to no set".to_owned(),
+    };
+    (node.state, node.problem) = (NodeState::Mislisted, Some(belongs));
+    node.fix.clone_from(fix);
 }
 
 fn is_open(said: &[Said]) -> bool {

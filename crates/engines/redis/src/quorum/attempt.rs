@@ -24,7 +24,8 @@ use super::release::{self, Parting};
 use super::renewal::foreign;
 use super::replies::{self, Admitted, Voted};
 use super::requests::{self, Asked, Pass};
-use super::set::{Roster, Seat, Set};
+use super::roster::{Roster, Seat};
+use super::set::Set;
 
 /// What a node answered.
 enum Answer {
@@ -66,6 +67,7 @@ pub(super) async fn acquire(
     request: &AcquireRequest,
 ) -> Result<AcquireReply, LockError> {
     let began = set.clock.now();
+    set.may_found();
     let roster = set.roster().await?;
     let lease = request.hold.duration().unwrap_or_default();
     check_lease(roster.configuration.max_lease(), lease)?;
@@ -353,7 +355,7 @@ pub(super) async fn again(
             reply.and_then(|reply| replies::voted(&reply, pass))
         });
     }
-    let mut lines = vec![None; set.members.len()];
+    let mut lines = roster.excuses(set.clock.now());
     let (mut held, mut unknown, mut words) = (Vec::new(), 0, None);
     let needed = majority(lines.len());
     while let Some((node, answer)) = race.next().await {

@@ -20,7 +20,8 @@ use super::race::Race;
 use super::renewal::Answered;
 use super::replies::{self, Record, Renewed};
 use super::requests::{self, Pass};
-use super::set::{Roster, Seat, Set};
+use super::roster::{Roster, Seat};
+use super::set::Set;
 
 /// For how many renewals and healings of each lease messages may be on their way.
 #[derive(Debug, Default)]

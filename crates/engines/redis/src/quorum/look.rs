@@ -14,7 +14,8 @@ use super::race::Race;
 use super::renewal::foreign;
 use super::replies;
 use super::requests;
-use super::set::{Roster, Seat, Set};
+use super::roster::{Roster, Seat};
+use super::set::Set;
 use crate::native::Asker;
 use crate::node::{Call, Value};
 
@@ -52,6 +53,7 @@ async fn see(set: &Set, roster: &Roster, name: &LockName) -> Seen {
     let names = [name.clone()];
     let answers = ask_all(set, roster, |asker| requests::inspect(asker, &names)).await;
     let mut seen = Seen::of_nobody(set.members.len());
+    seen.lines = roster.excuses(set.clock.now());
     for (node, answer) in answers {
         let shown =
             answer.and_then(|reply| replies::inspected(&reply, &names)).and_then(|mut all| {
@@ -154,7 +156,7 @@ pub(super) async fn revoke(
     let id = holder.summary.lease_id;
     let answers =
         ask_all(set, &roster, |asker| requests::revoke(asker, name, id, reason, now)).await;
-    decided(set, answers)
+    decided(set, &roster, answers)
 }
 
 /// Makes all later tokens larger than `to`.
@@ -162,15 +164,16 @@ pub(super) async fn raise(set: &Arc<Set>, to: FencingToken) -> Result<OperationR
     let roster = set.roster().await?;
     let answers = ask_all(set, &roster, |asker| requests::raise(asker, to)).await;
     set.saw(to.get());
-    decided(set, answers)
+    decided(set, &roster, answers)
 }
 
 /// An operation is done when a majority has done it.
 fn decided(
     set: &Set,
+    roster: &Roster,
     answers: Vec<(usize, Result<Value, LockError>)>,
 ) -> Result<OperationReply, LockError> {
-    let mut lines = vec![None; set.members.len()];
+    let mut lines = roster.excuses(set.clock.now());
     let (mut done, mut nothing, mut reply) = (0, 0, None);
     for (node, answer) in answers {
         match answer.and_then(|answer| replies::operated(&answer)) {

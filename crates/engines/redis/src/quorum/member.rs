@@ -154,6 +154,11 @@ impl Member {
         };
         let before = self.found.lock().clone();
         let found = match before.filter(|found| found.marker == marker) {
+            // That it keeps everything is as good as the last time that it was said: it can be
+            // set otherwise while it runs.
+            Some(found) if found.durable => {
+                Found { durable: self.is_durable(asker).await, ..found }
+            }
             Some(found) => found,
             None => {
                 let (durable, up) = self.examine(asker).await?;
@@ -166,7 +171,7 @@ impl Member {
         let durable = found.durable;
         let (sent, fresh) = (clock.now(), self.fresh());
         let call = || match only_looks {
-            true => requests::look(asker, &marker, fresh),
+            true => requests::look(asker, &marker, fresh, durable),
             false => requests::greet(asker, &marker, fresh, durable),
         };
         let reply = self.node.call_of(Some(&marker), call).await?;
@@ -211,15 +216,23 @@ impl Member {
                            less: name servers without";
             return Err(refused(message));
         }
-        let words = ["CONFIG", "GET", "append*"];
+        let up = field("uptime_in_seconds").parse().ok().map(Duration::from_secs);
+        Ok((self.is_durable(asker).await, up))
+    }
+
+    /// Asks whether it keeps all that it has answered. Whoever may not ask goes by the worse.
+    async fn is_durable(&self, asker: &Asker) -> bool {
+        let words = ["CONFIG", "GET", "*append*"];
         let settings = self.node.command(words, None, asker.deadline).await.ok();
         let settings = settings.as_ref().and_then(Value::as_array).unwrap_or_default();
         let is = |name: &str, value: &str| {
             let mut pairs = settings.chunks(2);
             pairs.any(|pair| pair.iter().filter_map(Value::as_text).eq([name, value]))
         };
-        let up = field("uptime_in_seconds").parse().ok().map(Duration::from_secs);
-        Ok((is("appendonly", "yes") && is("appendfsync", "always"), up))
+        // With the last of them on, `always` is not while the file is written anew.
+        is("appendonly", "yes")
+            && is("appendfsync", "always")
+            && !is("no-appendfsync-on-rewrite", "yes")
     }
 
     /// Tells the node something; `false` when it does not fit how it stands.

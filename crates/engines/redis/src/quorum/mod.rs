@@ -32,6 +32,7 @@ mod release;
 mod renewal;
 mod replies;
 mod requests;
+mod roster;
 mod script;
 mod set;
 #[cfg(test)]

@@ -18,7 +18,8 @@ use super::healing::{self, Healing, Visit};
 use super::race::Race;
 use super::replies::{self, Admitted, Renewed};
 use super::requests::{self, Pass};
-use super::set::{Roster, Seat, Set};
+use super::roster::{Roster, Seat};
+use super::set::Set;
 
 /// What a node answers to a batch.
 pub(super) type Answered = Result<Admitted<Vec<Result<Renewed, LockError>>>, LockError>;

@@ -42,8 +42,9 @@ pub(crate) fn greet(asker: &Asker, marker: &str, fresh: NodeId, durable: bool) -
 }
 
 /// Asks the same, and changes nothing: what would become of the node is told.
-pub(crate) fn look(asker: &Asker, marker: &str, fresh: NodeId) -> Call {
-    about_node(asker, &GREET, Words::from([marker, &fresh.to_string(), "l"]))
+pub(crate) fn look(asker: &Asker, marker: &str, fresh: NodeId, durable: bool) -> Call {
+    let how = if durable { "dl" } else { "l" };
+    about_node(asker, &GREET, Words::from([marker, &fresh.to_string(), how]))
 }
 
 /// Tells a node what the members of its set have to tell it.

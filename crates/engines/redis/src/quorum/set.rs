@@ -22,6 +22,7 @@ use super::member::{Heard, Member, Said};
 use super::options::QuorumOptions;
 use super::race::Race;
 use super::requests::Pass;
+use super::roster::{Roster, Seat};
 use crate::native::Asker;
 
 /// How often a set in which all is well is looked at.
@@ -62,41 +63,8 @@ struct Looked {
     looking: bool,
     /// Somebody looks after it.
     tended: bool,
-}
-
-/// Who votes.
-#[derive(Debug)]
-pub(super) struct Roster {
-    pub(super) configuration: Configuration,
-    pub(super) seats: Vec<Seat>,
-    /// The nodes' clock, in microseconds, at a moment of ours.
-    clock: (Moment, u64),
-}
-
-/// How a node stands.
-#[derive(Clone, Debug)]
-pub(super) enum Seat {
-    /// It votes for who shows this.
-    Votes(Arc<Pass>),
-    /// It has lost its memory, and waits until then; `None` while the others have not agreed yet.
-    Waits(Option<Moment>),
-    /// It gives no vote, for this reason.
-    Out(Arc<str>),
-}
-
-impl Roster {
-    /// Tells whether a majority votes.
-    fn has_majority(&self) -> bool {
-        let votes = self.seats.iter().filter(|seat| matches!(seat, Seat::Votes(_))).count();
-        votes >= majority(self.seats.len())
-    }
-
-    /// Returns what the nodes' clocks show now, in microseconds.
-    pub(super) fn time_us(&self, now: Moment) -> u64 {
-        let (at, time_us) = self.clock;
-        let since = u64::try_from(at.until(now).as_micros()).unwrap_or(u64::MAX);
-        time_us.saturating_add(since)
-    }
+    /// Somebody has asked for a name: servers that belong to nothing are made a set.
+    may_found: bool,
 }
 
 impl Set {
@@ -140,6 +108,20 @@ impl Set {
             let _tender = tender;
             tend(set, bell).await;
         }));
+    }
+
+    /// Has servers that belong to nothing made a set from now on: somebody asks for a name. Whoever
+    /// only looks makes none.
+    pub(super) fn may_found(&self) {
+        let mut looked = self.looked.lock();
+        if std::mem::replace(&mut looked.may_found, true) {
+            return;
+        }
+        if is_uninitialised(&looked.roster) {
+            (looked.roster, looked.rounds) = (None, 0);
+            drop(looked);
+            self.ring();
+        }
     }
 
     /// Has the set looked at soon: a node did not agree.
@@ -254,7 +236,18 @@ impl Set {
 
     /// Looks once: asks all, does what is to be done. Returns when to look again.
     async fn round(&self, crossed: &mut Backoff) -> Duration {
-        self.looked.lock().looking = true;
+        let may_found = {
+            let mut looked = self.looked.lock();
+            looked.looking = true;
+            looked.may_found
+        };
+        if !may_found && self.is_unfounded().await {
+            let said = self.said();
+            let (_, mut plan) = self.judge(&said, &self.wish);
+            plan.steps.clear();
+            self.publish(&plan, &said, true);
+            return UNWELL;
+        }
         self.greet().await;
         let said = self.said();
         let (views, plan) = self.judge(&said, &self.wish);
@@ -290,11 +283,30 @@ impl Set {
 
     /// Asks all nodes how they stand, and changes nothing.
     pub(super) async fn look(&self) {
+        let mut race = self.looks();
+        while race.next().await.is_some() {}
+    }
+
+    /// Tells whether no node belongs to a set that was founded, and changes nothing. One that does
+    /// is enough to know.
+    async fn is_unfounded(&self) -> bool {
+        let mut race = self.looks();
+        while let Some((node, ())) = race.next().await {
+            let heard = self.members[node].said().heard;
+            let gate = heard.map_or(Gate::Blank, |heard| heard.view.gate);
+            if !matches!(gate, Gate::Blank | Gate::Proposed) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn looks(&self) -> Race<'_, ()> {
         let mut race = Race::with_room(self.members.len());
         for (at, member) in self.members.iter().enumerate() {
             race.add(at, member.greet(&self.asker, &*self.clock, true));
         }
-        while race.next().await.is_some() {}
+        race
     }
 
     /// Asks all nodes how they stand. What a majority says is of use at once.
@@ -382,10 +394,17 @@ impl Set {
         let settled = looked.rounds >= FIRST_ROUNDS && plan.steps.is_empty();
         let silent =
             matches!(&roster, Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }));
+        let found = Some(roster);
+        // All of them were heard to be no set, and nobody is there to make them one.
+        let blank = is_uninitialised(&found) && !looked.may_found;
         if silent && matches!(looked.roster, Some(Ok(_))) {
             // Nobody answered in time: that changes nothing of who belongs to the set.
-        } else if roster.is_ok() || settled || looked.rounds >= MOST_FIRST_ROUNDS {
-            looked.roster = Some(roster);
+        } else if matches!(found, Some(Ok(_)))
+            || settled && !is_uninitialised(&found)
+            || blank
+            || looked.rounds >= MOST_FIRST_ROUNDS
+        {
+            looked.roster = found;
         }
         drop(looked);
         self.changed.notify_waiters();
@@ -522,6 +541,11 @@ fn same_run(said: &[Said]) -> Option<(usize, usize)> {
         let other = said[..at].iter().position(|other| marker(other).as_ref() == Some(&mine));
         other.map(|other| (other, at))
     })
+}
+
+fn is_uninitialised(roster: &Option<Result<Arc<Roster>, LockError>>) -> bool {
+    let Some(Err(error)) = roster else { return false };
+    matches!(error.kind(), ErrorKind::NotInitialised)
 }
 
 fn misconfigured(message: String) -> LockError {

@@ -2,6 +2,7 @@
 
 mod checkup;
 mod conformance;
+mod hostile;
 mod plain;
 mod rights;
 mod sets;

@@ -1,22 +1,18 @@
 //! The users of `docs/quorum.md` have just the rights that they need.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::{
-    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Finding, Health, Hold, LeaseId,
-    LockName, Metadata, Mode, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest,
+    AcquireReply, Ending, Engine, Finding, Health, Operation, OperationReply, Purpose,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
 use holdline_redis::{QuorumAdmin, QuorumEngine, QuorumOptions, quorum_checkup};
 use holdline_services::RedisConfig;
 
-use crate::support::{Nodes, PATIENCE};
+use crate::support::{HOLD, Nodes, PATIENCE, name, request};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/quorum.md");
-const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
 const BARE: &str = "&dialect=plain&key_template=lock:{name}&fencing=off";
 /// Either of them lets a user in, and messages come to an end without a word of ours as well.
 const EASED: [&str; 3] = ["hello", "auth", "unsubscribe"];
@@ -35,24 +31,6 @@ fn open(count: usize, user: &str, parameters: &str) -> (Nodes, QuorumOptions) {
     let url = format!("{url}?command_timeout_ms={patience}{parameters}");
     let options = QuorumOptions::from_url(&url).expect("a good URL");
     (nodes, options)
-}
-
-fn name() -> LockName {
-    LockName::new("a").expect("a good name")
-}
-
-fn request(id: u8) -> AcquireRequest {
-    AcquireRequest {
-        name: name(),
-        lease_id: LeaseId::from_bytes([id; 16]),
-        client: ClientId::from_u64(7),
-        mode: Mode::Exclusive,
-        hold: HOLD,
-        queue: false,
-        known: false,
-        claim_window: MIN_CLAIM_WINDOW,
-        metadata: Metadata::default(),
-    }
 }
 
 /// All that holders and contenders do.

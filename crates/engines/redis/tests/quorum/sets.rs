@@ -1,9 +1,13 @@
 //! How servers become a set, and what is refused.
 
-use holdline_redis::NodeState;
+use std::sync::Arc;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{Engine, ErrorKind, FencingToken, Operation};
+use holdline_redis::{NodeState, QuorumEngine, QuorumOptions};
 use holdline_services::{RedisConfig, Reply};
 
-use crate::support::Nodes;
+use crate::support::{Nodes, name, request};
 
 #[tokio::test]
 async fn an_operator_makes_a_set_that_is_used_at_once() {
@@ -18,4 +22,91 @@ async fn an_operator_makes_a_set_that_is_used_at_once() {
     assert!(status.nodes.iter().all(|node| node.state == NodeState::Votes), "{:?}", status.nodes);
     let again = nodes.admin().init().await.expect_err("it is a set already");
     assert!(again.to_string().contains("epoch 1"), "{again}");
+}
+
+/// An operator would find a wait of ten minutes that nobody asked for.
+#[tokio::test]
+async fn who_only_looks_founds_no_set_and_who_asks_for_a_name_does() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let connect = async || {
+        let engine = QuorumEngine::connect(&nodes.options(""), Arc::new(MachineClock)).await;
+        engine.expect("blank servers are no error")
+    };
+    let engine = connect().await;
+    let token = FencingToken::new(5).expect("a good token");
+    let revoke = Operation::Revoke { name: name(), token, reason: "x".into(), now: true };
+    for told in [
+        engine.inspect(&name()).await.map(drop),
+        engine.operate(&revoke).await.map(drop),
+        engine.operate(&Operation::RaiseFence { to: token }).await.map(drop),
+    ] {
+        let error = told.expect_err("they are no set");
+        assert!(matches!(error.kind(), ErrorKind::NotInitialised), "{error:?}");
+    }
+    for server in &nodes.servers {
+        assert_eq!(server.raw().say("DBSIZE").expect("told").integer(), Some(0));
+    }
+    // The same client may ask for a name later.
+    let error = engine.try_acquire(&request(1)).await.expect_err("it waits at first");
+    assert!(!matches!(error.kind(), ErrorKind::NotInitialised), "{error:?}");
+    drop(engine);
+    let other = connect().await;
+    let error = other.try_acquire(&request(2)).await.expect_err("founded, and it waits");
+    assert!(matches!(error.kind(), ErrorKind::Quarantined { .. }), "{error:?}");
+    let error = other.inspect(&name()).await.expect_err("nobody can tell").to_string();
+    assert_eq!(error.matches("has lost its memory, and waits for").count(), 3, "{error}");
+}
+
+/// No client sees to that, so nobody is told to wait for one.
+#[tokio::test]
+async fn a_list_that_is_not_the_set_is_told_as_that_for_each_server() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let hosts: Vec<String> = nodes.servers.iter().map(|one| one.address().to_string()).collect();
+    let [first, second] = [0, 1].map(|at| hosts[at].as_str());
+    let again = format!("localhost:{}", nodes.servers[0].address().port());
+    for (list, says) in [
+        (format!("{first},{second}"), "every server of the set"),
+        (format!("{first},{again},{second}"), "each server once"),
+    ] {
+        let url = format!("redlock://{list}?command_timeout_ms=5000");
+        let options = QuorumOptions::from_url(&url).expect("a good URL");
+        let status = crate::support::admin_of(&options).status().await;
+        assert!(!status.works(), "{status:?}");
+        for node in &status.nodes {
+            assert_eq!(node.state, NodeState::Mislisted, "{node:?}");
+            assert!(node.problem.as_deref().is_some_and(|told| told.ends_with("of 3 servers")));
+            assert!(node.fix.as_deref().is_some_and(|fix| fix.contains(says)), "{node:?}");
+        }
+    }
+}
+
+/// A set of which one server keeps still has nothing that an operator could begin.
+#[tokio::test]
+async fn an_init_beside_a_server_that_waits_ends_at_once() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    nodes.servers[0].raw().say("FLUSHALL").expect("flushed");
+    let status = nodes.admin().init().await.expect("there was a step to be made");
+    assert_eq!((status.votes, status.nodes[0].state), (2, NodeState::Quarantined), "{status:?}");
+}
+
+/// What kept everything is not shown as having forgotten before a client has greeted it.
+#[tokio::test]
+async fn a_durable_server_that_was_restarted_is_shown_as_one_that_votes() {
+    let nodes = Nodes::start(3, &RedisConfig::default().with_appendonly("always"));
+    nodes.init().await;
+    nodes.servers[0].kill();
+    nodes.servers[0].restart();
+    let status = nodes.admin().status().await;
+    assert_eq!((status.votes, status.nodes[0].durable), (3, Some(true)), "{status:?}");
+    // Not so where it is not written through at all times.
+    for setting in [["no-appendfsync-on-rewrite", "yes"], ["appendfsync", "everysec"]] {
+        let set = [&["CONFIG", "SET"][..], &setting].concat();
+        nodes.servers[1].raw().send(&set).expect("set");
+        let status = nodes.admin().status().await;
+        assert_eq!(status.nodes[1].durable, Some(false), "{setting:?}: {status:?}");
+        let unset = ["CONFIG", "SET", "no-appendfsync-on-rewrite", "no"];
+        nodes.servers[1].raw().send(&unset).expect("set");
+    }
 }

@@ -4,12 +4,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::{AcquireRequest, ClientId, Hold, LeaseId, LockName, Metadata, Mode};
 use holdline_redis::{QuorumAdmin, QuorumOptions, QuorumStatus};
 use holdline_services::{RedisConfig, RedisServer};
 
 /// How long one node may take here: these machines are slow, and a node that is only late must
 /// not look like one that is lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
+
+pub(crate) fn name() -> LockName {
+    LockName::new("a").expect("a good name")
+}
+
+/// Asks for the name under an id of these bytes.
+pub(crate) fn request(id: u8) -> AcquireRequest {
+    AcquireRequest {
+        name: name(),
+        lease_id: LeaseId::from_bytes([id; 16]),
+        client: ClientId::from_u64(7),
+        mode: Mode::Exclusive,
+        hold: HOLD,
+        queue: false,
+        known: false,
+        claim_window: MIN_CLAIM_WINDOW,
+        metadata: Metadata::default(),
+    }
+}
 
 pub(crate) struct Nodes {
     pub(crate) servers: Vec<RedisServer>,
@@ -39,7 +62,7 @@ impl Nodes {
     }
 
     pub(crate) fn admin(&self) -> QuorumAdmin {
-        QuorumAdmin::new(&self.options(""), Arc::new(MachineClock)).expect("good options")
+        admin_of(&self.options(""))
     }
 
     /// Sets them up as an operator does.
@@ -52,4 +75,8 @@ impl Nodes {
         let admin = QuorumAdmin::new(&self.options(parameters), Arc::new(MachineClock));
         admin.expect("good options").init().await.expect("blank servers become a set")
     }
+}
+
+pub(crate) fn admin_of(options: &QuorumOptions) -> QuorumAdmin {
+    QuorumAdmin::new(options, Arc::new(MachineClock)).expect("good options")
 }

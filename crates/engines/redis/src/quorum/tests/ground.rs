@@ -194,7 +194,7 @@ impl Ground {
 
     /// Greets it and changes nothing.
     pub(super) async fn look(&self, marker: &str) -> Result<Greeted, Refused> {
-        let call = requests::look(&self.asker, marker, node_id(99));
+        let call = requests::look(&self.asker, marker, node_id(99), false);
         Ok(replies::greeted(&self.call(call).await?)?)
     }
 

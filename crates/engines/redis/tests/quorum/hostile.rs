@@ -1,0 +1,175 @@
+//! Somebody else writes to the keys of a node: it is told in words and left as it is. On one node
+//! it costs that node; on all of them every verb says so.
+
+use std::sync::Arc;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{
+    AcquireReply, Certainty, Ending, Engine, ErrorKind, LockError, Purpose, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest,
+};
+use holdline_redis::{NodeState, QuorumEngine};
+use holdline_services::{RedisConfig, RedisServer, Reply};
+
+use crate::support::{HOLD, Nodes, name, request};
+
+const LOCK: &str = "holdline:{a}";
+const COUNTER: &str = "holdline:{a}:1l";
+const NODE: &str = "holdline:node:1";
+
+/// What may stand under a name's keys.
+const OF_NAME: [&[&str]; 7] = [
+    &["SET", LOCK, "x"],
+    &["RPUSH", LOCK, "x"],
+    &["HSET", LOCK, "f", "v"],
+    &["SET", COUNTER, "x"],
+    &["SET", COUNTER, "9999999999999999"],
+    &["SADD", COUNTER, "x"],
+    &["HSET", COUNTER, "f", "v"],
+];
+/// What may stand under the key of a node: whole, or a field of ours.
+const OF_NODE: [&[&str]; 4] = [
+    &["SET", NODE, "x"],
+    &["RPUSH", NODE, "x"],
+    &["ZADD", NODE, "5", "x"],
+    &["HSET", NODE, "f", "v"],
+];
+const FIELDS: [(&str, &str); 8] = [
+    ("l", "x"),
+    ("f", "17"),
+    ("g", "ajar"),
+    ("i", "nobody"),
+    ("w", "nobody"),
+    ("c", "1 junk"),
+    ("s", "junk"),
+    ("q", "soon"),
+];
+
+fn say(server: &RedisServer, words: &[&str]) -> Reply {
+    server.raw().send(words).expect("an answer")
+}
+
+/// What stands under a key, in an order that does not change.
+fn content(server: &RedisServer, key: &str) -> Vec<String> {
+    let fields = say(server, &["HGETALL", key]);
+    let Some(fields) = fields.items() else {
+        return vec![format!("{:?}", say(server, &["DUMP", key]))];
+    };
+    let mut fields: Vec<String> = fields.chunks(2).map(|pair| format!("{pair:?}")).collect();
+    fields.sort_unstable();
+    fields
+}
+
+async fn connect(nodes: &Nodes) -> QuorumEngine {
+    let engine = QuorumEngine::connect(&nodes.options(""), Arc::new(MachineClock)).await;
+    engine.expect("a majority is well")
+}
+
+async fn renew(engine: &QuorumEngine, id: u8) -> Result<RenewReply, LockError> {
+    let asked = request(id);
+    let line = RenewRequest {
+        name: name(),
+        lease_id: asked.lease_id,
+        client: asked.client,
+        purpose: Purpose::Keep(HOLD),
+    };
+    engine.renew(&[line]).await.pop().expect("a line")
+}
+
+async fn release(engine: &QuorumEngine, id: u8) -> Result<ReleaseReply, LockError> {
+    let ending = Ending { for_good: true, hold: HOLD };
+    engine.release(&ReleaseRequest { name: name(), lease_id: request(id).lease_id, ending }).await
+}
+
+/// The other two lock as if nothing were, and what is not ours stays as it is.
+async fn costs_one_node(nodes: &Nodes, key: &str, id: u8) {
+    let before = content(&nodes.servers[0], key);
+    let engine = connect(nodes).await;
+    let granted = engine.try_acquire(&request(id)).await;
+    assert!(matches!(granted, Ok(AcquireReply::Granted { .. })), "{key}: {granted:?}");
+    assert!(engine.inspect(&name()).await.expect("told").is_held(), "{key}");
+    let renewed = renew(&engine, id).await;
+    assert!(matches!(renewed, Ok(RenewReply::Renewed { .. })), "{key}: {renewed:?}");
+    let released = release(&engine, id).await;
+    assert!(matches!(released, Ok(ReleaseReply::Released { .. })), "{key}: {released:?}");
+    drop(engine);
+    assert_eq!(content(&nodes.servers[0], key), before, "{key}");
+}
+
+#[tokio::test]
+async fn what_is_not_ours_under_a_name_of_one_node_is_left_and_costs_that_node() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    for (plant, id) in OF_NAME.into_iter().zip(1..) {
+        say(&nodes.servers[0], &["DEL", LOCK, COUNTER]);
+        say(&nodes.servers[0], plant);
+        costs_one_node(&nodes, plant[1], id).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_ours_under_the_key_of_a_node_is_left_told_and_costs_that_node() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let server = &nodes.servers[0];
+    let mut ids = 1..;
+    let mut id = || ids.next().expect("enough");
+    // What it kept is put aside, and put back behind each.
+    say(server, &["RENAME", NODE, "kept"]);
+    for plant in OF_NODE {
+        say(server, plant);
+        costs_one_node(&nodes, NODE, id()).await;
+        is_told(&nodes).await;
+        say(server, &["DEL", NODE]);
+    }
+    for (field, value) in FIELDS {
+        say(server, &["COPY", "kept", NODE, "REPLACE"]);
+        say(server, &["HSET", NODE, field, value]);
+        costs_one_node(&nodes, NODE, id()).await;
+        is_told(&nodes).await;
+    }
+    say(server, &["RENAME", "kept", NODE]);
+    assert_eq!(nodes.admin().status().await.votes, 3);
+}
+
+/// An operator is told of the first node, in words.
+async fn is_told(nodes: &Nodes) {
+    let status = nodes.admin().status().await;
+    assert_eq!(status.votes, 2, "{status:?}");
+    let node = &status.nodes[0];
+    let problem = node.problem.as_deref().unwrap_or_default();
+    assert!(node.state == NodeState::Down && problem.contains("not ours"), "{node:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_ours_on_all_nodes_is_told_by_every_verb_and_left() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let engine = connect(&nodes).await;
+    let on_all = |words: &[&str]| {
+        let servers = nodes.servers.iter();
+        servers.map(|server| say(server, words)).collect::<Vec<Reply>>()
+    };
+    for plant in OF_NAME {
+        on_all(&["DEL", LOCK, COUNTER]);
+        on_all(plant);
+        let before = on_all(&["DUMP", plant[1]]);
+        let mut told = vec![engine.try_acquire(&request(1)).await.map(drop)];
+        if plant[1] == LOCK {
+            told.push(renew(&engine, 2).await.map(drop));
+            told.push(release(&engine, 2).await.map(drop));
+            told.push(engine.inspect(&name()).await.map(drop));
+        }
+        for told in told {
+            let told = told.expect_err("not ours");
+            assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
+            assert_eq!(told.certainty(), Certainty::NotApplied, "{plant:?}: {told}");
+        }
+        assert_eq!(on_all(&["DUMP", plant[1]]), before, "{plant:?}");
+        assert!(
+            on_all(&["EXISTS", LOCK])
+                .iter()
+                .all(|there| { there.integer() == Some(i64::from(plant[1] == LOCK)) })
+        );
+    }
+}

@@ -105,6 +105,36 @@ async fn a_node_that_comes_back_with_an_old_copy_waits_like_one_that_forgot() {
     nodes.clean(&[&client]).await;
 }
 
+/// The end of its file is torn off, as by a loss of power: it comes back with less than it has
+/// answered, and what is left counts for none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_append_only_file_is_cut_short_waits_like_one_that_forgot() {
+    let config = RedisConfig::default().with_appendonly("everysec");
+    let nodes = Nodes::start_with(3, SHORT, &config).await;
+    let client = nodes.client_at_home().await;
+    let_go(take(&client, "a", &short()).await).await;
+    let guard = take(&client, "a", &short()).await;
+    nodes.held_on(&guard, 3).await;
+    nodes.0[0].kill();
+    let file = nodes.0[0].directory().join("appendonlydir/appendonly.aof.1.incr.aof");
+    let file = std::fs::File::options().write(true).open(file).expect("the file");
+    let length = file.metadata().expect("its length").len();
+    file.set_len(length * 2 / 3).expect("cut short");
+    nodes.0[0].restart();
+    nodes.0[0].await_log("loaded anyway because aof-load-truncated is enabled");
+    let status = nodes.status().await;
+    let (state, _) = problem(&status, 0);
+    assert!(matches!(state, NodeState::Forgot | NodeState::Quarantined), "{status:?}");
+    nodes.vote(3).await;
+    nodes.held_on(&guard, 3).await;
+    let before = guard.fencing_token();
+    let_go(guard).await;
+    let next = take(&client, "a", &short()).await;
+    assert!(next.fencing_token() > before);
+    let_go(next).await;
+    nodes.clean(&[&client]).await;
+}
+
 /// A majority has forgotten: the holder is told, nobody gets in before its lease is over, and the
 /// clocks are what tokens rest on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

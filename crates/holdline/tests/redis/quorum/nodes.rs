@@ -298,6 +298,36 @@ async fn an_answer_that_is_held_back_is_waited_for_by_neither_acquire_nor_releas
     nodes.clean(&[&client]).await;
 }
 
+/// Nothing passes any more in either direction, and nobody is told: the others decide, and what
+/// comes out at the end of it brings nothing back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_open_connection_is_waited_for_by_nobody_and_leaves_nothing() {
+    let nodes = Nodes::start(3, MINUTE).await;
+    let proxies = nodes.proxies();
+    let client = nodes.at_home_behind(&proxies).await;
+    let kept = take(&client, "kept", &patient()).await;
+    nodes.held_on(&kept, 3).await;
+    for frames in [Frames::requests(), Frames::replies()] {
+        proxies[0].inject(frames, Fault::Hold);
+    }
+    let referee = Referee::default();
+    for _ in 0..3 {
+        let guard = take(&client, "a", &patient()).await;
+        referee.granted(&guard);
+        assert_eq!(nodes.with(&guard), 2);
+        let_go(guard).await;
+        renewed(&kept).await;
+    }
+    proxies[0].pass();
+    proxies[0].thaw();
+    nodes.held_on(&kept, 3).await;
+    let guard = nodes.take_on_all(&client, "a", &patient()).await;
+    referee.granted(&guard);
+    let_go(guard).await;
+    let_go(kept).await;
+    nodes.clean(&[&client]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_packets_cost_time_and_no_order() {
     let name = "quorum::nodes::lost_packets_cost_time_and_no_order";

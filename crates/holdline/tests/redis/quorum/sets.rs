@@ -8,9 +8,10 @@ use holdline_redis::{NodeState, QuorumStatus};
 use holdline_services::{FaultProxy, RedisConfig, RedisServer};
 
 use super::ground::{
-    MINUTE, Nodes, admin, client_of, few_vote, found, lines, problem, seen_as, take_at_last, url,
+    MINUTE, Nodes, SHORT, admin, client_of, few_vote, found, lines, problem, seen_as, short,
+    take_at_last, url, url_of_hosts,
 };
-use crate::support::{behind, lease, let_go, patient, renewed, soon, take, try_take, until};
+use crate::support::{LONG, behind, lease, let_go, patient, renewed, soon, take, try_take, until};
 
 /// What is said to whoever names these servers: at once, or as soon as the last one has answered,
 /// since nobody waits for that while a majority does.
@@ -119,6 +120,35 @@ async fn one_server_under_two_names_is_refused() {
 }
 
 /// Half of four is no majority.
+/// An older client names them by other names, in another order, and says what goes without saying:
+/// all are one set, and whoever is there takes in who has forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_spell_the_same_servers_otherwise_share_one_set() {
+    let nodes = Nodes::start(3, SHORT).await;
+    let ports = nodes.addresses().into_iter().map(|at| at.port()).rev();
+    let hosts: Vec<String> = ports.map(|port| format!("localhost:{port}")).collect();
+    let spelt = "&prefix=holdline:&dialect=native&db=0&protocol=resp2";
+    let older = crate::support::client(&format!("{}{spelt}", url_of_hosts(&hosts))).await;
+    let newer = nodes.client_at_home().await;
+    let guard = take(&newer, "a", &short()).await;
+    let busy = try_take(&older, "a", &short()).await.expect_err("held");
+    assert!(matches!(busy.kind(), ErrorKind::Busy { .. }), "{busy:?}");
+    let before = guard.fencing_token();
+    let_go(guard).await;
+    let report = soon("a shutdown", newer.shutdown(LONG)).await;
+    assert!(report.is_clean(), "{report:?}");
+    behind(&nodes.0[1], "FLUSHALL");
+    let guard = take(&older, "a", &short()).await;
+    assert!(guard.fencing_token() > before);
+    nodes.vote(3).await;
+    nodes.held_on(&guard, 3).await;
+    let newer = nodes.client_at_home().await;
+    let busy = try_take(&newer, "a", &short()).await.expect_err("held");
+    assert!(matches!(busy.kind(), ErrorKind::Busy { .. }), "{busy:?}");
+    let_go(guard).await;
+    nodes.clean(&[&older, &newer]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_an_even_number_more_than_half_decide() {
     let nodes = Nodes::start(4, MINUTE).await;

@@ -24,6 +24,13 @@ fn fixed(millis: u64) -> LockOptions {
     lease(millis).with_keep(Keep::Fixed)
 }
 
+fn cut_off(proxies: &[FaultProxy]) {
+    for proxy in proxies {
+        proxy.refuse();
+        proxy.reset();
+    }
+}
+
 fn step_forward(servers: &[RedisServer], by: Duration) {
     servers.iter().for_each(|server| server.clock().step_forward(by));
     servers.iter().for_each(RedisServer::await_clock);
@@ -83,6 +90,7 @@ async fn a_bare_majority_is_broken_by_one_clock_and_the_resource_refuses_who_was
     let (holder, other) = (client_through(&proxies).await, nodes.client_at_home().await);
     let guard = take(&holder, "a", &fixed(50_000)).await;
     assert_eq!(nodes.with(&guard), 3);
+    cut_off(&proxies);
     step_forward(&nodes.0[2..3], Duration::from_secs(120));
     let next = take(&other, "a", &patient()).await;
     assert!(guard.is_valid(), "two believe");
@@ -194,10 +202,7 @@ async fn rates_far_outside_the_drift_break_exclusion_and_not_the_order() {
     let other = nodes.client_at_home().await;
     let (names, options) = (["a", "b", "c"], fixed(55_000));
     let guards = join_all(names.map(|name| take(&holder, name, &options))).await;
-    for proxy in &proxies {
-        proxy.refuse();
-        proxy.reset();
-    }
+    cut_off(&proxies);
     for server in &nodes.0 {
         server.clock().set_rate(50.0);
         server.await_clock();

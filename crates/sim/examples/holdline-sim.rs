@@ -16,17 +16,19 @@ mod world;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: holdline-sim --seed N [--world quorum|redis] [--bug NAME]";
+const USAGE: &str = "usage: holdline-sim --seed N [--world quorum|redis] [--bug NAME] [--hot NAME]";
 
 /// What was asked for.
 struct Asked {
     seed: u64,
     world: String,
     bug: Option<String>,
+    /// The sort of hot world, if not that of the bug.
+    hot: Option<String>,
 }
 
 fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-    let (mut seed, mut world, mut bug) = (None, "quorum".to_owned(), None);
+    let (mut seed, mut world, mut bug, mut hot) = (None, "quorum".to_owned(), None, None);
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         match word.as_str() {
@@ -36,10 +38,11 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
             }
             "--world" => world = value,
             "--bug" => bug = Some(value),
+            "--hot" => hot = Some(value),
             _ => return Err(format!("{word} is not known")),
         }
     }
-    Ok(Asked { seed: seed.ok_or("--seed is missing")?, world, bug })
+    Ok(Asked { seed: seed.ok_or("--seed is missing")?, world, bug, hot })
 }
 
 /// Returns the story of a seed, and whether a promise was broken in it.
@@ -48,12 +51,26 @@ fn played(asked: &Asked) -> Result<(String, bool), String> {
     match asked.world.as_str() {
         "quorum" => {
             let all = quorum::planted::Bug::ALL;
+            let covered =
+                [&quorum::planted::Bug::COVERED[..], &quorum::planted::Bug::UNPROVEN].concat();
             let find = |named: &String| {
-                let found = all.into_iter().find(|bug| format!("{bug:?}") == *named);
+                let mut known = all.into_iter().chain(covered);
+                let found = known.find(|bug| format!("{bug:?}") == *named);
                 found.ok_or_else(|| unknown(named, format!("{all:?}")))
             };
-            let story =
-                quorum::run::play(asked.seed, asked.bug.as_ref().map(find).transpose()?, true);
+            let bug = asked.bug.as_ref().map(find).transpose()?;
+            let mut scene = match bug {
+                Some(bug) => bug.scene(asked.seed),
+                None => quorum::run::Scene::of(asked.seed),
+            };
+            if let Some(named) = &asked.hot {
+                let all = quorum::heat::ALL;
+                let found = all.into_iter().find(|heat| heat.name == named);
+                let known = || all.map(|heat| heat.name).join(", ");
+                let hot = found.ok_or_else(|| format!("--hot {named}: known are {}", known()))?;
+                scene.heat = Some(hot);
+            }
+            let story = scene.play(true);
             Ok((story.log, story.broken.is_some()))
         }
         "redis" => {

@@ -7,7 +7,8 @@ use holdline::{Client, Guard, LockError, LockOptions, ReleaseOutcome};
 use holdline_core::Clock;
 
 use super::book::SharedBook;
-use super::run::{MENDED, at};
+use super::heat::Heat;
+use super::run::{MENDED, PEACE, at};
 use crate::world::dice::Dice;
 use crate::world::tasks::Process;
 
@@ -27,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(14);
 pub(crate) struct Actor {
     /// The name that it wants mostly, where each has its own.
     pub(crate) own: Option<&'static str>,
+    pub(crate) heat: Option<Heat>,
     pub(crate) process: Process,
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
@@ -75,14 +77,16 @@ impl Actor {
     }
 
     async fn one_attempt(&mut self) -> Option<(u64, &'static str, Guard)> {
-        let seconds = self.dice.one_of(&[1, 2, 5, 10]);
+        let leases = self.heat.map_or(&[1, 2, 5, 10][..], |heat| heat.leases_s);
+        let seconds = self.dice.one_of(leases);
         let wait = self.dice.between(50, 8_000);
         let max_hold = self.dice.between(2_000, 20_000);
         let options = LockOptions::default()
             .with_lease_duration(Duration::from_secs(seconds))
             .with_wait(wait)
             .with_max_hold(max_hold);
-        let (most, drops) = (self.dice.one_of(&[4, 40, 400]), self.dice.percent(15));
+        let chance = self.heat.map_or(15, |heat| heat.drops);
+        let (most, drops) = (self.dice.one_of(&[4, 40, 400]), self.dice.percent(chance));
         let patience = self.dice.between(0, most);
         let attempt = self.ask(&options, wait);
         if !drops {
@@ -102,6 +106,7 @@ impl Actor {
         wait: Duration,
     ) -> impl Future<Output = Option<(u64, &'static str, Guard)>> + use<> {
         let name = match self.own {
+            None if let Some(heat) = self.heat => self.dice.one_of(heat.names),
             Some(own) if self.dice.percent(97) => own,
             Some(_) => self.dice.one_of(&NAMES),
             None => self.dice.one_of(&["m1", "m1", "m1", "m2", "m2", "m3"]),
@@ -155,7 +160,10 @@ impl Actor {
     async fn hold(&mut self, number: u64, name: &'static str, guard: Guard) {
         let token = guard.fencing_token().get();
         self.work(name, token).await;
-        if self.dice.percent(if self.own.is_some() { 1 } else { 10 }) {
+        // In peace others are to have it soon.
+        let hot = self.heat.filter(|_| self.clock.now() < at(PEACE));
+        let long = hot.map_or(if self.own.is_some() { 1 } else { 10 }, |heat| heat.long);
+        if self.dice.percent(long) {
             self.idle(500, 12_000).await;
             self.work(name, token).await;
         } else {

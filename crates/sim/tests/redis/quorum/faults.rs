@@ -9,6 +9,49 @@ use super::nodes::{NODES, Node};
 use super::run::{CLIENTS, END, Kind, SHARED, World, at};
 use crate::world::tasks::Process;
 
+/// What may go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    StandStill,
+    Kill,
+    Cut,
+    Stall,
+    Freeze,
+    Crash,
+    Flush,
+    /// All at once, and mostly somebody vouches for them.
+    FlushAll,
+    Replace,
+    Slow,
+    LoseMessages,
+    Snapshot,
+    SetClock,
+    Revoke,
+    Help,
+}
+
+impl Fault {
+    /// Tells which it is in the worlds that are drawn, of 26.
+    fn drawn(number: u64) -> Fault {
+        match number {
+            0 | 1 => Fault::StandStill,
+            2 => Fault::Kill,
+            3 => Fault::Cut,
+            4..=8 => Fault::Stall,
+            9 | 10 => Fault::Freeze,
+            11..=15 => Fault::Crash,
+            16 | 17 => Fault::Flush,
+            18 => Fault::Replace,
+            19 => Fault::Slow,
+            20 => Fault::LoseMessages,
+            21 => Fault::Snapshot,
+            22 => Fault::SetClock,
+            23 | 24 => Fault::Revoke,
+            _ => Fault::Help,
+        }
+    }
+}
+
 impl World {
     /// Lets one fault happen.
     pub(crate) fn fault(&mut self) {
@@ -18,46 +61,58 @@ impl World {
         if self.kind == Kind::Rivals && self.dice.percent(40) {
             node = SHARED;
         }
-        match self.dice.below(26) {
-            0 | 1 => self.stand_still(process),
-            2 if self.slots[slot].alive => self.kill(slot),
-            3 => {
+        let fault = match self.heat {
+            Some(heat) => {
+                node = heat.node.unwrap_or(node);
+                self.dice.one_of(heat.faults)
+            }
+            None => Fault::drawn(self.dice.below(26)),
+        };
+        match fault {
+            Fault::StandStill => self.stand_still(process),
+            Fault::Kill if self.slots[slot].alive => self.kill(slot),
+            Fault::Cut => {
                 let whom = self.dice.percent(50).then_some(node);
                 self.happens("connections are cut", format_args!("{process} {whom:?}"));
                 self.net.lock().reset(process, whom);
             }
-            4..=8 => self.stall(process, node),
-            9 | 10 => self.freeze(node),
-            11..=15 => self.crash(node),
-            16 | 17 => self.flush(node),
-            18 => self.replace(node),
-            19 => {
+            Fault::Stall => self.stall(process, node),
+            Fault::Freeze => self.freeze(node),
+            Fault::Crash => self.crash(node),
+            Fault::Flush => self.flush(node, false),
+            Fault::FlushAll => self.flush(node, true),
+            Fault::Replace => self.replace(node),
+            Fault::Slow => {
                 let slowest = self.dice.one_of(&[20, 80, 250]);
                 self.happens("the network is slow", format_args!("{slowest} ms"));
                 self.net.lock().slowest_ms = slowest;
                 let until = self.after(300, 3_000);
                 self.plan(until, Event::Calm);
             }
-            20 => {
+            Fault::LoseMessages => {
                 self.happens("messages are lost", format_args!("n{node}"));
                 self.nodes[node].host.server().lose_messages(500_000);
                 let until = self.after(500, 3_000);
                 self.plan(until, Event::Loud(node));
             }
-            21 if !self.nodes[node].frozen => {
+            Fault::Snapshot if !self.nodes[node].frozen => {
                 self.happens("a snapshot is taken", format_args!("n{node}"));
                 let snapshot = self.nodes[node].host.server().snapshot();
                 self.nodes[node].snapshot = Some(snapshot);
             }
-            22 => self.set_clock(node),
-            23 | 24 => self.revoke(),
-            25 => self.help(),
-            _ => {}
+            Fault::SetClock => self.set_clock(node),
+            Fault::Revoke => self.revoke(),
+            Fault::Help => self.help(),
+            Fault::Kill | Fault::Snapshot => {}
         }
     }
 
     /// Tells whether one more node may forget.
     fn may_forget(&mut self, node: usize) -> bool {
+        // Where it is always the same that forgets, it is given time to be of use again.
+        if self.heat.is_some_and(|heat| heat.node.is_some()) && !self.nodes[node].votes() {
+            return false;
+        }
         match self.kind {
             Kind::Wild => return true,
             Kind::Rivals => return false,
@@ -92,7 +147,8 @@ impl World {
         drop(book);
         self.happens("a client stands still", format_args!("{process}"));
         self.tasks.pause(process);
-        let until = self.after(200, 14_000);
+        let (least, most) = self.heat.map_or((200, 14_000), |heat| heat.stands_ms);
+        let until = self.after(least, most);
         self.plan(until, Event::Resume(process));
     }
 
@@ -112,7 +168,8 @@ impl World {
     fn victim(&mut self) -> usize {
         let holders: Vec<Process> =
             self.book.lock().holders().into_iter().map(|(process, ..)| process).collect();
-        if !holders.is_empty() && self.dice.percent(70) {
+        let chance = self.heat.map_or(70, |heat| heat.holders);
+        if !holders.is_empty() && self.dice.percent(chance) {
             let process = self.dice.one_of(&holders);
             if let Some(slot) = self.slots.iter().position(|slot| slot.process == process) {
                 return slot;
@@ -151,6 +208,7 @@ impl World {
         }
         let recalls = match (self.nodes[node].durable, self.nodes[node].snapshot.is_some()) {
             (true, _) => Recalls::All,
+            (false, true) if self.heat.is_some() => Recalls::Old,
             (false, true) => self.dice.one_of(&[Recalls::All, Recalls::Old, Recalls::Nothing]),
             (false, false) => self.dice.one_of(&[Recalls::All, Recalls::Nothing]),
         };
@@ -168,11 +226,11 @@ impl World {
         self.plan(until, Event::Restart(node, recalls));
     }
 
-    fn flush(&mut self, node: usize) {
+    fn flush(&mut self, node: usize, all: bool) {
         if self.nodes[node].frozen {
             return;
         }
-        let all = self.kind == Kind::Wild && self.dice.percent(40);
+        let all = all || (self.kind == Kind::Wild && self.dice.percent(40));
         let nodes = if all { 0..NODES } else { node..node + 1 };
         for node in nodes {
             if self.nodes[node].frozen || !self.may_forget(node) {
@@ -183,9 +241,24 @@ impl World {
             self.nodes[node].host.server().flush();
         }
         self.net.lock().collect();
+        if all {
+            self.throw_copies_away();
+        }
         if all && self.dice.percent(70) {
             self.vouch();
         }
+    }
+
+    /// What is founded anew is another set. A copy of the one before would make every client
+    /// refuse all, as it should, until an operator has emptied it: here nobody puts one back.
+    fn throw_copies_away(&mut self) {
+        for node in &mut self.nodes {
+            node.snapshot = None;
+            if let Some(old) = node.old.take() {
+                old.server().crash();
+            }
+        }
+        self.net.lock().collect();
     }
 
     /// Another server that knows nothing takes over an address; the one that was there is gone, or
@@ -254,7 +327,8 @@ impl World {
             return;
         }
         let by = Duration::from_millis(1 + self.dice.below(5_000));
-        let forward = self.dice.percent(50);
+        // Where it is done all the time, leases end early only: nobody would get anything else.
+        let forward = self.dice.percent(50) || self.heat.is_some();
         let way = if forward { "forward" } else { "back" };
         self.happens("a clock is set", format_args!("n{node} {way} by {by:?}"));
         let mut server = self.nodes[node].host.server();

@@ -13,6 +13,8 @@ use crate::world::tasks::Process;
 pub(crate) enum Event {
     /// An operator sets the servers up.
     Init,
+    /// An operator raises the fence far above all clocks.
+    Raise,
     /// Something goes wrong, and then the next.
     Fault,
     Resume(Process),
@@ -55,10 +57,12 @@ impl World {
             Event::Fault if now >= at(PEACE) => {}
             Event::Fault => {
                 self.fault();
-                let next = self.after(100, 1_500);
+                let (least, most) = self.heat.map_or((100, 1_500), |heat| heat.every_ms);
+                let next = self.after(least, most);
                 self.plan(next, Event::Fault);
             }
             Event::Init => self.init(),
+            Event::Raise => self.raise(super::operators::RAISED),
             Event::Repair => self.repair(),
             Event::Resume(process) => self.go_on(process),
             Event::Begin(slot) => self.begin(slot),
@@ -81,7 +85,10 @@ impl World {
                 let next = now.after(LOOKS);
                 self.plan(next, Event::Look);
             }
-            Event::Peace => self.note(format_args!("peace")),
+            Event::Peace => {
+                self.note(format_args!("peace"));
+                self.net.lock().reach = None;
+            }
             Event::Mended => {
                 self.before_mended = Some(self.book.lock().counted("acquisitions"));
             }

@@ -9,13 +9,14 @@
 //!   left but what is kept on purpose.
 //! - P7: every attempt ends by its bound, and when the faults are over names are had again.
 //!
-//! Read next: `run` and `faults` (what happens), `book` (what must be so), `planted` (proof that
-//! they see it).
+//! Read next: `run` and `faults` (what happens), `heat` (where more of it does), `book` (what must
+//! be so), `planted` (proof that they see it).
 
 mod book;
 mod client;
 mod faults;
 mod happens;
+pub(crate) mod heat;
 mod nodes;
 mod operators;
 mod orphans;

@@ -10,13 +10,16 @@ use super::run::{Kind, World};
 use crate::world::tasks::Process;
 
 /// How far above the clock the fence is raised at most: no token leans on a clock then any more.
-const RAISED: Duration = Duration::from_secs(3_600);
+pub(crate) const RAISED: Duration = Duration::from_secs(3_600);
 /// The first second of a server's clock, in microseconds.
 const START_US: u64 = 1_767_225_600_000_000;
 
+/// From here on processes are operators.
+pub(crate) const FIRST: Process = 1_000_000;
+
 /// The process of an operator.
 pub(crate) fn process(one: u64) -> Process {
-    1_000_000 + one
+    FIRST + one
 }
 
 enum Order {
@@ -86,6 +89,11 @@ impl World {
             return self.operate(Order::Rejoin);
         }
         let ahead = self.dice.between(0, RAISED.as_millis() as u64);
+        self.raise(ahead);
+    }
+
+    /// An operator raises the fence so far above the clocks' beginning.
+    pub(crate) fn raise(&mut self, ahead: Duration) {
         let to = START_US + ahead.as_micros() as u64;
         self.note(format_args!("an operator raises the fence to {to}"));
         let to = FencingToken::new(to).expect("a good token");

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::book::{Book, Broken, Life, SharedBook};
 use super::client::{Actor, CROWDED, NAMES};
+use super::heat::Heat;
 use super::nodes::{NODES, Node, SKEW_PPM};
 use super::orphans::Orphans;
 use super::planted::Bug;
@@ -110,6 +111,7 @@ pub(crate) struct Slot {
 
 pub(crate) struct World {
     pub(crate) kind: Kind,
+    pub(crate) heat: Option<Heat>,
     /// Each has most names for itself: names are had often.
     roomy: bool,
     pub(crate) clock: ManualClock,
@@ -134,29 +136,59 @@ pub(crate) fn at(after: Duration) -> Moment {
     Moment::ORIGIN.after(after)
 }
 
-/// Plays the world of a seed, to its end or to the first broken promise. `trace`: and writes down
-/// what happens.
-pub(crate) fn play(seed: u64, bug: Option<Bug>, trace: bool) -> Story {
-    World::new(seed, bug, trace).run()
+/// Which world is played.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Scene {
+    pub(crate) seed: u64,
+    /// What makes it hotter than those that are drawn.
+    pub(crate) heat: Option<Heat>,
+    /// What is left out in it.
+    pub(crate) bug: Option<Bug>,
+}
+
+impl Scene {
+    /// The world that is drawn from a seed.
+    pub(crate) fn of(seed: u64) -> Scene {
+        Scene { seed, ..Scene::default() }
+    }
+
+    /// Names its sort.
+    pub(crate) fn name(&self) -> &'static str {
+        self.heat.map_or("drawn", |heat| heat.name)
+    }
+
+    /// Plays it, to its end or to the first broken promise. `trace`: and writes down what happens.
+    pub(crate) fn play(self, trace: bool) -> Story {
+        World::new(self, trace).run()
+    }
 }
 
 impl World {
-    fn new(seed: u64, bug: Option<Bug>, trace: bool) -> World {
+    fn new(scene: Scene, trace: bool) -> World {
+        let Scene { seed, heat, bug } = scene;
         let mut dice = Dice::new(seed);
         let clock = ManualClock::new();
-        let kind = Kind::drawn(&mut dice);
-        let off_ms = match kind {
-            Kind::Wild => dice.one_of(&[1, 100]),
-            Kind::Tame | Kind::Clocks | Kind::Rivals => dice.one_of(&[1, 100, 3_000]),
+        let drawn = Kind::drawn(&mut dice);
+        let kind = heat.map_or(drawn, |heat| heat.kind);
+        let off_ms = match (heat, kind) {
+            (Some(heat), _) => heat.off_ms,
+            (None, Kind::Wild) => dice.one_of(&[1, 100]),
+            (None, Kind::Tame | Kind::Clocks | Kind::Rivals) => dice.one_of(&[1, 100, 3_000]),
         };
         let nodes: Vec<Node> = (0..NODES).map(|_| Node::new(&clock, &mut dice, off_ms)).collect();
+        if heat.is_some_and(|heat| heat.one_rate) {
+            nodes.iter().for_each(|node| node.host.server().clock().set_skew_ppm(0));
+        }
         let hosts = nodes.iter().map(|node| node.host.clone()).collect();
         let mutation = bug.and_then(Bug::mutation);
-        let net = Net::new(Arc::new(clock.clone()), hosts, dice.fork(), mutation);
+        let mut net = Net::new(Arc::new(clock.clone()), hosts, dice.fork(), mutation);
+        net.late = heat.and_then(|heat| heat.late);
+        net.reach = heat.map(|heat| (heat.reach, CLIENTS as u64));
         let log = trace.then(String::new);
-        let roomy = dice.percent(ROOMY);
+        let roomy = dice.percent(ROOMY) && heat.is_none();
         let mut world = World {
             kind,
+            heat,
             roomy,
             clock,
             book: Arc::new(Mutex::new(Book::new(log))),
@@ -173,8 +205,9 @@ impl World {
             trace: TraceHash::default(),
             bug,
         };
+        let name = heat.map_or("drawn", |heat| heat.name);
         world.note(format_args!(
-            "seed {seed}, {kind:?}, clocks up to {off_ms} ms apart, roomy: {roomy}"
+            "seed {seed}, {name}, {kind:?}, clocks up to {off_ms} ms apart, roomy: {roomy}"
         ));
         world.plan_all();
         for slot in 0..CLIENTS {
@@ -192,6 +225,9 @@ impl World {
         if self.kind == Kind::Rivals {
             let soon = first.after(self.dice.between(0, 40));
             self.plan(soon, Event::Init);
+        }
+        if self.heat.is_some_and(|heat| heat.raised) {
+            self.plan(at(Duration::from_secs(2)), Event::Raise);
         }
         self.plan(at(Duration::from_secs(3)), Event::Fault);
         // In peace operators help where nobody else may.
@@ -248,8 +284,13 @@ impl World {
             _ => (URL, 0..=NODES - 1),
         };
         let all: Vec<_> = nodes.map(&mut inside).collect();
-        let options = QuorumOptions::from_url(url).expect("a good URL");
-        options.with_max_lease(MAX_LEASE).with_surroundings(all)
+        let Some(heat) = self.heat else {
+            let options = QuorumOptions::from_url(url).expect("a good URL");
+            return options.with_max_lease(MAX_LEASE).with_surroundings(all);
+        };
+        let url = format!("{url}?command_timeout_ms={}", heat.patience_ms);
+        let options = QuorumOptions::from_url(&url).expect("a good URL");
+        options.with_max_lease(Duration::from_secs(heat.max_lease_s)).with_surroundings(all)
     }
 
     /// Starts a process in a slot.
@@ -276,6 +317,7 @@ impl World {
             spawner: self.tasks.spawner(),
             dice,
             kind: self.kind,
+            heat: self.heat,
             roomy: self.roomy,
         });
         self.tasks.spawner().spawn(process, start);
@@ -385,6 +427,7 @@ struct Start {
     spawner: crate::world::tasks::Spawner,
     dice: Dice,
     kind: Kind,
+    heat: Option<Heat>,
     roomy: bool,
 }
 
@@ -424,11 +467,24 @@ fn start(mut with: Start) -> Boxed {
         if with.bug == Some(Bug::ValidityFromReply) {
             client.plant_validity_from_reply();
         }
+        let wants = with.heat.is_none_or(|heat| heat.reach.wants(process, CLIENTS as u64));
+        if !wants {
+            // It is there, and looks after the set.
+            with.spawner.spawn(
+                process,
+                Box::pin(async move {
+                    let _client = client;
+                    std::future::pending::<()>().await;
+                }),
+            );
+            return;
+        }
         for one in 0..ACTORS {
             let place = process as usize * ACTORS + one;
             let own = with.roomy.then(|| NAMES[CROWDED + place % (NAMES.len() - CROWDED)]);
             let actor = Actor {
                 own,
+                heat: with.heat,
                 process,
                 client: client.clone(),
                 clock: Arc::new(with.common.clone()),

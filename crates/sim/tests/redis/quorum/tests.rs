@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::book::Broken;
+use super::heat;
 use super::planted::Bug;
-use super::run::{Kind, play};
+use super::run::{Kind, Scene};
 
 /// How many worlds are played.
 const SEEDS: u64 = 24;
 /// How many are searched for what a planted bug breaks, from the one on where it was seen first.
-const SEARCHED: u64 = 8;
+const SEARCHED: u64 = 40;
 /// Of which of them it is shown that they replay.
 const SAME: [u64; 2] = [3, 8];
 /// Set to play more of them, for a longer search.
@@ -45,15 +46,16 @@ fn on_all_cores<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> V
     done.into_values().collect()
 }
 
-fn tell(seed: u64, bug: Option<Bug>) -> String {
-    let story = play(seed, bug, true);
+fn tell(scene: Scene) -> String {
+    let story = scene.play(true);
     let broken = story.broken.expect("the same seed tells the same story");
     let tail: Vec<&str> = story.log.lines().rev().take(60).collect();
     let tail: Vec<&str> = tail.into_iter().rev().collect();
-    let kind = story.kind;
+    let (seed, kind) = (scene.seed, story.kind);
+    let hot = scene.heat.map_or(String::new(), |_| format!(" --hot {}", scene.name()));
     format!(
         "seed {seed} ({kind:?}): {} {}\n{}\nreplay: cargo run -p holdline-sim --example \
-         holdline-sim -- --world quorum --seed {seed}",
+         holdline-sim -- --world quorum --seed {seed}{hot}",
         broken.promise,
         broken.what,
         tail.join("\n"),
@@ -93,18 +95,37 @@ const SOMETIMES: [&str; 29] = [
     "guards",
 ];
 
+/// All worlds in which nothing is left out: those that are drawn, and those where a planted bug is
+/// found, without it.
+fn scenes() -> Vec<Scene> {
+    let last = number(MORE).unwrap_or(SEEDS);
+    let mut scenes: Vec<Scene> = (1..=last).map(Scene::of).collect();
+    let found = Bug::ALL.into_iter().map(|bug| Scene { bug: None, ..bug.scene(bug.seen_at()) });
+    for one in found {
+        let same = |other: &Scene| other.seed == one.seed && other.name() == one.name();
+        if !scenes.iter().any(same) {
+            scenes.push(one);
+        }
+    }
+    if let Some(more) = number(MORE) {
+        let hot = |heat| (1..=more).map(move |seed| Scene { heat: Some(heat), ..Scene::of(seed) });
+        scenes.extend(heat::ALL.into_iter().flat_map(hot));
+    }
+    scenes
+}
+
 #[test]
 fn the_promises_of_a_quorum_hold_in_every_world() {
     let began = Instant::now();
-    let last = number(MORE).unwrap_or(SEEDS);
-    let seeds: Vec<u64> = (1..=last).collect();
-    let stories = on_all_cores(&seeds, |seed| play(*seed, None, false));
+    let scenes = scenes();
+    let last = scenes.len();
+    let stories = on_all_cores(&scenes, |scene| scene.play(false));
     let took = began.elapsed();
-    let broken: Vec<u64> = seeds
+    let broken: Vec<&Scene> = scenes
         .iter()
         .zip(&stories)
         .filter(|(_, story)| story.broken.is_some())
-        .map(|(seed, _)| *seed)
+        .map(|(scene, _)| scene)
         .collect();
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     let (mut scripts, mut passed) = (0, Duration::ZERO);
@@ -120,8 +141,9 @@ fn the_promises_of_a_quorum_hold_in_every_world() {
     for (what, count) in &counts {
         println!("{count:>9} {what}");
     }
-    if let Some(seed) = broken.first() {
-        panic!("broken in {broken:?}\n{}", tell(*seed, None));
+    if let Some(first) = broken.first() {
+        let all: Vec<_> = broken.iter().map(|scene| (scene.seed, scene.name())).collect();
+        panic!("broken in {all:?}\n{}", tell(**first));
     }
     for what in SOMETIMES {
         assert!(of(what) > 0, "never seen: {what}");
@@ -131,7 +153,8 @@ fn the_promises_of_a_quorum_hold_in_every_world() {
 #[test]
 fn the_same_seed_tells_the_same_story_of_a_quorum() {
     for seed in SAME {
-        let (first, second) = (play(seed, None, true), play(seed, None, true));
+        let scene = Scene::of(seed);
+        let (first, second) = (scene.play(true), scene.play(true));
         assert!(first.log.len() > 10_000);
         let differ = first.log.lines().zip(second.log.lines()).position(|(a, b)| a != b);
         let around = |log: &str| {
@@ -142,23 +165,32 @@ fn the_same_seed_tells_the_same_story_of_a_quorum() {
         assert_eq!(differ, None, "seed {seed} differs:\n{one}\n-- and --\n{other}");
         assert_eq!(first.log.len(), second.log.len(), "seed {seed}");
         // Nobody who reads along changes what happens.
-        let unseen = play(seed, None, false);
+        let unseen = scene.play(false);
         assert_eq!([first.trace, second.trace], [unseen.trace; 2], "seed {seed}");
     }
-    let [one, other] = SAME.map(|seed| play(seed, None, false).trace);
+    let [one, other] = SAME.map(|seed| Scene::of(seed).play(false).trace);
     assert_ne!(one, other);
+}
+
+/// The first world that missed a rule.
+struct Found {
+    seed: u64,
+    broken: Broken,
+    /// How many there were in it by then.
+    acquisitions: u64,
 }
 
 /// Searches the worlds for one that misses a rule, from a seed on. Tells which was the first, how
 /// many were played, and whether the rule's place was found at all.
-fn search(bug: Bug, from: u64, most: u64) -> (Option<(u64, Broken)>, u64, bool) {
+fn search(bug: Bug, from: u64, most: u64) -> (Option<Found>, u64, bool) {
     let (mut was_there, mut played) = (false, 0);
     let shows = |seed: &u64| bug.shows_in().is_none_or(|kind| Kind::of(*seed) == kind);
     let found = (from..).filter(shows).take(most as usize).find_map(|seed| {
         played += 1;
-        let story = play(seed, Some(bug), false);
+        let story = bug.scene(seed).play(false);
         was_there |= story.planted;
-        story.broken.map(|broken| (seed, broken))
+        let acquisitions = story.counts.get("acquisitions").copied().unwrap_or(0);
+        story.broken.map(|broken| Found { seed, broken, acquisitions })
     });
     (found, played, was_there)
 }
@@ -169,22 +201,31 @@ fn search(bug: Bug, from: u64, most: u64) -> (Option<(u64, Broken)>, u64, bool) 
 fn a_rule_of_a_quorum_left_out_is_found() {
     let named = std::env::var(BUG).ok();
     let bugs: Vec<Bug> = match named.as_deref() {
-        None => Bug::FOUND.to_vec(),
-        Some("all") => Bug::ALL.to_vec(),
-        Some(named) => Bug::ALL.into_iter().filter(|bug| format!("{bug:?}") == named).collect(),
+        None | Some("all") => Bug::ALL.to_vec(),
+        Some(named) => {
+            let known = Bug::ALL.into_iter().chain(Bug::COVERED).chain(Bug::UNPROVEN);
+            known.filter(|bug| format!("{bug:?}") == named).collect()
+        }
     };
     let more = number(MORE);
     let most = more.unwrap_or(SEARCHED);
-    println!("{:<24} {:<3} {:>4} {:>6}  how", "rule left out", "by", "seed", "worlds");
+    println!(
+        "{:<24} {:<3} {:<16} {:>4} {:>6} {:>6}  how",
+        "rule left out", "by", "world", "seed", "worlds", "had"
+    );
     let found = on_all_cores(&bugs, |bug| {
         let name = format!("{bug:?}");
-        let (found, played, was_there) =
-            search(*bug, if more.is_some() { 1 } else { bug.seen_at() }, most);
+        let from = if more.is_some() { 1 } else { bug.seen_at() };
+        let (found, played, was_there) = search(*bug, from, most);
         match &found {
-            Some((seed, Broken { promise, what, .. })) => {
-                println!("{name:<24} {promise:<3} {seed:>4} {played:>6}  {what}");
+            Some(Found { seed, broken: Broken { promise, what, .. }, acquisitions }) => {
+                let world = bug.scene(*seed).name();
+                println!(
+                    "{name:<24} {promise:<3} {world:<16} {seed:>4} {played:>6} {acquisitions:>6}  \
+                     {what}"
+                );
             }
-            None => println!("{name:<24} --- ---- {played:>6}  its place was there: {was_there}"),
+            None => println!("{name:<24} --- its place was there in {played}: {was_there}"),
         }
         found.is_some()
     });

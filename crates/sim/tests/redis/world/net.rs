@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::dice::Dice;
 use super::planted::Mutation;
 use super::tasks::{Process, Spawner};
+use crate::quorum::heat::{Late, Reach};
 
 /// One request: its words.
 pub(crate) type Frame = Vec<Vec<u8>>;
@@ -71,6 +72,10 @@ pub(crate) struct Net {
     pub(crate) slowest_ms: u64,
     /// How many scripts have reached a server.
     pub(crate) scripts: u64,
+    /// Which requests are late.
+    pub(crate) late: Option<Late>,
+    /// Who reaches which server, of so many clients.
+    pub(crate) reach: Option<(Reach, u64)>,
 }
 
 pub(crate) type SharedNet = Arc<Mutex<Net>>;
@@ -83,7 +88,8 @@ impl Net {
         mutation: Option<Mutation>,
     ) -> Net {
         let (links, next, slowest_ms, scripts) = (BTreeMap::new(), 0, 3, 0);
-        Net { clock, hosts, links, next, dice, mutation, slowest_ms, scripts }
+        let (late, reach) = (None, None);
+        Net { clock, hosts, links, next, dice, mutation, slowest_ms, scripts, late, reach }
     }
 
     /// Puts another server in the place of one; whoever is connected to the old one stays so.
@@ -97,6 +103,9 @@ impl Net {
     }
 
     fn connect(&mut self, process: Process, node: usize) -> io::Result<u64> {
+        if self.reach.is_some_and(|(reach, clients)| !reach.leads(process, clients, node)) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         let host = self.hosts[node].clone();
         let id = host.server().connect();
         let id = id.map_err(|down| io::Error::new(io::ErrorKind::ConnectionRefused, down))?;
@@ -133,6 +142,12 @@ impl Net {
         }
         while let Some((frame, used)) = read_frame(&link.partial) {
             link.partial.drain(..used);
+            if let Some(late) = self.late.filter(|late| (late.which)(&frame))
+                && self.dice.percent(late.percent)
+            {
+                let by = self.dice.between(late.ms.0, late.ms.1);
+                link.up_from = link.up_from.max(self.clock.now().after(by));
+            }
             link.up.push_back((at, Up::Frame(frame)));
         }
         Ok(())

@@ -119,7 +119,8 @@ async fn a_node_whose_append_only_file_is_cut_short_waits_like_one_that_forgot()
     let file = nodes.0[0].directory().join("appendonlydir/appendonly.aof.1.incr.aof");
     let file = std::fs::File::options().write(true).open(file).expect("the file");
     let length = file.metadata().expect("its length").len();
-    file.set_len(length * 2 / 3).expect("cut short");
+    // Of the last step only: a server that lost all of them is a blank one.
+    file.set_len(length - 10).expect("cut short");
     nodes.0[0].restart();
     nodes.0[0].await_log("loaded anyway because aof-load-truncated is enabled");
     let status = nodes.status().await;

@@ -297,8 +297,10 @@ impl Worker {
     /// A planted bug: holds a name for long, and ends.
     async fn leave_an_orphan(&self) -> Result<usize, Failure> {
         let options = LockOptions::default().with_lease_duration(Duration::from_secs(30));
-        // Whoever comes first is enough: the others find it busy.
-        let grant = self.client.mutex_with(&self.errand.names[0], &options)?.try_lock().await;
+        // One is enough, and there must be one: what a worker that ended before had queued for may
+        // still be handed to it.
+        let options = options.with_wait(self.errand.wait);
+        let grant = self.client.mutex_with(&self.errand.names[0], &options)?.lock().await;
         std::mem::forget(grant);
         Ok(0)
     }

@@ -317,6 +317,16 @@ impl Operation {
             Operation::RaiseFence { to } => check_fence(capabilities, *to),
         }
     }
+
+    /// The lock that it is about; none for what concerns the whole store.
+    pub fn name(&self) -> Option<&LockName> {
+        match self {
+            Operation::Revoke { name, .. }
+            | Operation::Freeze { name, .. }
+            | Operation::Unfreeze { name } => Some(name),
+            Operation::RaiseFence { .. } => None,
+        }
+    }
 }
 
 pub(crate) fn check_revoke(

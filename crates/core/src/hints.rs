@@ -75,6 +75,17 @@ impl Watches {
         WatchStream { lease_id, pending, watches: Arc::downgrade(watches) }
     }
 
+    /// Opens a watch as [`open`](Watches::open). If nothing was kept for the lease id since the last
+    /// answer about it, whoever watches is told to ask (rule G4 of [`crate::engine`]).
+    pub fn open_or_ask(watches: &Arc<Watches>, lease_id: LeaseId) -> WatchStream {
+        let expected = watches.expects(lease_id);
+        let stream = Watches::open(watches, lease_id);
+        if !expected {
+            watches.tell(lease_id, Hint::CheckLease);
+        }
+        stream
+    }
+
     /// Keeps hints for a lease id from now on, watched or not, until it is forgotten.
     pub fn expect(&self, lease_id: LeaseId) {
         lock(&self.by_id).entry(lease_id).or_default().expected = true;

@@ -7,6 +7,7 @@
 //! | [`table`] | the lock table: the executable definition of what a lock is |
 //! | [`quorum`] | the rules of exclusion over several nodes that know nothing of each other |
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
+//! | [`verbs`] | what engines do alike around each command |
 //! | [`hints`] | what engines need to tell those who watch |
 //!
 //! Users import the crate `holdline`; this one is for those who write engines.
@@ -34,6 +35,7 @@ pub mod snapshot;
 pub mod table;
 pub mod token;
 pub mod validity;
+pub mod verbs;
 
 pub use backoff::Backoff;
 pub use capabilities::{Capabilities, ClockKind, Expiry, HandOff, LeaseRange};
@@ -58,3 +60,4 @@ pub use snapshot::{
     FreezeView, GrantState, HolderSummary, HolderView, ListPage, ListRequest, Snapshot, WaiterView,
 };
 pub use token::{FencingToken, TokenError};
+pub use verbs::{Renewed, Verbs};

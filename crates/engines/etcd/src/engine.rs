@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, ClockKind, Engine, ErrorKind,
-    Expiry, HandOff, Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName,
-    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, ErrorKind, Expiry, HandOff,
+    Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 use tokio::sync::Mutex;
 
@@ -76,16 +76,12 @@ impl EtcdEngine {
     }
 
     /// Runs a verb as a task. Dropping the answer does not end it.
-    fn run<'a, T, F>(
-        &'a self,
-        verb: impl FnOnce(Arc<Store>) -> F,
-    ) -> Answer<'a, Result<T, LockError>>
+    async fn run<T, F>(&self, verb: impl FnOnce(Arc<Store>) -> F) -> Result<T, LockError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, LockError>> + Send + 'static,
     {
-        let work = verb(self.0.store.clone());
-        Answer::later(async move { self.0.home.run(work).await? })
+        self.0.home.run(verb(self.0.store.clone())).await?
     }
 }
 
@@ -117,60 +113,34 @@ fn capabilities(options: &EtcdOptions, cluster: u64) -> Capabilities {
     }
 }
 
-impl Engine for EtcdEngine {
+impl Verbs for EtcdEngine {
     fn capabilities(&self) -> &Capabilities {
         &self.0.store.capabilities
     }
 
-    fn try_acquire<'a>(
-        &'a self,
-        request: &'a AcquireRequest,
-    ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        if let Err(error) = request.check(self.capabilities()) {
-            return Answer::ready(Err(error.with_name(&request.name)));
-        }
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let request = request.clone();
-        self.run(async move |store| about(store.acquire(&request).await, &request.name))
+        self.run(async move |store| store.acquire(&request).await).await
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [RenewRequest],
-    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
-        if batch.is_empty() {
-            return Answer::ready(Vec::new());
-        }
-        let lines = batch.to_vec();
-        let store = self.0.store.clone();
-        Answer::later(async move {
-            let work = async move { store.renew(&lines).await };
-            match self.0.home.run(work).await {
-                Ok(answers) => answers
-                    .into_iter()
-                    .zip(batch)
-                    .map(|(answer, line)| about(answer, &line.name))
-                    .collect(),
-                Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
-            }
-        })
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        let lines: Vec<RenewRequest> = lines.iter().copied().cloned().collect();
+        self.run(async move |store| store.renew(&lines).await).await
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         let request = request.clone();
-        self.run(async move |store| about(store.release(&request).await, &request.name))
+        self.run(async move |store| store.release(&request).await).await
     }
 
-    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         let name = name.clone();
-        self.run(async move |store| about(store.inspect(&name).await, &name))
+        self.run(async move |store| store.inspect(&name).await).await
     }
 
-    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         let request = request.clone();
-        self.run(async move |store| store.list(&request).await)
+        self.run(async move |store| store.list(&request).await).await
     }
 
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
@@ -182,34 +152,18 @@ impl Engine for EtcdEngine {
         Box::pin(store.watcher.open(lease_id, wanted))
     }
 
-    fn operate<'a>(
-        &'a self,
-        operation: &'a Operation,
-    ) -> Answer<'a, Result<OperationReply, LockError>> {
-        let checked = match operation {
+    fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
+        match operation {
             // Why it lacks them the store says in words of its own.
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => Ok(()),
-            _ => operation.check(self.capabilities()),
-        };
-        if let Err(error) = checked {
-            return Answer::ready(Err(error));
+            _ => operation.check(&self.0.store.capabilities),
         }
-        let operation = operation.clone();
-        self.run(async move |store| {
-            let reply = store.operate(&operation).await;
-            match &operation {
-                Operation::Revoke { name, .. }
-                | Operation::Freeze { name, .. }
-                | Operation::Unfreeze { name } => about(reply, name),
-                Operation::RaiseFence { .. } => reply,
-            }
-        })
     }
-}
 
-/// Adds the name.
-fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
-    reply.map_err(|error| error.with_name(name))
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        let operation = operation.clone();
+        self.run(async move |store| store.operate(&operation).await).await
+    }
 }
 
 impl fmt::Debug for EtcdEngine {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
-    Certainty, Hold, LeaseId, LockError, Mode, Moment, Purpose, RenewReply, RenewRequest,
+    Certainty, Hold, LeaseId, LockError, Moment, Purpose, RenewReply, RenewRequest, Renewed,
 };
 use tokio::join;
 
@@ -38,34 +38,16 @@ enum Seen {
 }
 
 impl Store {
-    pub(crate) async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
+    pub(crate) async fn renew(&self, lines: &[RenewRequest]) -> Renewed {
         let since = self.clock.now();
-        let checked = |line: &RenewRequest| match line.purpose {
-            Purpose::Keep(hold) => self.capabilities.check(Mode::Exclusive, hold),
-            Purpose::Wait => Ok(()),
-        };
-        let good: Vec<&RenewRequest> = batch.iter().filter(|line| checked(line).is_ok()).collect();
         let held: Vec<Option<Held>> =
-            good.iter().map(|line| self.held.find(&line.name, line.lease_id)).collect();
-        let (seen, kept) = join!(self.look_at(&good, &held), self.keep_all(&held));
-        let mut seen = match seen {
-            Ok(seen) => seen.into_iter(),
-            Err(error) => {
-                let all = batch.iter().map(|line| checked(line).and(Err(error.clone())));
-                return all.collect();
-            }
-        };
-        let mut held = held.into_iter();
-        let mut answers = Vec::with_capacity(batch.len());
-        for line in batch {
-            if let Err(error) = checked(line) {
-                answers.push(Err(error));
-                continue;
-            }
-            let (Some(seen), Some(held)) = (seen.next(), held.next()) else { break };
+            lines.iter().map(|line| self.held.find(&line.name, line.lease_id)).collect();
+        let (seen, kept) = join!(self.look_at(lines, &held), self.keep_all(&held));
+        let mut answers = Vec::with_capacity(lines.len());
+        for ((line, seen), held) in lines.iter().zip(seen?).zip(held) {
             answers.push(self.judge(line, seen, held, &kept, since).await);
         }
-        answers
+        Ok(answers)
     }
 
     /// Keeps each session once.
@@ -82,7 +64,7 @@ impl Store {
     /// Looks at the keys of all lines, in as few transactions as they fit into.
     async fn look_at(
         &self,
-        lines: &[&RenewRequest],
+        lines: &[RenewRequest],
         held: &[Option<Held>],
     ) -> Result<Vec<Seen>, LockError> {
         let mut seen = Vec::with_capacity(lines.len());

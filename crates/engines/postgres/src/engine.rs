@@ -1,6 +1,7 @@
 //! The engine: each command is one statement, which is one step of the lock table.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,9 +9,9 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine, Hint,
-    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation, OperationReply,
-    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, Hints, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
@@ -99,84 +100,41 @@ fn capabilities(options: &PostgresOptions) -> Capabilities {
     capabilities
 }
 
-impl Engine for PostgresEngine {
+impl Verbs for PostgresEngine {
     fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
 
-    fn try_acquire<'a>(
-        &'a self,
-        request: &'a AcquireRequest,
-    ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        if let Err(error) = request.check(&self.0.capabilities) {
-            return Answer::ready(Err(error.with_name(&request.name)));
-        }
-        Answer::later(async move { about(self.0.acquire(request).await, &request.name) })
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        self.0.acquire(request).await
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [RenewRequest],
-    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
-        if batch.is_empty() {
-            return Answer::ready(Vec::new());
-        }
-        Answer::later(async move {
-            let mut replies = Vec::with_capacity(batch.len());
-            for part in batch.chunks(BATCH) {
-                replies.extend(self.0.renew(part).await);
-            }
-            replies
-        })
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        self.0.renew(lines).await
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         self.0.watches.forget(request.lease_id);
-        Answer::later(async move { about(self.0.release(request).await, &request.name) })
+        self.0.release(request).await
     }
 
-    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
-        Answer::later(async move {
-            let shown = self.0.inspect(std::slice::from_ref(name), MAX_VIEWS).await;
-            let shown = shown.map(|shown| shown.into_iter().next());
-            about(shown.map(|one| one.unwrap_or_else(|| Snapshot::free(name.clone()))), name)
-        })
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        let shown = self.0.inspect(std::slice::from_ref(name), MAX_VIEWS).await?;
+        Ok(shown.into_iter().next().unwrap_or_else(|| Snapshot::free(name.clone())))
     }
 
-    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
-        Answer::later(self.0.list(request))
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        self.0.list(request).await
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        let expected = self.0.watches.expects(lease_id);
-        let stream = Watches::open(&self.0.watches, lease_id);
+        let stream = Watches::open_or_ask(&self.0.watches, lease_id);
         self.0.link.open_inbox();
-        if !expected {
-            // Nothing was kept since the last answer, so whoever watches has to ask (rule G4).
-            self.0.watches.tell(lease_id, Hint::CheckLease);
-        }
         Box::pin(stream)
     }
 
-    fn operate<'a>(
-        &'a self,
-        operation: &'a Operation,
-    ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = operation.check(&self.0.capabilities) {
-            return Answer::ready(Err(error));
-        }
-        Answer::later(async move {
-            let reply = self.0.operate(operation).await;
-            match operation {
-                Operation::Revoke { name, .. }
-                | Operation::Freeze { name, .. }
-                | Operation::Unfreeze { name } => about(reply, name),
-                Operation::RaiseFence { .. } => reply,
-            }
-        })
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        self.0.operate(operation).await
     }
 }
 
@@ -230,38 +188,19 @@ impl Inner {
         reply
     }
 
-    /// Renews at most [`BATCH`] lines. What is wrong with a line is answered here.
-    async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
-        let check = |line: &RenewRequest| match line.purpose {
-            Purpose::Keep(hold) => self.capabilities.check(Mode::Exclusive, hold),
-            Purpose::Wait => Ok(()),
-        };
-        let checked: Vec<Result<(), LockError>> = batch.iter().map(check).collect();
-        let good = batch.iter().zip(&checked).filter(|(_, good)| good.is_ok());
-        let lines: Vec<&RenewRequest> = good.map(|(line, _)| line).collect();
-        let mut replies = match lines.is_empty() {
-            true => Vec::new(),
-            false => self.renew_lines(&lines).await,
-        }
-        .into_iter();
-        let mut answer = |(line, good): (&RenewRequest, Result<(), LockError>)| {
-            let reply = match good {
-                Ok(()) => replies.next().unwrap_or(Ok(RenewReply::Unknown)),
-                Err(error) => Err(error),
-            };
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        let replies = self.renew_lines(lines).await?;
+        for (line, reply) in iter::zip(lines, &replies) {
             if reply.as_ref().is_ok_and(RenewReply::is_over) {
                 self.watches.forget(line.lease_id);
             }
-            about(reply, &line.name)
-        };
-        batch.iter().zip(checked).map(&mut answer).collect()
+        }
+        Ok(replies)
     }
 
-    async fn renew_lines(&self, lines: &[&RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
-        match self.link.has_store().await {
-            Ok(true) => {}
-            Ok(false) => return vec![Ok(RenewReply::Unknown); lines.len()],
-            Err(error) => return vec![Err(error); lines.len()],
+    async fn renew_lines(&self, lines: &[&RenewRequest]) -> Renewed {
+        if !self.link.has_store().await? {
+            return Ok(vec![Ok(RenewReply::Unknown); lines.len()]);
         }
         let columns = Lines::of(lines);
         let rows = self
@@ -278,10 +217,7 @@ impl Inner {
                 ],
             )
             .await;
-        match rows {
-            Ok(rows) => replies::renewed(&rows, lines.len()),
-            Err(error) => vec![Err(error); lines.len()],
-        }
+        Ok(replies::renewed(&rows?, lines.len()))
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
@@ -441,10 +377,6 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut text = prefix[..=at].to_vec();
     text[at] += 1;
     Some(text)
-}
-
-fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
-    reply.map_err(|error| error.with_name(name))
 }
 
 impl fmt::Debug for PostgresEngine {

@@ -1,17 +1,17 @@
 //! The engine: each command is one script, which is one step of the lock table.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
-    ErrorKind, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation,
-    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, ErrorKind, Hints,
+    LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply,
+    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
-use crate::batch;
 use crate::ears::Ears;
 use crate::error::{ENGINE, protocol};
 use crate::keys::Layout;
@@ -29,6 +29,8 @@ const SCAN_COUNT: &str = "1000";
 const SHOWN_AT_ONCE: usize = 32;
 /// How many holders and waiters of a name are shown.
 const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
+/// How many lines one call renews.
+pub(crate) const MOST_LINES: usize = 128;
 /// How much later than its lease a dead holder's name may become free: the server keeps whole
 /// milliseconds, and a key lives through its last one.
 pub(crate) const LAG: Duration = Duration::from_millis(5);
@@ -119,90 +121,47 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.lag = LAG;
     capabilities.clock = ClockKind::Boottime;
     capabilities.max_waiters = options.max_waiters();
-    capabilities.max_batch = batch::MOST_LINES;
+    capabilities.max_batch = MOST_LINES;
     if let Some(group) = options.group() {
         capabilities.lease.max = group.max_lease();
     }
     capabilities
 }
 
-impl Engine for RedisEngine {
+impl Verbs for RedisEngine {
     fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
 
-    fn try_acquire<'a>(
-        &'a self,
-        request: &'a AcquireRequest,
-    ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        if let Err(error) = request.check(&self.0.capabilities) {
-            return Answer::ready(Err(error.with_name(&request.name)));
-        }
-        Answer::later(async move { about(self.0.acquire(request).await, &request.name) })
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        self.0.acquire(request).await
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [RenewRequest],
-    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
-        if batch.is_empty() {
-            return Answer::ready(Vec::new());
-        }
-        Answer::later(async move {
-            let mut replies = Vec::with_capacity(batch.len());
-            for part in batch::parts(batch, &self.0.capabilities) {
-                self.0.renew(part, &mut replies).await;
-            }
-            replies
-        })
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        self.0.renew(lines).await
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         self.0.watches.forget(request.lease_id);
-        Answer::later(async move {
-            let reply = self.0.node.call(|| native::release(&self.0.asker, request)).await;
-            about(reply.and_then(|reply| native::released(&reply)), &request.name)
-        })
+        native::released(&self.0.node.call(|| native::release(&self.0.asker, request)).await?)
     }
 
-    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
-        Answer::later(self.0.inspect(name))
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        self.0.inspect(name).await
     }
 
-    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
-        Answer::later(self.0.list(request))
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        self.0.list(request).await
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        let expected = self.0.watches.expects(lease_id);
-        let stream = Watches::open(&self.0.watches, lease_id);
+        let stream = Watches::open_or_ask(&self.0.watches, lease_id);
         self.0.ears.open();
-        if !expected {
-            // Nothing was kept since the last answer, so whoever watches has to ask (rule G4).
-            self.0.watches.tell(lease_id, Hint::CheckLease);
-        }
         Box::pin(stream)
     }
 
-    fn operate<'a>(
-        &'a self,
-        operation: &'a Operation,
-    ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = operation.check(&self.0.capabilities) {
-            return Answer::ready(Err(error));
-        }
-        Answer::later(async move {
-            let reply = self.0.operate(operation).await;
-            match operation {
-                Operation::Revoke { name, .. }
-                | Operation::Freeze { name, .. }
-                | Operation::Unfreeze { name } => about(reply, name),
-                Operation::RaiseFence { .. } => reply,
-            }
-        })
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        self.0.operate(operation).await
     }
 }
 
@@ -274,29 +233,17 @@ impl Inner {
         reply
     }
 
-    /// Renews the lines of one call.
-    async fn renew(&self, part: batch::Part<'_>, replies: &mut Vec<Result<RenewReply, LockError>>) {
-        let lines = part.good();
-        let answer = match lines.is_empty() {
-            true => Ok(Vec::new()),
-            false => {
-                let hears = self.ears.hears();
-                self.renew_lines(&lines, hears).await
-            }
-        };
-        for (line, reply) in part.answered(answer) {
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        let replies = self.renew_lines(lines, self.ears.hears()).await?;
+        for (line, reply) in iter::zip(lines, &replies) {
             if reply.as_ref().is_ok_and(RenewReply::is_over) {
                 self.watches.forget(line.lease_id);
             }
-            replies.push(reply);
         }
+        Ok(replies)
     }
 
-    async fn renew_lines(
-        &self,
-        lines: &[&RenewRequest],
-        hears: bool,
-    ) -> Result<Vec<Result<RenewReply, LockError>>, LockError> {
+    async fn renew_lines(&self, lines: &[&RenewRequest], hears: bool) -> Renewed {
         let facts = match &self.copies {
             Some(_) => Some(self.node.ready_within(self.asker.deadline).await?),
             None => None,
@@ -320,14 +267,11 @@ impl Inner {
         names: &[LockName],
     ) -> Result<Vec<Result<Snapshot, LockError>>, LockError> {
         let reply = self.node.call(|| native::inspect(&self.asker, names, MAX_SHOWN)).await;
-        let shown = reply.and_then(|reply| native::inspected(&reply, names));
-        match (shown, names) {
-            (Ok(shown), _) => {
-                Ok(shown.into_iter().zip(names).map(|(one, name)| about(one, name)).collect())
-            }
-            (Err(error), [name]) => about(Err(error), name),
-            (Err(error), _) => Err(error),
-        }
+        let shown = native::inspected(&reply?, names)?;
+        let about = |(one, name): (Result<Snapshot, LockError>, &LockName)| {
+            one.map_err(|error| error.with_name(name))
+        };
+        Ok(iter::zip(shown, names).map(about).collect())
     }
 
     /// Lists a page: of the names that an earlier page has found, or of all keys.
@@ -426,11 +370,6 @@ impl Inner {
 /// Tells whether a listing shows the name: it is held, waited for, or frozen.
 fn is_listed(snapshot: &Snapshot) -> bool {
     snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some()
-}
-
-/// Adds the name.
-pub(crate) fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
-    reply.map_err(|error| error.with_name(name))
 }
 
 impl fmt::Debug for RedisEngine {

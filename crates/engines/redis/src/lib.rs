@@ -17,7 +17,6 @@
 //! and `node` for how a command travels, `sentinel` for who the master is, `options` for what can
 //! be set.
 
-mod batch;
 mod checkup;
 mod command;
 mod ears;

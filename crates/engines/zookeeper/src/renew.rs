@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use holdline_core::contract::QUEUE_HEARTBEAT;
-use holdline_core::{Certainty, Hold, LockError, Mode, Moment, Purpose, RenewReply, RenewRequest};
+use holdline_core::{
+    Certainty, Hold, LockError, Mode, Moment, Purpose, RenewReply, RenewRequest, Renewed,
+};
 use tokio::join;
 use zookeeper_client::Stat;
 
@@ -30,7 +32,7 @@ struct Seen {
 }
 
 impl Store {
-    pub(crate) async fn renew(&self, batch: &[RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
+    pub(crate) async fn renew(&self, batch: &[RenewRequest]) -> Renewed {
         let since = self.clock.now();
         let mut sessions: Vec<Arc<Session>> = Vec::new();
         for held in batch.iter().filter_map(|line| self.held.find(&line.name, line.lease_id)) {
@@ -49,7 +51,7 @@ impl Store {
         for (line, seen) in batch.iter().zip(seen) {
             answers.push(self.judge(line, seen, &kept, since).await);
         }
-        answers
+        Ok(answers)
     }
 
     async fn look_at(&self, line: &RenewRequest) -> Result<Option<Seen>, Trouble> {

@@ -7,18 +7,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, ClockKind, Engine,
-    ErrorKind, FencingToken, HandOff, Hint, Hints, LeaseId, ListPage, ListRequest, LockError,
-    LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
-    Snapshot,
+    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, ErrorKind,
+    FencingToken, HandOff, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName,
+    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot,
+    Verbs,
 };
 
 use super::given_up::GivenUp;
 use super::keys::Keys;
 use super::replies::Reading;
 use super::requests::{Asker, remembered};
-use crate::batch;
-use crate::engine::{LAG, about};
+use crate::engine::{LAG, MOST_LINES};
 use crate::error::{ENGINE, protocol};
 use crate::native;
 use crate::node::{Node, ServerFacts};
@@ -102,83 +101,47 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         lag: LAG,
         clock: ClockKind::Boottime,
         max_waiters: 0,
-        max_batch: batch::MOST_LINES,
+        max_batch: MOST_LINES,
         ..Capabilities::reference(ENGINE, identity)
     }
 }
 
-impl Engine for PlainEngine {
+impl Verbs for PlainEngine {
     fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
 
-    fn try_acquire<'a>(
-        &'a self,
-        request: &'a AcquireRequest,
-    ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        let checked = request.check(&self.0.capabilities);
-        let checked = checked.and_then(|()| match request.queue {
-            true => Err(self.0.capabilities.lacks("queueing")),
-            false => Ok(()),
-        });
-        if let Err(error) = checked {
-            return Answer::ready(Err(error.with_name(&request.name)));
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        match self.0.asker.fencing {
+            true => self.0.acquire(request).await,
+            false => self.0.take(request).await,
         }
-        Answer::later(async move {
-            let reply = match self.0.asker.fencing {
-                true => self.0.acquire(request).await,
-                false => self.0.take(request).await,
-            };
-            about(reply, &request.name)
-        })
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [RenewRequest],
-    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
-        if batch.is_empty() {
-            return Answer::ready(Vec::new());
-        }
-        Answer::later(async move {
-            let mut replies = Vec::with_capacity(batch.len());
-            for part in batch::parts(batch, &self.0.capabilities) {
-                self.0.renew(part, &mut replies).await;
-            }
-            replies
-        })
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        let reply = self.0.node.call(|| self.0.asker.renew(lines)).await;
+        native::renewed(&reply?, lines.len())
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
-        Answer::later(async move { about(self.0.release(request).await, &request.name) })
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
+        self.0.release(request).await
     }
 
-    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
-        Answer::later(async move {
-            let reply = self.0.node.call(|| self.0.asker.inspect(name)).await;
-            about(reply.and_then(|reply| self.0.reading.inspected(&reply, name)), name)
-        })
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        let reply = self.0.node.call(|| self.0.asker.inspect(name)).await;
+        self.0.reading.inspected(&reply?, name)
     }
 
-    fn list<'a>(&'a self, _request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
-        Answer::ready(Err(self.0.capabilities.lacks("listing")))
+    async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
+        Err(self.0.capabilities.lacks("listing"))
     }
 
-    fn watch(&self, _name: &LockName, _lease_id: LeaseId) -> Hints {
+    fn watch(&self, _: &LockName, _: LeaseId) -> Hints {
         Box::pin(Silence)
     }
 
-    fn operate<'a>(
-        &'a self,
-        operation: &'a Operation,
-    ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = operation.check(&self.0.capabilities) {
-            return Answer::ready(Err(error));
-        }
-        Answer::later(self.0.operate(operation))
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        self.0.operate(operation).await
     }
 }
 
@@ -227,19 +190,6 @@ impl Inner {
         })
     }
 
-    /// Renews the lines of one call.
-    async fn renew(&self, part: batch::Part<'_>, replies: &mut Vec<Result<RenewReply, LockError>>) {
-        let lines = part.good();
-        let answer = match lines.is_empty() {
-            true => Ok(Vec::new()),
-            false => {
-                let reply = self.node.call(|| self.asker.renew(&lines)).await;
-                reply.and_then(|reply| native::renewed(&reply, lines.len()))
-            }
-        };
-        replies.extend(part.answered(answer).map(|(_, reply)| reply));
-    }
-
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         if let (false, Some(memory)) = (self.asker.fencing, remembered(request.ending)) {
             let now = self.clock.now();
@@ -267,7 +217,7 @@ impl Inner {
                 native::operated(&self.node.call(|| self.asker.raise(*to)).await?)
             }
             Operation::Revoke { name, token, reason, .. } => {
-                about(self.revoke(name, *token, reason).await, name)
+                self.revoke(name, *token, reason).await
             }
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))

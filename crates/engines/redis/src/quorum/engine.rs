@@ -6,9 +6,9 @@ use std::sync::Arc;
 use holdline_core::hints::Watches;
 use holdline_core::quorum::configuration::DEFAULT_MAX_LEASE;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, ClockKind, Engine, ErrorKind,
-    HandOff, Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, ErrorKind, HandOff, Hint, Hints,
+    LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use super::member::Member;
@@ -16,9 +16,8 @@ use super::options::QuorumOptions;
 use super::set::Set;
 use super::wake::Wakes;
 use super::{ENGINE, attempt, bare, look, release, renewal};
-use crate::batch;
 use crate::ears::Ears;
-use crate::engine::{LAG, about};
+use crate::engine::{LAG, MOST_LINES};
 use crate::keys::Layout;
 use crate::native::Asker;
 use crate::options::Dialect;
@@ -112,7 +111,7 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
         lag: LAG,
         clock: ClockKind::Boottime,
         max_waiters: 0,
-        max_batch: batch::MOST_LINES,
+        max_batch: MOST_LINES,
         ..Capabilities::reference(ENGINE, identity)
     };
     if first.fencing() {
@@ -130,72 +129,40 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
     }
 }
 
-impl Engine for QuorumEngine {
+impl Verbs for QuorumEngine {
     fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
     }
 
-    fn try_acquire<'a>(
-        &'a self,
-        request: &'a AcquireRequest,
-    ) -> Answer<'a, Result<AcquireReply, LockError>> {
-        if let Err(error) = request.check(&self.0.capabilities) {
-            return Answer::ready(Err(error.with_name(&request.name)));
-        }
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let set = &self.0.set;
-        if let Some(bare) = &set.bare {
-            return Answer::later(async move {
-                let reply = match request.known {
-                    true => bare::again(set, bare, request).await,
-                    false => bare::acquire(set, bare, request).await,
-                };
-                about(reply, &request.name)
-            });
+        match (&set.bare, request.known) {
+            (Some(bare), true) => bare::again(set, bare, request).await,
+            (Some(bare), false) => bare::acquire(set, bare, request).await,
+            (None, true) => attempt::again(set, request).await,
+            (None, false) => self.0.acquire(request).await,
         }
-        if request.known {
-            return Answer::later(async move {
-                about(attempt::again(set, request).await, &request.name)
-            });
-        }
-        Answer::later(async move { about(self.0.acquire(request).await, &request.name) })
     }
 
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [RenewRequest],
-    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
-        if batch.is_empty() {
-            return Answer::ready(Vec::new());
-        }
-        Answer::later(async move {
-            let mut replies = Vec::with_capacity(batch.len());
-            for part in batch::parts(batch, &self.0.capabilities) {
-                let (set, lines) = (&self.0.set, part.good());
-                let all = match &set.bare {
-                    Some(bare) => bare::renew(set, bare, &lines).await,
-                    None => renewal::renew(set, &lines).await,
-                };
-                replies.extend(part.answered(Ok(all)).map(|(_, reply)| reply));
-            }
-            replies
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        let set = &self.0.set;
+        Ok(match &set.bare {
+            Some(bare) => bare::renew(set, bare, lines).await,
+            None => renewal::renew(set, lines).await,
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         self.0.watches.forget(request.lease_id);
-        let set = &self.0.set;
-        Answer::later(async move { about(release::release(set, request).await, &request.name) })
+        release::release(&self.0.set, request).await
     }
 
-    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
-        Answer::later(async move { about(look::inspect(&self.0.set, name).await, name) })
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        look::inspect(&self.0.set, name).await
     }
 
-    fn list<'a>(&'a self, _request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
-        Answer::ready(Err(self.0.capabilities.lacks("listing")))
+    async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
+        Err(self.0.capabilities.lacks("listing"))
     }
 
     /// A holder hears of a revoke, a contender of a release.
@@ -213,25 +180,17 @@ impl Engine for QuorumEngine {
         Box::pin(stream)
     }
 
-    fn operate<'a>(
-        &'a self,
-        operation: &'a Operation,
-    ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = operation.check(&self.0.capabilities) {
-            return Answer::ready(Err(error));
-        }
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         let set = &self.0.set;
-        Answer::later(async move {
-            match operation {
-                Operation::Revoke { name, token, reason, now } => {
-                    about(look::revoke(set, name, *token, reason, *now).await, name)
-                }
-                Operation::RaiseFence { to } => look::raise(set, *to).await,
-                Operation::Freeze { name, .. } | Operation::Unfreeze { name } => {
-                    Err(self.0.capabilities.lacks("freeze").with_name(name))
-                }
+        match operation {
+            Operation::Revoke { name, token, reason, now } => {
+                look::revoke(set, name, *token, reason, *now).await
             }
-        })
+            Operation::RaiseFence { to } => look::raise(set, *to).await,
+            Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
+                Err(self.0.capabilities.lacks("freeze"))
+            }
+        }
     }
 }
 

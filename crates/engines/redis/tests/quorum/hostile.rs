@@ -107,6 +107,45 @@ async fn what_is_not_ours_under_a_name_of_one_node_is_left_and_costs_that_node()
     }
 }
 
+/// Where the mark of a lease id that was given up stands.
+fn mark(id: u8) -> String {
+    format!("{LOCK}:1t:{}", request(id).lease_id.to_hex())
+}
+
+#[tokio::test]
+async fn what_is_not_ours_in_the_place_of_a_mark_is_left_and_costs_that_node() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    for (plant, id) in [["SET", "x"], ["SET", ""], ["RPUSH", "x"], ["SADD", "x"]].iter().zip(1..) {
+        say(&nodes.servers[0], &["DEL", LOCK]);
+        say(&nodes.servers[0], &[plant[0], &mark(id), plant[1]]);
+        costs_one_node(&nodes, &mark(id), id).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_ours_in_the_place_of_a_mark_of_all_nodes_is_told_and_left() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let engine = connect(&nodes).await;
+    for server in &nodes.servers {
+        say(server, &["SET", &mark(1), "x"]);
+    }
+    let asked = engine.try_acquire(&request(1)).await.map(drop);
+    for told in [asked, renew(&engine, 1).await.map(drop), release(&engine, 1).await.map(drop)] {
+        let told = told.expect_err("not ours");
+        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told}");
+        assert_eq!(told.certainty(), Certainty::NotApplied, "{told}");
+    }
+    for server in &nodes.servers {
+        assert_eq!(say(server, &["GET", &mark(1)]).text().as_deref(), Some("x"));
+        assert_eq!(say(server, &["EXISTS", LOCK]).integer(), Some(0));
+    }
+    // Another lease id has a mark of its own.
+    let granted = engine.try_acquire(&request(2)).await;
+    assert!(matches!(granted, Ok(AcquireReply::Granted { .. })), "{granted:?}");
+}
+
 #[tokio::test]
 async fn what_is_not_ours_under_the_key_of_a_node_is_left_told_and_costs_that_node() {
     let nodes = Nodes::start(3, &RedisConfig::default());

@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdline::{ErrorKind, Keep, LockOptions, LostReason, ReleaseOutcome};
+use holdline::{ErrorKind, Keep, LockOptions, LostReason};
 use holdline_services::{FaultProxy, RedisConfig, RedisServer};
 
 use super::ground::{MINUTE, Nodes, client_through, lost, revoke_now};
 use crate::support::{
-    Referee, behind, lease, let_go, patient, renewed, soon, take, the_resource_refuses, try_take,
+    Referee, behind, lease, let_go, patient, reached, renewed, soon, take, the_resource_refuses,
+    try_take,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -76,10 +77,13 @@ async fn clocks_of_a_majority_that_are_set_forward_break_exclusion_and_not_the_o
     assert!(next.fencing_token() > guard.fencing_token());
     the_resource_refuses(&guard, &next);
     proxies.iter().for_each(FaultProxy::accept);
-    // Nobody confirms that what has gone is given back; whoever is still cut off does not know.
+    // Once it is connected to all of them again, each tells what has become of its lease.
+    reached(&holder).await;
+    let still = take(&holder, "b", &patient()).await;
+    nodes.held_on(&still, 5).await;
     let outcome = soon("a release", guard.release()).await;
-    let confirmed = matches!(outcome, ReleaseOutcome::Released { confirmed: true, .. });
-    assert!(!confirmed, "{outcome:?}");
+    assert!(!outcome.is_released(), "{outcome:?}");
+    let_go(still).await;
     let_go(next).await;
     nodes.clean(&[&holder, &other]).await;
 }

@@ -1,0 +1,332 @@
+//! What engines do alike around each command: refuse what no store need be asked, take batches
+//! apart, and name the lock in an error.
+//!
+//! An engine that answers by futures says its commands as [`Verbs`], and is an [`Engine`] by that.
+//! One that can answer at once, without an allocation, is an `Engine` directly.
+
+use std::iter;
+
+use crate::capabilities::Capabilities;
+use crate::contract::{
+    AcquireReply, AcquireRequest, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest,
+};
+use crate::engine::{Answer, Engine, Hints};
+use crate::error::{Certainty, ErrorKind, LockError};
+use crate::lease_id::LeaseId;
+use crate::mode::Mode;
+use crate::name::LockName;
+use crate::snapshot::{ListPage, ListRequest, Snapshot};
+
+/// The commands of an engine, asked only what it can do. Rules, errors and cancel safety are those
+/// of [`Engine`].
+pub trait Verbs: Send + Sync + 'static {
+    /// Returns what this engine can do. Never does I/O.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Asks for a name. The request fits the capabilities.
+    fn acquire(
+        &self,
+        request: &AcquireRequest,
+    ) -> impl Future<Output = Result<AcquireReply, LockError>> + Send;
+
+    /// Renews lines that fit the capabilities: one to `max_batch` of them. Answers line by line, in
+    /// the same order, or fails for all.
+    fn renew(&self, lines: &[&RenewRequest]) -> impl Future<Output = Renewed> + Send;
+
+    /// Ends whatever the lease id has.
+    fn release(
+        &self,
+        request: &ReleaseRequest,
+    ) -> impl Future<Output = Result<ReleaseReply, LockError>> + Send;
+
+    /// Shows how a name stands.
+    fn inspect(&self, name: &LockName) -> impl Future<Output = Result<Snapshot, LockError>> + Send;
+
+    /// Lists the names that are held or waited for; asked only if `capabilities` has `list`.
+    fn list(
+        &self,
+        request: &ListRequest,
+    ) -> impl Future<Output = Result<ListPage, LockError>> + Send;
+
+    /// Hears what concerns this lease id.
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints;
+
+    /// Says why an operator's command is not for this store. What it lacks it may say in words of
+    /// its own.
+    ///
+    /// # Errors
+    /// `Unsupported` or `Invalid`.
+    fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
+        operation.check(self.capabilities())
+    }
+
+    /// Carries out an operator's command, which was found good.
+    fn operate(
+        &self,
+        operation: &Operation,
+    ) -> impl Future<Output = Result<OperationReply, LockError>> + Send;
+}
+
+/// The answers to the lines of one call.
+pub type Renewed = Result<Vec<Result<RenewReply, LockError>>, LockError>;
+
+impl<V: Verbs> Engine for V {
+    fn capabilities(&self) -> &Capabilities {
+        Verbs::capabilities(self)
+    }
+
+    fn try_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> Answer<'a, Result<AcquireReply, LockError>> {
+        if let Err(error) = request.check(Verbs::capabilities(self)) {
+            return Answer::ready(Err(error.with_name(&request.name)));
+        }
+        Answer::later(async { about(self.acquire(request).await, &request.name) })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [RenewRequest],
+    ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
+        if batch.is_empty() {
+            return Answer::ready(Vec::new());
+        }
+        Answer::later(async move {
+            let mut answers = Vec::with_capacity(batch.len());
+            for part in batch.chunks(Verbs::capabilities(self).max_batch.max(1)) {
+                renew_part(self, part, &mut answers).await;
+            }
+            answers
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> Answer<'a, Result<ReleaseReply, LockError>> {
+        Answer::later(async { about(Verbs::release(self, request).await, &request.name) })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
+        Answer::later(async { about(Verbs::inspect(self, name).await, name) })
+    }
+
+    fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
+        if !Verbs::capabilities(self).list {
+            return Answer::ready(Err(Verbs::capabilities(self).lacks("listing")));
+        }
+        Answer::later(Verbs::list(self, request))
+    }
+
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        Verbs::watch(self, name, lease_id)
+    }
+
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Answer<'a, Result<OperationReply, LockError>> {
+        if let Err(error) = self.check_operation(operation) {
+            return Answer::ready(named(Err(error), operation.name()));
+        }
+        Answer::later(async { named(Verbs::operate(self, operation).await, operation.name()) })
+    }
+}
+
+/// Renews as many lines as one call takes. What is wrong with a line is answered without asking.
+async fn renew_part<V: Verbs>(
+    engine: &V,
+    part: &[RenewRequest],
+    answers: &mut Vec<Result<RenewReply, LockError>>,
+) {
+    let capabilities = Verbs::capabilities(engine);
+    let check = |line: &RenewRequest| match line.purpose {
+        Purpose::Keep(hold) => capabilities.check(Mode::Exclusive, hold),
+        Purpose::Wait => Ok(()),
+    };
+    let checked: Vec<Result<(), LockError>> = part.iter().map(check).collect();
+    let good = iter::zip(part, &checked).filter(|(_, checked)| checked.is_ok());
+    let good: Vec<&RenewRequest> = good.map(|(line, _)| line).collect();
+    let replies = match good.is_empty() {
+        true => Ok(Vec::new()),
+        false => Verbs::renew(engine, &good).await,
+    };
+    let (replies, failure) = match replies {
+        Ok(replies) => (replies, unanswered(capabilities.engine)),
+        Err(error) => (Vec::new(), error),
+    };
+    let mut replies = replies.into_iter();
+    answers.extend(iter::zip(part, checked).map(|(line, checked)| {
+        let reply = checked.and_then(|()| replies.next().unwrap_or_else(|| Err(failure.clone())));
+        about(reply, &line.name)
+    }));
+}
+
+fn unanswered(engine: &'static str) -> LockError {
+    let message = "a line of the batch was not answered".to_owned();
+    LockError::new(engine, ErrorKind::Protocol { message }, Certainty::Unknown)
+}
+
+fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError> {
+    named(reply, Some(name))
+}
+
+/// Adds the name to an error that has none.
+fn named<T>(reply: Result<T, LockError>, name: Option<&LockName>) -> Result<T, LockError> {
+    reply.map_err(|error| match (name, error.name()) {
+        (Some(name), None) => error.with_name(name),
+        _ => error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Mutex;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::lease::Hold;
+    use crate::lease_id::ClientId;
+
+    /// Answers each line with its place in the call, or too few of them, or fails.
+    struct Counting {
+        capabilities: Capabilities,
+        answered: usize,
+        failure: Option<LockError>,
+        calls: Mutex<Vec<usize>>,
+    }
+
+    impl Counting {
+        fn new(answered: usize) -> Counting {
+            let capabilities =
+                Capabilities { max_batch: 3, list: false, ..Capabilities::reference("e", "test") };
+            Counting { capabilities, answered, failure: None, calls: Mutex::default() }
+        }
+    }
+
+    impl Verbs for Counting {
+        fn capabilities(&self) -> &Capabilities {
+            &self.capabilities
+        }
+
+        async fn acquire(&self, _: &AcquireRequest) -> Result<AcquireReply, LockError> {
+            Ok(AcquireReply::Unknown)
+        }
+
+        async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+            self.calls.lock().expect("unbroken").push(lines.len());
+            if let Some(error) = &self.failure {
+                return Err(error.clone());
+            }
+            let place = |place| Duration::from_secs(place as u64);
+            let answered = self.answered.min(lines.len());
+            let answer = |at| Ok(RenewReply::Renewed { left: Some(place(at)) });
+            Ok((0..answered).map(answer).collect())
+        }
+
+        async fn release(&self, _: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
+            Ok(ReleaseReply::NotHeld { revoked: None })
+        }
+
+        async fn inspect(&self, _: &LockName) -> Result<Snapshot, LockError> {
+            Err(unanswered("e"))
+        }
+
+        async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
+            Ok(ListPage::default())
+        }
+
+        fn watch(&self, _: &LockName, _: LeaseId) -> Hints {
+            unimplemented!("no test watches")
+        }
+
+        async fn operate(&self, _: &Operation) -> Result<OperationReply, LockError> {
+            Err(unanswered("e"))
+        }
+    }
+
+    fn now<T>(answer: impl Future<Output = T>) -> T {
+        let mut answer = pin!(answer);
+        match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => panic!("nothing here waits"),
+        }
+    }
+
+    fn name(text: &str) -> LockName {
+        LockName::new(text).expect("a good name")
+    }
+
+    fn line(number: u8, hours: u64) -> RenewRequest {
+        RenewRequest {
+            name: name(&format!("n{number}")),
+            lease_id: LeaseId::from_bytes([number; 16]),
+            client: ClientId::from_u64(1),
+            purpose: Purpose::Keep(Hold::Leased(Duration::from_secs(hours * 3600))),
+        }
+    }
+
+    fn told(reply: &Result<RenewReply, LockError>) -> String {
+        match reply {
+            Ok(RenewReply::Renewed { left }) => format!("{}", left.unwrap_or_default().as_secs()),
+            Ok(other) => format!("{other:?}"),
+            Err(error) => {
+                let kind = match error.kind() {
+                    ErrorKind::Invalid { .. } => "invalid",
+                    ErrorKind::Protocol { .. } => "protocol",
+                    _ => "other",
+                };
+                format!("{kind} {}", error.name().expect("named"))
+            }
+        }
+    }
+
+    fn renewed(engine: &Counting, batch: &[RenewRequest]) -> Vec<String> {
+        now(Engine::renew(engine, batch)).iter().map(told).collect()
+    }
+
+    #[test]
+    fn each_line_has_its_own_answer_and_a_bad_one_is_not_asked() {
+        let engine = Counting::new(3);
+        let batch = [line(1, 1), line(2, 10_000), line(3, 1)];
+        assert_eq!(renewed(&engine, &batch), ["0", "invalid n2", "1"]);
+        assert_eq!(*engine.calls.lock().expect("unbroken"), [2]);
+    }
+
+    #[test]
+    fn a_large_batch_is_taken_apart_in_order_and_nothing_is_asked_for_nothing() {
+        let engine = Counting::new(3);
+        let batch = vec![line(1, 1); 7];
+        assert_eq!(renewed(&engine, &batch), ["0", "1", "2", "0", "1", "2", "0"]);
+        assert!(renewed(&engine, &[]).is_empty());
+        assert_eq!(renewed(&engine, &[line(2, 10_000)]), ["invalid n2"]);
+        assert_eq!(*engine.calls.lock().expect("unbroken"), [3, 3, 1]);
+    }
+
+    #[test]
+    fn what_is_missing_is_no_success_and_a_failure_is_told_of_every_line_that_was_asked() {
+        let batch = [line(1, 1), line(2, 10_000), line(3, 1)];
+        let missing = renewed(&Counting::new(1), &batch);
+        assert_eq!(missing, ["0", "invalid n2", "protocol n3"]);
+        let busy = LockError::new("e", ErrorKind::Busy { holder: None }, Certainty::Unknown);
+        let failing = Counting { failure: Some(busy), ..Counting::new(3) };
+        assert_eq!(renewed(&failing, &batch), ["other n1", "invalid n2", "other n3"]);
+    }
+
+    #[test]
+    fn an_error_has_the_name_and_what_is_lacking_is_not_asked() {
+        let engine = Counting::new(0);
+        let error = now(Engine::inspect(&engine, &name("n"))).expect_err("fails");
+        assert_eq!(error.name(), Some(&name("n")));
+        let listing = ListRequest { prefix: String::new(), after: None, limit: 1 };
+        let lacking = now(Engine::list(&engine, &listing)).expect_err("lacks it");
+        assert!(matches!(lacking.kind(), ErrorKind::Unsupported { .. }), "{lacking}");
+        let thaw = Operation::Unfreeze { name: name("n") };
+        let error = now(Engine::operate(&engine, &thaw)).expect_err("fails");
+        assert_eq!(error.name(), Some(&name("n")));
+    }
+}

@@ -132,7 +132,7 @@ async fn what_is_not_ours_in_the_place_of_a_mark_of_all_nodes_is_told_and_left()
         say(server, &["SET", &mark(1), "x"]);
     }
     let asked = engine.try_acquire(&request(1)).await.map(drop);
-    for told in [asked, renew(&engine, 1).await.map(drop), release(&engine, 1).await.map(drop)] {
+    for told in [asked, release(&engine, 1).await.map(drop)] {
         let told = told.expect_err("not ours");
         assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told}");
         assert_eq!(told.certainty(), Certainty::NotApplied, "{told}");

@@ -75,8 +75,8 @@ impl Watches {
         WatchStream { lease_id, pending, watches: Arc::downgrade(watches) }
     }
 
-    /// Opens a watch as [`open`](Watches::open). If nothing was kept for the lease id since the last
-    /// answer about it, whoever watches is told to ask (rule G4 of [`crate::engine`]).
+    /// Opens a watch as [`open`](Watches::open). If nothing was kept for the lease id since the
+    /// last answer about it, whoever watches is told to ask (rule G4 of [`crate::engine`]).
     pub fn open_or_ask(watches: &Arc<Watches>, lease_id: LeaseId) -> WatchStream {
         let expected = watches.expects(lease_id);
         let stream = Watches::open(watches, lease_id);

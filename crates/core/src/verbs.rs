@@ -184,11 +184,12 @@ fn named<T>(reply: Result<T, LockError>, name: Option<&LockName>) -> Result<T, L
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
     use super::*;
+    use crate::hints::Watches;
     use crate::lease::Hold;
     use crate::lease_id::ClientId;
 
@@ -240,8 +241,8 @@ mod tests {
             Ok(ListPage::default())
         }
 
-        fn watch(&self, _: &LockName, _: LeaseId) -> Hints {
-            unimplemented!("no test watches")
+        fn watch(&self, _: &LockName, lease_id: LeaseId) -> Hints {
+            Box::pin(Watches::open(&Arc::default(), lease_id))
         }
 
         async fn operate(&self, _: &Operation) -> Result<OperationReply, LockError> {

@@ -29,6 +29,7 @@ pub mod name;
 mod nearest;
 mod percent;
 pub mod quorum;
+mod record;
 pub mod renewal;
 mod shared_disk;
 pub mod snapshot;
@@ -55,6 +56,7 @@ pub use moment::{Clock, Moment};
 pub use name::{LockName, NameError};
 pub use nearest::nearest;
 pub use percent::percent_decode;
+pub use record::Record;
 pub use shared_disk::shared_file_system;
 pub use snapshot::{
     FreezeView, GrantState, HolderSummary, HolderView, ListPage, ListRequest, Snapshot, WaiterView,

@@ -53,6 +53,14 @@ impl Home {
         Ok(Home(Mutex::new(place)))
     }
 
+    /// The thread, also inside a runtime: for what must outlive it.
+    ///
+    /// # Errors
+    /// The process gets no thread.
+    pub fn of_process() -> io::Result<Home> {
+        Ok(Home(Mutex::new(Place::Thread(thread()?))))
+    }
+
     /// Runs a task there.
     pub fn spawn(&self, task: Task<()>) {
         let place = self.0.lock();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, Hold, LeaseId, LockError, LockName,
-    LostReason, Mode, Moment,
+    LostReason, Mode, Moment, Record,
 };
 use tokio::join;
 
@@ -16,9 +16,8 @@ use crate::ops::{
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::queue::Queue;
-use crate::record::Record;
 use crate::sessions::Key;
-use crate::store::{Marks, Store, described, token};
+use crate::store::{Marks, Store, described, record, token};
 
 /// How often a request for permits is tried while others take some in between.
 const ATTEMPTS: usize = 8;
@@ -121,7 +120,7 @@ impl Store {
             dead(&marks)?;
             return Ok(request.known.then_some(AcquireReply::Unknown));
         };
-        let asked = Record::from_bytes(&own.value)?.asked;
+        let asked = record(&own.value)?.asked;
         let mode = queue.find(id).map(|(place, _)| place.mode());
         if (mode, asked) != (Some(request.mode), request.hold) {
             let message = "was asked before with another mode or lease; draw a new lease id";

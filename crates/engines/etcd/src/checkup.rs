@@ -7,11 +7,11 @@ use holdline_core::{Checkup, ErrorKind, Finding, LockError};
 
 use crate::client::Client;
 use crate::error::{ENGINE, Trouble};
-use crate::home::Home;
 use crate::keys::Layout;
 use crate::ops::{absent, get, keys_of, present, put};
 use crate::options::EtcdOptions;
 use crate::proto::{RangeRequest, StatusResponse, TxnRequest};
+use holdline_net::workplace::Workplace;
 
 const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
 const QUORUM: &str = "a lock needs more than half of the members; the others can be lost";
@@ -36,7 +36,7 @@ const QUOTA: i64 = 2 * 1024 * 1024 * 1024;
 pub async fn checkup(options: &EtcdOptions) -> Result<Checkup, LockError> {
     options.validate()?;
     let options = options.clone();
-    Home::find()?.run(async move { look(&options).await }).await?
+    Workplace::here(ENGINE)?.run(async move { look(&options).await }).await?
 }
 
 async fn look(options: &EtcdOptions) -> Result<Checkup, LockError> {

@@ -15,13 +15,13 @@ use tokio::sync::Mutex;
 use crate::client::Client;
 use crate::error::{ENGINE, Trouble, not_applied};
 use crate::held::HeldIds;
-use crate::home::Home;
 use crate::keys::Layout;
 use crate::options::EtcdOptions;
 use crate::proto::RangeRequest;
 use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::watcher::{Wanted, Watcher};
+use holdline_net::workplace::Workplace;
 
 /// How many lines one call renews.
 const BATCH: usize = 128;
@@ -36,7 +36,7 @@ pub struct EtcdEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    home: Home,
+    home: Workplace,
 }
 
 impl EtcdEngine {
@@ -51,7 +51,7 @@ impl EtcdEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<EtcdEngine, LockError> {
         options.validate()?;
-        let home = Home::find()?;
+        let home = Workplace::here(ENGINE)?;
         let client = Client::new(options)?;
         let layout = Layout::new(options.prefix());
         let (key, range_end) = layout.names("");

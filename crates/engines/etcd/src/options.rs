@@ -3,13 +3,14 @@
 //! `etcd://[user[:password]@]host[:port][,host[:port]…]`, `etcds://` for TLS. No password is ever
 //! shown: not by `Debug`, not in a message.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use holdline_core::{LockError, nearest, percent_decode};
+use holdline_core::LockError;
 use holdline_net::files::read_pem;
 use holdline_net::secret::Secret;
+use holdline_net::tls::TlsFiles;
+use holdline_net::url::{Reader, Server};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::error::ENGINE;
@@ -17,11 +18,10 @@ use crate::error::ENGINE;
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 const MOST_WAITERS: usize = 100_000;
-const MOST_MEMBERS: usize = 32;
 const LONGEST_PREFIX: usize = 256;
-const DEFAULT_PORT: u16 = 2379;
 /// Where Debian and most others keep the authorities that the machine trusts.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+const URL: Reader = Reader { engine: ENGINE, port: 2379 };
 const PARAMETERS: [&str; 10] = [
     "ca",
     "cert",
@@ -35,26 +35,10 @@ const PARAMETERS: [&str; 10] = [
     "user",
 ];
 
-/// One member of a cluster, as clients reach it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    host: String,
-    port: u16,
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
-
 /// The settings of an etcd engine.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    members: Vec<Member>,
+    members: Vec<Server>,
     prefix: String,
     user: Option<String>,
     password: Secret,
@@ -64,18 +48,10 @@ pub struct EtcdOptions {
     max_waiters: usize,
 }
 
-/// Where TLS finds what it trusts and what it shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct TlsFiles {
-    ca: Option<PathBuf>,
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
-}
-
 impl Default for EtcdOptions {
     fn default() -> EtcdOptions {
         EtcdOptions {
-            members: vec![Member { host: "127.0.0.1".to_owned(), port: DEFAULT_PORT }],
+            members: vec![URL.here()],
             prefix: "holdline/".to_owned(),
             user: None,
             password: Secret::default(),
@@ -100,39 +76,17 @@ impl EtcdOptions {
         let tls = match scheme {
             "etcd" => None,
             "etcds" => Some(TlsFiles::default()),
-            _ => return Err(bad("must begin with `etcd://` or `etcds://`")),
+            _ => return Err(URL.bad("must begin with `etcd://` or `etcds://`")),
         };
         let mut options = EtcdOptions { tls, ..EtcdOptions::default() };
-        let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if query.contains('@') {
-            return Err(bad("has an `@` behind its `?`: a password's own `?` is written `%3F`"));
-        }
-        let hosts = options.take_credentials(before)?;
-        options.members = members(hosts)?;
-        let mut seen: Vec<String> = Vec::new();
-        for part in query.split('&').filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            let key = text(key)?;
-            if seen.contains(&key) {
-                return Err(bad(format!("has the parameter `{key}` twice")));
-            }
-            options.set(&key, text(value)?)?;
-            seen.push(key);
+        let (credentials, parameters) = URL.split(rest)?;
+        (options.user, options.password) = (credentials.user, Secret::new(credentials.password));
+        options.members = members(credentials.place)?;
+        for (key, value) in parameters {
+            options.set(&key, value)?;
         }
         options.validate()?;
         Ok(options)
-    }
-
-    /// Takes what stands before the last `@`; returns the rest.
-    fn take_credentials<'a>(&mut self, before: &'a str) -> Result<&'a str, LockError> {
-        let Some((credentials, hosts)) = before.rsplit_once('@') else { return Ok(before) };
-        let (user, password) = match credentials.split_once(':') {
-            Some((user, password)) => (user, Some(text(password)?)),
-            None => (credentials, None),
-        };
-        self.user = Some(text(user)?).filter(|user| !user.is_empty());
-        self.password = Secret::new(password.filter(|password| !password.is_empty()));
-        Ok(hosts)
     }
 
     fn set(&mut self, key: &str, value: String) -> Result<(), LockError> {
@@ -140,20 +94,14 @@ impl EtcdOptions {
             "ca" => self.tls_file(key)?.ca = Some(value.into()),
             "cert" => self.tls_file(key)?.cert = Some(value.into()),
             "key" => self.tls_file(key)?.key = Some(value.into()),
-            "command_timeout_ms" => self.command_timeout = millis(key, &value)?,
-            "connect_timeout_ms" => self.connect_timeout = millis(key, &value)?,
-            "max_waiters" => self.max_waiters = number(key, &value)?,
+            "command_timeout_ms" => self.command_timeout = URL.millis(key, &value)?,
+            "connect_timeout_ms" => self.connect_timeout = URL.millis(key, &value)?,
+            "max_waiters" => self.max_waiters = URL.number(key, &value)?,
             "password_env" => self.password = Secret::from_variable(ENGINE, &value)?,
             "password_file" => self.password = Secret::from_file(ENGINE, Path::new(&value))?,
             "prefix" => self.prefix = value,
             "user" => self.user = Some(value),
-            unknown => {
-                let meant = match nearest(unknown, PARAMETERS) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("known are {}", PARAMETERS.join(", ")),
-                };
-                return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
-            }
+            unknown => return Err(URL.unknown(unknown, PARAMETERS, &PARAMETERS)),
         }
         Ok(())
     }
@@ -161,7 +109,7 @@ impl EtcdOptions {
     fn tls_file(&mut self, key: &str) -> Result<&mut TlsFiles, LockError> {
         self.tls
             .as_mut()
-            .ok_or_else(|| bad(format!("has `{key}`, which needs TLS: write `etcds://`")))
+            .ok_or_else(|| URL.bad(format!("has `{key}`, which needs TLS: write `etcds://`")))
     }
 
     /// Checks the settings against each other.
@@ -253,12 +201,12 @@ impl EtcdOptions {
 }
 
 impl EtcdOptions {
-    pub(crate) fn members(&self) -> &[Member] {
+    pub(crate) fn members(&self) -> &[Server] {
         &self.members
     }
 
     /// The same settings for one of the members alone.
-    pub(crate) fn only(&self, member: &Member) -> EtcdOptions {
+    pub(crate) fn only(&self, member: &Server) -> EtcdOptions {
         EtcdOptions { members: vec![member.clone()], ..self.clone() }
     }
 
@@ -284,7 +232,7 @@ impl EtcdOptions {
 
     /// Tells whether the password would travel a network where others can read it.
     pub(crate) fn exposes_password(&self) -> bool {
-        let here = |member: &Member| {
+        let here = |member: &Server| {
             let parsed = member.host.parse::<std::net::IpAddr>();
             member.host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
         };
@@ -314,64 +262,13 @@ impl EtcdOptions {
     }
 }
 
-fn bad(message: impl fmt::Display) -> LockError {
-    LockError::invalid(ENGINE, "url", message)
-}
-
-fn members(hosts: &str) -> Result<Vec<Member>, LockError> {
-    let hosts = match hosts.strip_suffix('/').unwrap_or(hosts) {
+fn members(hosts: &str) -> Result<Vec<Server>, LockError> {
+    match hosts.strip_suffix('/').unwrap_or(hosts) {
         path if path.contains('/') => {
-            return Err(bad("has a path: etcd has no databases; keys are set apart by `prefix`"));
+            Err(URL.bad("has a path: etcd has no databases; keys are set apart by `prefix`"))
         }
-        "" => return Ok(EtcdOptions::default().members),
-        hosts => hosts,
-    };
-    let members = hosts.split(',').map(member).collect::<Result<Vec<_>, _>>()?;
-    if members.len() > MOST_MEMBERS {
-        return Err(bad(format!("names more than {MOST_MEMBERS} members")));
+        hosts => URL.servers(hosts),
     }
-    Ok(members)
-}
-
-fn member(host: &str) -> Result<Member, LockError> {
-    let (name, port) = match host.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((name, "")) => (name, None),
-            Some((name, port)) if port.starts_with(':') => (name, Some(&port[1..])),
-            _ => return Err(bad("has a `[` without its `]` before the port")),
-        },
-        None => match host.rsplit_once(':') {
-            Some((name, _)) if name.contains(':') => {
-                return Err(bad("must write an IPv6 address in brackets, as in `[::1]:2379`"));
-            }
-            Some((name, port)) => (name, Some(port)),
-            None => (host, None),
-        },
-    };
-    let port = match port {
-        None => DEFAULT_PORT,
-        Some(digits) => digits.parse().map_err(|_| bad("has a port that is no number to 65535"))?,
-    };
-    match text(name)? {
-        name if name.is_empty() => Err(bad("names a member without a host")),
-        host => Ok(Member { host, port }),
-    }
-}
-
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
-    value.parse().map_err(|_| bad(format!("has a `{key}` that is no whole number")))
-}
-
-fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
-    number(key, value).map(Duration::from_millis)
-}
-
-/// Undoes percent-encoding.
-fn text(encoded: &str) -> Result<String, LockError> {
-    let bytes = percent_decode(encoded);
-    let bytes = bytes.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?;
-    let good = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    good.ok_or_else(|| bad("has percent-encoded bytes that are no text"))
 }
 
 #[cfg(test)]

@@ -20,9 +20,8 @@ use crate::held::Held;
 use crate::ops::{all_of, get, key_alone, key_value, keys_of, put, written_at};
 use crate::proto::{KeyValue, TxnRequest};
 use crate::queue::Queue;
-use crate::record::Record;
 use crate::sessions::{Key, Session};
-use crate::store::{Marks, Store};
+use crate::store::{Marks, Store, record};
 
 /// How many parts one transaction may have, as servers have it unless told otherwise.
 const PARTS: usize = 128;
@@ -173,7 +172,7 @@ impl Store {
             let Some(kv) = self.client.range(key_value(held.key.clone())).await?.kvs.pop() else {
                 return self.missing(line).await;
             };
-            let mut record = Record::from_bytes(&kv.value)?;
+            let mut record = record(&kv.value)?;
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }

@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use holdline_core::{
     Capabilities, Clock, FencingToken, HolderSummary, LeaseId, LockError, LockName, Metadata,
-    Moment, ShortLeaseId,
+    Moment, Record, ShortLeaseId,
 };
 use tokio::sync::Mutex;
 
 use crate::client::Client;
-use crate::error::{Trouble, protocol};
+use crate::error::{Trouble, foreign, protocol};
 use crate::held::{Held, HeldIds};
 use crate::keys::{Layout, Stander};
 use crate::ops::{Answers, key_value, keys_of};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
 use crate::queue::{Place, Queue};
-use crate::record::Record;
 use crate::sessions::{Session, Sessions};
 use crate::watcher::{Before, Watcher};
 
@@ -211,10 +210,19 @@ pub(crate) fn described(place: &Place, left: Option<Duration>) -> Result<HolderS
     })
 }
 
+/// Reads what stands at a key of ours.
+///
+/// # Errors
+/// `Foreign`: it is none of our records.
+pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
+    let found = "a key like ours has a value that is none of this version's";
+    Record::from_bytes(value).ok_or_else(|| foreign(found))
+}
+
 /// The record at a key; `None` for one of Go's, which has none.
 pub(crate) fn record_of(place: &Place) -> Result<Option<Record>, LockError> {
     match place.stander {
-        Stander::Ours { .. } => Record::from_bytes(&place.kv.value).map(Some),
+        Stander::Ours { .. } => record(&place.kv.value).map(Some),
         Stander::Go { .. } => Ok(None),
     }
 }

@@ -23,11 +23,11 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::client::Client;
-use crate::home::Home;
 use crate::keys::Span;
 use crate::proto::{
     DELETED, Event, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, WatchWhat,
 };
+use holdline_net::workplace::Workplace;
 
 /// How long to wait before a broken stream is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -67,7 +67,7 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Makes it; its task ends with it.
-    pub(crate) fn start(home: &Home, client: Client) -> Watcher {
+    pub(crate) fn start(home: &Workplace, client: Client) -> Watcher {
         let watches = Arc::new(Watches::default());
         let (orders, ordered) = unbounded_channel();
         let ear = Ear {
@@ -163,7 +163,7 @@ struct Target {
 
 /// The task that listens.
 struct Ear {
-    home: Home,
+    home: Workplace,
     client: Client,
     watches: Arc<Watches>,
     ordered: UnboundedReceiver<Order>,

@@ -8,9 +8,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdline_core::{LockError, nearest};
+use holdline_core::LockError;
 use holdline_net::secret::Secret;
 use holdline_net::tls::TlsFiles;
+use holdline_net::url::Reader;
 
 use crate::error::ENGINE;
 
@@ -24,6 +25,7 @@ const MOST_WAITERS: usize = 100_000;
 /// How many bytes the server keeps of a name; it cuts the rest off without a word.
 const LONGEST_NAME: usize = 63;
 const DEFAULT_SCHEMA: &str = "holdline";
+const URL: Reader = Reader { engine: ENGINE, port: 5432 };
 const PARAMETERS: [&str; 14] = [
     "application_name",
     "ca",
@@ -121,10 +123,10 @@ impl PostgresOptions {
             "ca" => files.ca = Some(value.into()),
             "cert" => files.cert = Some(value.into()),
             "key" => files.key = Some(value.into()),
-            "command_timeout_ms" => self.limits.command_timeout = millis(key, &value)?,
-            "connect_timeout_ms" => self.limits.connect_timeout = millis(key, &value)?,
+            "command_timeout_ms" => self.limits.command_timeout = URL.millis(key, &value)?,
+            "connect_timeout_ms" => self.limits.connect_timeout = URL.millis(key, &value)?,
             "dbname" => self.access.database = value,
-            "max_waiters" => self.limits.max_waiters = number(key, &value)?,
+            "max_waiters" => self.limits.max_waiters = URL.number(key, &value)?,
             "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
             "password_file" => {
                 self.access.password = Secret::from_file(ENGINE, Path::new(&value))?;
@@ -137,13 +139,7 @@ impl PostgresOptions {
                 let here = if key == "sslrootcert" { "ca" } else { &key[3..] };
                 return Err(bad(format!("has `{key}`, which is called `{here}` here")));
             }
-            unknown => {
-                let meant = match nearest(unknown, PARAMETERS) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("known are {}", PARAMETERS.join(", ")),
-                };
-                return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
-            }
+            unknown => return Err(URL.unknown(unknown, PARAMETERS, &PARAMETERS)),
         }
         Ok(())
     }
@@ -314,15 +310,7 @@ fn ssl_mode(word: &str) -> Result<bool, LockError> {
 }
 
 fn bad(message: impl fmt::Display) -> LockError {
-    LockError::invalid(ENGINE, "url", message)
-}
-
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
-    value.parse().map_err(|_| bad(format!("has `{key}={value}`: must be a whole number")))
-}
-
-fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
-    number(key, value).map(Duration::from_millis)
+    URL.bad(message)
 }
 
 #[cfg(test)]

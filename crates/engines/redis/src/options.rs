@@ -16,6 +16,7 @@ use std::time::Duration;
 use holdline_core::LockError;
 use holdline_net::secret::Secret;
 use holdline_net::tls::TlsFiles;
+use holdline_net::url::Reader;
 
 use crate::error::ENGINE;
 use crate::plain::LeaseFormat;
@@ -29,7 +30,7 @@ mod url;
 pub(crate) use group::{Group, Replicas};
 pub(crate) use url::Address;
 
-const DEFAULT_PORT: u16 = 6379;
+const URL: Reader = Reader { engine: ENGINE, port: 6379 };
 
 /// How the keys of a lock look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -292,7 +293,7 @@ impl RedisOptions {
 impl Default for Access {
     fn default() -> Access {
         Access {
-            address: Address::Tcp { host: "127.0.0.1".to_owned(), port: DEFAULT_PORT, tls: false },
+            address: Address::Tcp { host: URL.here().host, port: URL.port, tls: false },
             user: None,
             password: Secret::default(),
             db: 0,
@@ -327,7 +328,7 @@ impl Default for Layout {
 }
 
 fn bad(message: impl fmt::Display) -> LockError {
-    LockError::invalid(ENGINE, "url", message)
+    URL.bad(message)
 }
 
 #[cfg(test)]

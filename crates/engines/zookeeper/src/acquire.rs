@@ -8,13 +8,14 @@
 use std::sync::Arc;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
-use holdline_core::{AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, Moment};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, Moment, Record,
+};
 use tokio::join;
 
 use crate::error::{ENGINE, Trouble, not_applied, unavailable};
 use crate::held::Held;
 use crate::queue::Queue;
-use crate::record::Record;
 use crate::sessions::{Key, Session};
 use crate::store::Store;
 use crate::wire::Wire;

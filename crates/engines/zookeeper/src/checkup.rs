@@ -10,10 +10,10 @@ use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
 
 use crate::error::{ENGINE, Trouble};
-use crate::home::Home;
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
 use crate::sessions::Sessions;
+use holdline_net::workplace::Workplace;
 
 const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
 const SESSIONS: &str = "a lease is a session, so it can be as short and as long as one";
@@ -46,7 +46,7 @@ pub async fn checkup(
 ) -> Result<Checkup, LockError> {
     options.validate()?;
     let options = options.clone();
-    Home::find()?.run(async move { look(&options, clock).await }).await
+    Workplace::of_process(ENGINE)?.run(async move { look(&options, clock).await }).await
 }
 
 async fn look(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {

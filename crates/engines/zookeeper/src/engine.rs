@@ -14,13 +14,13 @@ use tokio::sync::Mutex;
 
 use crate::error::{ENGINE, unavailable};
 use crate::held::{Held, HeldIds};
-use crate::home::Home;
 use crate::keys::Layout;
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
 use crate::sessions::{Key, Sessions};
 use crate::store::Store;
 use crate::watcher;
+use holdline_net::workplace::Workplace;
 
 /// How many lines one call renews.
 const BATCH: usize = 128;
@@ -34,7 +34,7 @@ pub struct ZooKeeperEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    home: Home,
+    home: Workplace,
 }
 
 impl ZooKeeperEngine {
@@ -49,7 +49,7 @@ impl ZooKeeperEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<ZooKeeperEngine, LockError> {
         options.validate()?;
-        let home = Home::find()?;
+        let home = Workplace::of_process(ENGINE)?;
         let (asked, limit) = (options.members().to_vec(), options.connect_timeout());
         let probing = async move {
             let mut told = Vec::new();

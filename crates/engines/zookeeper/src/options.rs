@@ -3,22 +3,21 @@
 //! `zk://[user:password@]host[:port][,host[:port]…][/chroot]`. No password is ever shown: not by
 //! `Debug`, not in a message. There is no TLS: the client crate's brings a C library's build.
 
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use holdline_core::{LockError, nearest, percent_decode};
+use holdline_core::LockError;
 use holdline_net::secret::Secret;
+use holdline_net::url::{Reader, Server};
 
 use crate::error::ENGINE;
 
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 const MOST_WAITERS: usize = 100_000;
-const MOST_MEMBERS: usize = 32;
 const LONGEST_CHROOT: usize = 512;
-const DEFAULT_PORT: u16 = 2181;
 const DEFAULT_CHROOT: &str = "/holdline";
+const URL: Reader = Reader { engine: ENGINE, port: 2181 };
 const PARAMETERS: [&str; 8] = [
     "acl",
     "command_timeout_ms",
@@ -29,22 +28,6 @@ const PARAMETERS: [&str; 8] = [
     "password_file",
     "user",
 ];
-
-/// One member of an ensemble, as clients reach it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
 
 /// Which of Apache Curator's locks our exclusive ones share names with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +50,7 @@ struct Access {
 /// The settings of a ZooKeeper engine.
 #[derive(Clone, Debug)]
 pub struct ZooKeeperOptions {
-    members: Vec<Member>,
+    members: Vec<Server>,
     chroot: String,
     access: Access,
     family: Family,
@@ -79,7 +62,7 @@ pub struct ZooKeeperOptions {
 impl Default for ZooKeeperOptions {
     fn default() -> ZooKeeperOptions {
         ZooKeeperOptions {
-            members: vec![Member { host: "127.0.0.1".to_owned(), port: DEFAULT_PORT }],
+            members: vec![URL.here()],
             chroot: DEFAULT_CHROOT.to_owned(),
             access: Access::default(),
             family: Family::Mutex,
@@ -102,71 +85,43 @@ impl ZooKeeperOptions {
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
         match scheme {
             "zk" => {}
-            "zks" => return Err(bad("asks for TLS, which this engine does not speak: `zk://`")),
-            _ => return Err(bad("must begin with `zk://`")),
+            "zks" => return Err(URL.bad("asks for TLS, which this engine does not speak: `zk://`")),
+            _ => return Err(URL.bad("must begin with `zk://`")),
         }
         let mut options = ZooKeeperOptions::default();
-        let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if query.contains('@') {
-            return Err(bad("has an `@` behind its `?`: a password's own `?` is written `%3F`"));
-        }
-        let place = options.take_credentials(before)?;
-        let (hosts, chroot) = match place.find('/') {
-            Some(at) => place.split_at(at),
-            None => (place, ""),
-        };
-        options.members = members(hosts)?;
+        let (credentials, parameters) = URL.split(rest)?;
+        options.access.user = credentials.user;
+        options.access.password = Secret::new(credentials.password);
+        let place = credentials.place;
+        let (hosts, chroot) = place.split_at(place.find('/').unwrap_or(place.len()));
+        options.members = URL.servers(hosts)?;
         if !chroot.is_empty() {
-            options.chroot = text(chroot)?;
+            options.chroot = URL.text(chroot)?;
         }
-        let mut seen: Vec<String> = Vec::new();
-        for part in query.split('&').filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            let key = text(key)?;
-            if seen.contains(&key) {
-                return Err(bad(format!("has the parameter `{key}` twice")));
-            }
-            options.set(&key, text(value)?)?;
-            seen.push(key);
+        for (key, value) in parameters {
+            options.set(&key, value)?;
         }
         options.validate()?;
         Ok(options)
     }
 
-    /// Takes what stands before the last `@`; returns the rest.
-    fn take_credentials<'a>(&mut self, before: &'a str) -> Result<&'a str, LockError> {
-        let Some((credentials, place)) = before.rsplit_once('@') else { return Ok(before) };
-        let (user, password) = match credentials.split_once(':') {
-            Some((user, password)) => (user, Some(text(password)?)),
-            None => (credentials, None),
-        };
-        self.access.user = Some(text(user)?).filter(|user| !user.is_empty());
-        self.access.password = Secret::new(password.filter(|password| !password.is_empty()));
-        Ok(place)
-    }
-
     fn set(&mut self, key: &str, value: String) -> Result<(), LockError> {
         match key {
             "acl" => {
-                self.access.open = Some(one_of(key, &value, [("creator", false), ("open", true)])?);
+                self.access.open =
+                    Some(URL.one_of(key, &value, [("creator", false), ("open", true)])?);
             }
-            "command_timeout_ms" => self.command_timeout = millis(key, &value)?,
-            "connect_timeout_ms" => self.connect_timeout = millis(key, &value)?,
+            "command_timeout_ms" => self.command_timeout = URL.millis(key, &value)?,
+            "connect_timeout_ms" => self.connect_timeout = URL.millis(key, &value)?,
             "curator" => {
                 let known = [("mutex", Family::Mutex), ("readwrite", Family::ReadWrite)];
-                self.family = one_of(key, &value, known)?;
+                self.family = URL.one_of(key, &value, known)?;
             }
-            "max_waiters" => self.max_waiters = number(key, &value)?,
+            "max_waiters" => self.max_waiters = URL.number(key, &value)?,
             "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
             "password_file" => self.access.password = Secret::from_file(ENGINE, Path::new(&value))?,
             "user" => self.access.user = Some(value),
-            unknown => {
-                let meant = match nearest(unknown, PARAMETERS) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => format!("known are {}", PARAMETERS.join(", ")),
-                };
-                return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
-            }
+            unknown => return Err(URL.unknown(unknown, PARAMETERS, &PARAMETERS)),
         }
         Ok(())
     }
@@ -276,13 +231,13 @@ impl ZooKeeperOptions {
 }
 
 impl ZooKeeperOptions {
-    pub(crate) fn members(&self) -> &[Member] {
+    pub(crate) fn members(&self) -> &[Server] {
         &self.members
     }
 
     /// The members, as the client crate takes them.
     pub(crate) fn hosts(&self) -> String {
-        self.members.iter().map(Member::to_string).collect::<Vec<_>>().join(",")
+        self.members.iter().map(Server::to_string).collect::<Vec<_>>().join(",")
     }
 
     pub(crate) fn chroot(&self) -> &str {
@@ -317,75 +272,12 @@ impl ZooKeeperOptions {
 
     /// Tells whether the password would travel a network where others can read it.
     pub(crate) fn exposes_password(&self) -> bool {
-        let here = |member: &Member| {
+        let here = |member: &Server| {
             let parsed = member.host.parse::<std::net::IpAddr>();
             member.host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
         };
         self.access.password.expose().is_some() && !self.members.iter().all(here)
     }
-}
-
-fn bad(message: impl fmt::Display) -> LockError {
-    LockError::invalid(ENGINE, "url", message)
-}
-
-fn one_of<T: Copy>(key: &str, value: &str, known: [(&str, T); 2]) -> Result<T, LockError> {
-    let found = known.iter().find(|(name, _)| *name == value);
-    found.map(|(_, meant)| *meant).ok_or_else(|| {
-        bad(format!("has a `{key}` that must be `{}` or `{}`", known[0].0, known[1].0))
-    })
-}
-
-fn members(hosts: &str) -> Result<Vec<Member>, LockError> {
-    if hosts.is_empty() {
-        return Ok(ZooKeeperOptions::default().members);
-    }
-    let members = hosts.split(',').map(member).collect::<Result<Vec<_>, _>>()?;
-    if members.len() > MOST_MEMBERS {
-        return Err(bad(format!("names more than {MOST_MEMBERS} members")));
-    }
-    Ok(members)
-}
-
-fn member(host: &str) -> Result<Member, LockError> {
-    let (name, port) = match host.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((name, "")) => (name, None),
-            Some((name, port)) if port.starts_with(':') => (name, Some(&port[1..])),
-            _ => return Err(bad("has a `[` without its `]` before the port")),
-        },
-        None => match host.rsplit_once(':') {
-            Some((name, _)) if name.contains(':') => {
-                return Err(bad("must write an IPv6 address in brackets, as in `[::1]:2181`"));
-            }
-            Some((name, port)) => (name, Some(port)),
-            None => (host, None),
-        },
-    };
-    let port = match port {
-        None => DEFAULT_PORT,
-        Some(digits) => digits.parse().map_err(|_| bad("has a port that is no number to 65535"))?,
-    };
-    match text(name)? {
-        name if name.is_empty() => Err(bad("names a member without a host")),
-        host => Ok(Member { host, port }),
-    }
-}
-
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
-    value.parse().map_err(|_| bad(format!("has a `{key}` that is no whole number")))
-}
-
-fn millis(key: &str, value: &str) -> Result<Duration, LockError> {
-    number(key, value).map(Duration::from_millis)
-}
-
-/// Undoes percent-encoding.
-fn text(encoded: &str) -> Result<String, LockError> {
-    let bytes = percent_decode(encoded);
-    let bytes = bytes.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?;
-    let good = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    good.ok_or_else(|| bad("has percent-encoded bytes that are no text"))
 }
 
 #[cfg(test)]

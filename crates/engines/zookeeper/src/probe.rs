@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::options::Member;
+use holdline_net::url::Server;
 
 /// The answer: protocol version, timeout, session id, password with its length, read only.
 const ANSWER: usize = 4 + 4 + 8 + 4 + 16;
@@ -28,7 +28,7 @@ pub(crate) struct Limits {
 }
 
 /// Asks a member for the shortest and the longest session.
-pub(crate) async fn limits(member: &Member, within: Duration) -> Result<Limits, String> {
+pub(crate) async fn limits(member: &Server, within: Duration) -> Result<Limits, String> {
     let asking = async {
         let shortest = session(member, 1).await?;
         Ok(Limits { shortest, longest: session(member, i32::MAX).await? })
@@ -40,7 +40,7 @@ pub(crate) async fn limits(member: &Member, within: Duration) -> Result<Limits, 
 }
 
 /// Opens and closes a session; returns how long it would last.
-async fn session(member: &Member, asked_ms: i32) -> Result<Duration, String> {
+async fn session(member: &Server, asked_ms: i32) -> Result<Duration, String> {
     let told = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
             format!("{member}: it closes the connection: it is none of ZooKeeper, or has no quorum")
@@ -93,7 +93,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
 }
 
 /// Asks one of the words of four letters; `None` when the member does not answer it.
-pub(crate) async fn word(member: &Member, word: &str, within: Duration) -> Option<String> {
+pub(crate) async fn word(member: &Server, word: &str, within: Duration) -> Option<String> {
     let asking = async {
         let mut stream = TcpStream::connect((member.host.as_str(), member.port)).await.ok()?;
         stream.write_all(word.as_bytes()).await.ok()?;

@@ -16,9 +16,8 @@ use zookeeper_client::Stat;
 
 use crate::error::{ENGINE, Trouble, unavailable};
 use crate::held::Held;
-use crate::record::Record;
 use crate::sessions::{Key, Session};
-use crate::store::Store;
+use crate::store::{Store, record};
 
 /// How often a change of a record is tried while others change it.
 const ATTEMPTS: usize = 5;
@@ -143,7 +142,7 @@ impl Store {
         };
         for _ in 0..ATTEMPTS {
             let (data, stat) = &own;
-            let mut record = Record::from_bytes(data)?;
+            let mut record = record(data)?;
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }

@@ -6,16 +6,15 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::{
     Capabilities, Clock, ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName,
-    LostReason, Metadata,
+    LostReason, Metadata, Record,
 };
 use tokio::join;
 use tokio::sync::Mutex;
 
-use crate::error::{Trouble, not_applied, protocol};
+use crate::error::{Trouble, foreign, not_applied, protocol};
 use crate::held::{Held, HeldIds};
 use crate::keys::Layout;
 use crate::queue::{Place, Queue};
-use crate::record::Record;
 use crate::sessions::{Session, Sessions};
 use crate::wire::Wire;
 
@@ -193,10 +192,19 @@ impl Store {
     }
 }
 
+/// Reads what stands at a node of ours.
+///
+/// # Errors
+/// `Foreign`: it is none of our records.
+pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
+    let found = "a node like ours has a value that is none of this version's";
+    Record::from_bytes(value).ok_or_else(|| foreign(found))
+}
+
 /// The record at a node; `None` for one of Curator's, which has none.
 pub(crate) fn record_of(place: &Place, data: &[u8]) -> Result<Option<Record>, LockError> {
     match place.stander.ours {
-        true => Record::from_bytes(data).map(Some),
+        true => record(data).map(Some),
         false => Ok(None),
     }
 }

@@ -20,9 +20,9 @@ use zookeeper_client::{EventType, SessionState, WatchedEvent};
 
 use crate::error::Trouble;
 use crate::held::Held;
-use crate::home::Home;
 use crate::store::Store;
 use crate::wire::Wire;
+use holdline_net::workplace::Workplace;
 
 /// How long to wait before a watch is tried again that got no answer.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -47,7 +47,7 @@ impl Stream for WatchOf {
 }
 
 /// Opens a watch.
-pub(crate) fn open(store: &Arc<Store>, home: &Home, name: &LockName, id: LeaseId) -> WatchOf {
+pub(crate) fn open(store: &Arc<Store>, home: &Workplace, name: &LockName, id: LeaseId) -> WatchOf {
     let stream = Watches::open(&store.watches, id);
     let (listening, mut dropped) = oneshot::channel();
     match store.held.find(name, id) {

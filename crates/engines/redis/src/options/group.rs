@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use holdline_core::LockError;
 use holdline_net::secret::Secret;
+use holdline_net::url::{Reader, Server};
 
-use super::read::{millis, number};
-use super::url::{Address, host_and_port, text};
-use super::{RedisOptions, bad};
+use super::url::Address;
+use super::{RedisOptions, URL, bad};
 use crate::error::ENGINE;
 
 /// Where a sentinel listens unless the URL says otherwise.
-const SENTINEL_PORT: u16 = 26379;
+const SENTINEL: Reader = Reader { engine: ENGINE, port: 26379 };
 const MOST_SENTINELS: usize = 15;
 const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(86_400);
@@ -113,7 +113,8 @@ impl Group {
             if host.is_empty() {
                 return Err(bad(format_args!("names its sentinels like {EXAMPLE}")));
             }
-            let one = host_and_port(host, SENTINEL_PORT)?;
+            let Server { host: name, port } = SENTINEL.server(host)?;
+            let one = (name, port);
             if sentinels.contains(&one) {
                 return Err(bad(format_args!("names the sentinel `{host}` twice")));
             }
@@ -123,7 +124,7 @@ impl Group {
             return Err(bad(format_args!("names more than {MOST_SENTINELS} sentinels")));
         }
         let group = Group {
-            service: text(service)?,
+            service: URL.text(service)?,
             sentinels,
             user: None,
             password: Secret::default(),
@@ -139,8 +140,8 @@ impl Group {
     /// Sets what a parameter names; false for one that is not of a group.
     pub(super) fn set(&mut self, key: &str, value: &str) -> Result<bool, LockError> {
         match key {
-            "max_lease_duration_ms" => self.max_lease = millis(key, value)?,
-            "old_master_ms" => self.old_master = Duration::from_millis(number(key, value)?),
+            "max_lease_duration_ms" => self.max_lease = URL.millis(key, value)?,
+            "old_master_ms" => self.old_master = URL.millis(key, value)?,
             "replicas" => self.replicas = Replicas::parse(value)?,
             "sentinel_user" => self.user = Some(value.to_owned()),
             "sentinel_password_env" => self.password = Secret::from_variable(ENGINE, value)?,

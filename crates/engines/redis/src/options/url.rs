@@ -4,10 +4,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use holdline_core::{LockError, percent_decode};
+use holdline_core::LockError;
+use holdline_net::url::{Credentials, Server};
 
 use super::group::Group;
-use super::{DEFAULT_PORT, bad};
+use super::{URL, bad};
 
 /// Where the server is. It shows itself without user and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +34,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// What is said instead of showing what may be the rest of a password.
-pub(super) const AT_IN_QUERY: &str =
-    "has an `@` behind its `?`: a password's own `?` is written `%3F`";
-
 pub(super) struct Parts {
     pub(super) address: Address,
     pub(super) user: Option<String>,
@@ -50,7 +47,7 @@ impl Parts {
     pub(super) fn split(url: &str) -> Result<Parts, LockError> {
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
         let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let parameters = parameters(query)?;
+        let parameters = URL.parameters(query)?;
         let mut parts = match scheme {
             "redis" => network(before, false)?,
             "rediss" => network(before, true)?,
@@ -70,9 +67,9 @@ impl Parts {
 
 /// `user:password@host:port/db`.
 fn network(rest: &str, tls: bool) -> Result<Parts, LockError> {
-    let (user, password, rest) = credentials(rest)?;
+    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = host_and_port(host, DEFAULT_PORT)?;
+    let Server { host, port } = URL.server(host)?;
     let db = database(path, "redis://localhost/0")?;
     let address = Address::Tcp { host, port, tls };
     Ok(Parts { address, user, password, db, group: None, parameters: Vec::new() })
@@ -89,7 +86,7 @@ fn database(path: &str, example: &str) -> Result<Option<u32>, LockError> {
 
 /// `user:password@sentinel:port,…/service/db`.
 fn service(rest: &str, tls: bool) -> Result<Parts, LockError> {
-    let (user, password, rest) = credentials(rest)?;
+    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
     let (group, db) = Group::split(rest, tls)?;
     let db = database(db, "redis+sentinel://one,two/SERVICE/0")?;
     let address = Address::Service { name: group.service().to_owned(), tls };
@@ -98,8 +95,8 @@ fn service(rest: &str, tls: bool) -> Result<Parts, LockError> {
 
 /// `user:password@/path/of/the/socket`.
 fn socket(rest: &str) -> Result<Parts, LockError> {
-    let (user, password, rest) = credentials(rest)?;
-    let path = PathBuf::from(text(rest)?);
+    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
+    let path = PathBuf::from(URL.text(rest)?);
     if !path.is_absolute() {
         return Err(bad(
             "must name the socket's absolute path, as in `redis+unix:///run/redis.sock`",
@@ -107,61 +104,4 @@ fn socket(rest: &str) -> Result<Parts, LockError> {
     }
     let address = Address::Unix(path);
     Ok(Parts { address, user, password, db: None, group: None, parameters: Vec::new() })
-}
-
-type Credentials<'a> = (Option<String>, Option<String>, &'a str);
-
-/// What stands before the last `@`. A password with an `@` of its own is understood.
-fn credentials(rest: &str) -> Result<Credentials<'_>, LockError> {
-    let Some((before, rest)) = rest.rsplit_once('@') else { return Ok((None, None, rest)) };
-    let (user, password) = before.split_once(':').unwrap_or((before, ""));
-    let known = |part: &str| match part {
-        "" => Ok(None),
-        part => text(part).map(Some),
-    };
-    Ok((known(user)?, known(password)?, rest))
-}
-
-pub(super) fn host_and_port(host: &str, usual: u16) -> Result<(String, u16), LockError> {
-    let (name, port) = match host.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((name, "")) => (name, None),
-            Some((name, port)) if port.starts_with(':') => (name, Some(&port[1..])),
-            _ => return Err(bad("has a `[` without its `]` before the port")),
-        },
-        None => match host.rsplit_once(':') {
-            Some((name, _)) if name.contains(':') => {
-                return Err(bad("must write an IPv6 address in brackets, as in `[::1]:6379`"));
-            }
-            Some((name, port)) => (name, Some(port)),
-            None => (host, None),
-        },
-    };
-    let port = match port {
-        None => usual,
-        Some(digits) => digits.parse().map_err(|_| bad("has a port that is no number to 65535"))?,
-    };
-    let name = if name.is_empty() { "127.0.0.1".to_owned() } else { text(name)? };
-    Ok((name, port))
-}
-
-fn parameters(query: &str) -> Result<Vec<(String, String)>, LockError> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    for part in query.split('&').filter(|part| !part.is_empty()) {
-        let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        let key = text(key)?;
-        if found.iter().any(|(known, _)| *known == key) && !key.contains('@') {
-            return Err(bad(format!("has the parameter `{key}` twice")));
-        }
-        found.push((key, text(value)?));
-    }
-    Ok(found)
-}
-
-/// Undoes percent-encoding.
-pub(super) fn text(encoded: &str) -> Result<String, LockError> {
-    let bytes = percent_decode(encoded);
-    let bytes = bytes.ok_or_else(|| bad("has a `%` without two hex digits behind it"))?;
-    let good = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    good.ok_or_else(|| bad("has percent-encoded bytes that are no text"))
 }

@@ -1,0 +1,311 @@
+//! Reading the URL of an engine.
+//!
+//! - U1: no message shows a value, nor what stands before an `@`: either may be a part of a
+//!   password.
+//! - U2: what is not understood is refused with what would be; nothing is passed over.
+
+use std::fmt::{self, Display};
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use holdline_core::{LockError, nearest, percent_decode};
+
+/// How many servers one URL may name.
+const MOST_SERVERS: usize = 32;
+/// Stands in the place of a host that is not named.
+const THIS_MACHINE: &str = "127.0.0.1";
+/// What is said instead of showing what may be the rest of a password.
+const AT_IN_QUERY: &str =
+    "has an `@` behind its `?`: write a password's own `?` as `%3F`, and any other `@` as `%40`";
+
+/// Whose URL is read: for its messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    /// The engine's short name.
+    pub engine: &'static str,
+    /// The port of a server whose own is not named.
+    pub port: u16,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// A name or an address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+/// What stands before the `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials<'a> {
+    /// The user, if one is named.
+    pub user: Option<String>,
+    /// The password, if it stands there.
+    pub password: Option<String>,
+    /// All behind the last `@`, as it was written.
+    pub place: &'a str,
+}
+
+impl Server {
+    /// Tells whether it is this machine by its name.
+    pub fn is_here(&self) -> bool {
+        self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+}
+
+impl Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl Reader {
+    /// This machine, at the usual port.
+    pub fn here(self) -> Server {
+        Server { host: THIS_MACHINE.to_owned(), port: self.port }
+    }
+
+    /// The error for a URL that is wrong in this way.
+    pub fn bad(self, message: impl Display) -> LockError {
+        LockError::invalid(self.engine, "url", message)
+    }
+
+    /// The error for an `@` where no password can be.
+    pub fn at_in_query(self) -> LockError {
+        self.bad(AT_IN_QUERY)
+    }
+
+    /// Splits what stands behind the scheme into credentials and place, and parameters.
+    ///
+    /// # Errors
+    /// `Invalid`: an `@` stands behind the `?`, or as for the parts.
+    pub fn split(self, rest: &str) -> Result<(Credentials<'_>, Vec<(String, String)>), LockError> {
+        let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if query.contains('@') {
+            return Err(self.at_in_query());
+        }
+        Ok((self.credentials(before)?, self.parameters(query)?))
+    }
+
+    /// Reads what stands before the last `@`. A password with an `@` of its own is understood.
+    ///
+    /// # Errors
+    /// `Invalid`, as for [`Reader::text`].
+    pub fn credentials(self, before: &str) -> Result<Credentials<'_>, LockError> {
+        let (credentials, place) = before.rsplit_once('@').unwrap_or(("", before));
+        let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+        let known = |part: &str| Ok(Some(self.text(part)?).filter(|part| !part.is_empty()));
+        Ok(Credentials { user: known(user)?, password: known(password)?, place })
+    }
+
+    /// Reads what stands behind the `?`, in its order.
+    ///
+    /// # Errors
+    /// `Invalid`: a parameter stands there twice, or as for [`Reader::text`].
+    pub fn parameters(self, query: &str) -> Result<Vec<(String, String)>, LockError> {
+        let mut found: Vec<(String, String)> = Vec::new();
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let key = self.text(key)?;
+            if found.iter().any(|(known, _)| *known == key) {
+                return Err(match key.contains('@') {
+                    true => self.at_in_query(),
+                    false => self.bad(format_args!("has the parameter `{key}` twice")),
+                });
+            }
+            found.push((key, self.text(value)?));
+        }
+        Ok(found)
+    }
+
+    /// Reads servers with commas between them; none are the usual port of this machine.
+    ///
+    /// # Errors
+    /// `Invalid`: one is named without a host, there are too many, or as for [`Reader::host`].
+    pub fn servers(self, written: &str) -> Result<Vec<Server>, LockError> {
+        if written.is_empty() {
+            return Ok(vec![self.here()]);
+        }
+        let server = |written| match self.host(written)? {
+            (host, _) if host.is_empty() => Err(self.bad("names a member without a host")),
+            (host, port) => Ok(Server { host, port: port.unwrap_or(self.port) }),
+        };
+        let servers = written.split(',').map(server).collect::<Result<Vec<_>, _>>()?;
+        match servers.len() > MOST_SERVERS {
+            true => Err(self.bad(format_args!("names more than {MOST_SERVERS} members"))),
+            false => Ok(servers),
+        }
+    }
+
+    /// Reads one server; without a name it is this machine.
+    ///
+    /// # Errors
+    /// `Invalid`, as for [`Reader::host`].
+    pub fn server(self, written: &str) -> Result<Server, LockError> {
+        let (host, port) = self.host(written)?;
+        let port = port.unwrap_or(self.port);
+        Ok(if host.is_empty() { Server { port, ..self.here() } } else { Server { host, port } })
+    }
+
+    /// Reads a host, which may be empty, and its port, if there is one.
+    ///
+    /// # Errors
+    /// `Invalid`: the port is none, an IPv6 address lacks its brackets, or as for
+    /// [`Reader::text`].
+    pub fn host(self, written: &str) -> Result<(String, Option<u16>), LockError> {
+        let (name, port) = match written.strip_prefix('[') {
+            Some(rest) => match rest.split_once(']') {
+                Some((name, "")) => (name, None),
+                Some((name, port)) if port.starts_with(':') => (name, Some(&port[1..])),
+                _ => return Err(self.bad("has a `[` without its `]` before the port")),
+            },
+            None => match written.rsplit_once(':') {
+                Some((name, _)) if name.contains(':') => {
+                    let example = format_args!("as in `[::1]:{}`", self.port);
+                    let message = format!("must write an IPv6 address in brackets, {example}");
+                    return Err(self.bad(message));
+                }
+                Some((name, port)) => (name, Some(port)),
+                None => (written, None),
+            },
+        };
+        Ok((self.text(name)?, port.map(|digits| self.a_port(digits)).transpose()?))
+    }
+
+    /// Reads the number of a port.
+    ///
+    /// # Errors
+    /// `Invalid`: it is none.
+    pub fn a_port(self, digits: &str) -> Result<u16, LockError> {
+        let port = digits.parse().ok().filter(|port| *port != 0);
+        port.ok_or_else(|| self.bad("has a port that is no number from 1 to 65535"))
+    }
+
+    /// Undoes percent-encoding.
+    ///
+    /// # Errors
+    /// `Invalid`: a `%` has no two hex digits behind it, or what comes out is no text.
+    pub fn text(self, encoded: &str) -> Result<String, LockError> {
+        let bytes = percent_decode(encoded);
+        let bytes = bytes.ok_or_else(|| self.bad("has a `%` without two hex digits behind it"))?;
+        let good = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+        good.ok_or_else(|| self.bad("has percent-encoded bytes that are no text"))
+    }
+
+    /// Reads a parameter that is a number.
+    ///
+    /// # Errors
+    /// `Invalid`: it is none, or too large.
+    pub fn number<T: FromStr>(self, key: &str, value: &str) -> Result<T, LockError> {
+        value.parse().map_err(|_| match value.contains('@') {
+            true => self.at_in_query(),
+            false => self.bad(format_args!("has a `{key}` that is no whole number")),
+        })
+    }
+
+    /// Reads a parameter that is a time in milliseconds.
+    ///
+    /// # Errors
+    /// `Invalid`, as for [`Reader::number`].
+    pub fn millis(self, key: &str, value: &str) -> Result<Duration, LockError> {
+        self.number(key, value).map(Duration::from_millis)
+    }
+
+    /// Reads a parameter that is one of some words.
+    ///
+    /// # Errors
+    /// `Invalid`: it is none of them, which are told.
+    pub fn one_of<T: Copy, const N: usize>(
+        self,
+        key: &str,
+        value: &str,
+        words: [(&str, T); N],
+    ) -> Result<T, LockError> {
+        let found = words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
+        found.ok_or_else(|| match value.contains('@') {
+            true => self.at_in_query(),
+            false => {
+                let known: Vec<String> =
+                    words.iter().map(|(word, _)| format!("`{word}`")).collect();
+                self.bad(format_args!("has a `{key}` that must be {}", known.join(" or ")))
+            }
+        })
+    }
+
+    /// The error for a parameter that is none of those that are `known`; `listed` are shown where
+    /// none of them is near.
+    pub fn unknown<'a>(
+        self,
+        key: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        listed: &[&str],
+    ) -> LockError {
+        if key.contains('@') {
+            return self.at_in_query();
+        }
+        let meant = match nearest(key, known) {
+            Some(known) => format!("did you mean `{known}`?"),
+            None => format!("known are {}", listed.join(", ")),
+        };
+        self.bad(format_args!("has the unknown parameter `{key}`: {meant}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READER: Reader = Reader { engine: "test", port: 7 };
+
+    #[test]
+    fn a_url_comes_apart_and_a_password_may_have_an_at_of_its_own() {
+        let (credentials, parameters) =
+            READER.split("ann:p@%3A@a,[::1]:9/x?b=%20c&&d").expect("good");
+        assert_eq!(credentials.user.as_deref(), Some("ann"));
+        assert_eq!(credentials.password.as_deref(), Some("p@:"));
+        assert_eq!(credentials.place, "a,[::1]:9/x");
+        let pairs = [("b", " c"), ("d", "")].map(|(key, value)| (key.into(), value.into()));
+        assert_eq!(parameters, pairs);
+        let servers = READER.servers("a,[::1]:9").expect("good");
+        let shown: Vec<String> = servers.iter().map(Server::to_string).collect();
+        assert_eq!(shown, ["a:7", "[::1]:9"]);
+        assert_eq!(servers.iter().map(Server::is_here).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(READER.servers("").expect("good")[0].to_string(), "127.0.0.1:7");
+        assert_eq!(READER.server(":8").expect("good").to_string(), "127.0.0.1:8");
+        let nobody = READER.credentials("a").expect("good");
+        assert_eq!(nobody, Credentials { user: None, password: None, place: "a" });
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_and_no_value() {
+        let words = [("on", true), ("off", false)];
+        for (told, says) in [
+            (READER.split("a?b=s3cret@c").err(), "%3F"),
+            (READER.split("ann:s3cret%@a").err(), "two hex digits"),
+            (READER.split("a?s3cret@=1&s3cret@=2").err(), "%40"),
+            (READER.parameters("b=s3cret&b=2").err(), "`b` twice"),
+            (READER.parameters("b=s3cret%ff").err(), "no text"),
+            (READER.servers("a,,b").err(), "without a host"),
+            (READER.servers(&"a,".repeat(40)).err(), "without a host"),
+            (READER.servers(&["a"; 33].join(",")).err(), "more than 32"),
+            (READER.server("a:s3cret").err(), "from 1 to 65535"),
+            (READER.server("a:0").err(), "from 1 to 65535"),
+            (READER.server("::1").err(), "`[::1]:7`"),
+            (READER.server("[::1").err(), "without its `]`"),
+            (READER.number::<u8>("b", "s3cret").err(), "`b` that is no whole number"),
+            (READER.millis("b", "1@s3cret").err(), "%3F"),
+            (READER.one_of("b", "s3cret", words).err(), "must be `on` or `off`"),
+            (Some(READER.unknown("prt", ["port"], &["port"])), "did you mean `port`?"),
+            (Some(READER.unknown("x", ["port"], &["port", "q"])), "known are port, q"),
+            (Some(READER.unknown("s3cret@", ["port"], &[])), "%3F"),
+        ] {
+            let told = told.map(|error| error.to_string()).unwrap_or_default();
+            assert!(told.contains(says) && !told.contains("s3cret"), "{says}: {told}");
+        }
+    }
+}

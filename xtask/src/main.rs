@@ -30,10 +30,10 @@ usage: cargo xtask VERB
   tidy              style as a test
   tidy --list       the rules
   services redis [--count N] [--flavour debian|valkey|redis8]
-  services postgres [--count N]
+  services postgres | etcd | etcd-cluster | zookeeper | zookeeper-ensemble [--count N]
                     real servers, until the end of the input or ^C
-  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, postgres, redis, and
-                    redis-leases, which takes a minute
+  bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
+                    postgres, redis, and redis-leases, which takes a minute
   interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {

@@ -5,7 +5,7 @@
 
 use holdline_services::{
     EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour, PostgresConfig,
-    PostgresServer, RedisConfig, RedisServer,
+    PostgresServer, RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -18,10 +18,12 @@ usage: services redis [--count N] [--flavour debian|valkey|redis8]
        services postgres [--count N]
        services etcd [--count N] [--flavour debian|3.5|3.7]
        services etcd-cluster [--count N] [--flavour debian|3.5|3.7]
+       services zookeeper [--count N]
+       services zookeeper-ensemble [--count N]
 
   Starts N servers (1 unless said otherwise, at most 100) on free loopback ports, with no
-  persistence, prints their URLs, and stops them at the end of the input or at ^C. A cluster is
-  three members, and its URL names them all.";
+  persistence, prints their URLs, and stops them at the end of the input or at ^C. A cluster
+  or ensemble is three members, and its URL names them all.";
 
 const MOST: usize = 100;
 
@@ -51,6 +53,8 @@ enum Kind {
     Postgres,
     Etcd(EtcdFlavour),
     EtcdCluster(EtcdFlavour),
+    ZooKeeper,
+    ZooKeeperEnsemble,
 }
 
 impl Kind {
@@ -62,6 +66,9 @@ impl Kind {
                 Self::EtcdCluster(name.parse().map_err(|f: Failure| f.to_string())?)
             }
             Self::Postgres => return Err("PostgreSQL has no flavours here".to_owned()),
+            Self::ZooKeeper | Self::ZooKeeperEnsemble => {
+                return Err("ZooKeeper has no flavours here".to_owned());
+            }
         })
     }
 }
@@ -72,6 +79,7 @@ enum Server {
     Postgres(PostgresServer),
     Etcd(EtcdServer),
     EtcdCluster(EtcdCluster),
+    ZooKeeper(ZooKeeper),
 }
 
 impl Server {
@@ -92,6 +100,12 @@ impl Server {
                 let config = EtcdConfig::default().with_flavour(flavour);
                 EtcdCluster::try_start(config).map(Self::EtcdCluster)
             }
+            Kind::ZooKeeper => {
+                ZooKeeper::try_start(&ZooKeeperConfig::default()).map(Self::ZooKeeper)
+            }
+            Kind::ZooKeeperEnsemble => {
+                ZooKeeper::try_start_three(&ZooKeeperConfig::default()).map(Self::ZooKeeper)
+            }
         };
         started.map_err(|failure| failure.to_string())
     }
@@ -102,6 +116,7 @@ impl Server {
             Self::Postgres(server) => server.url(),
             Self::Etcd(server) => server.url(),
             Self::EtcdCluster(cluster) => cluster.url(),
+            Self::ZooKeeper(servers) => servers.url(),
         }
     }
 }
@@ -112,6 +127,8 @@ fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
         ["postgres", options @ ..] => (Kind::Postgres, options),
         ["etcd", options @ ..] => (Kind::Etcd(EtcdFlavour::default()), options),
         ["etcd-cluster", options @ ..] => (Kind::EtcdCluster(EtcdFlavour::default()), options),
+        ["zookeeper", options @ ..] => (Kind::ZooKeeper, options),
+        ["zookeeper-ensemble", options @ ..] => (Kind::ZooKeeperEnsemble, options),
         _ => return Err("which services?".to_owned()),
     };
     let mut count = 1;
@@ -166,6 +183,7 @@ mod tests {
         assert_eq!(parse(&["postgres", "--count", "2"]), Ok((2, Kind::Postgres)));
         let words = ["etcd-cluster", "--flavour", "3.5"];
         assert_eq!(parse(&words), Ok((1, Kind::EtcdCluster(EtcdFlavour::V35))));
+        assert_eq!(parse(&["zookeeper-ensemble"]), Ok((1, Kind::ZooKeeperEnsemble)));
         for bad in [
             &["etcd", "--flavour", "valkey"][..],
             &["mongo"][..],
@@ -176,6 +194,7 @@ mod tests {
             &["redis", "--flavour", "vanilla"],
             &["redis", "5"],
             &["postgres", "--flavour", "debian"],
+            &["zookeeper", "--flavour", "debian"],
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }

@@ -1,7 +1,7 @@
-//! The wall clock of a program of Go in a test's hand.
+//! The wall clock of a server in a test's hand.
 //!
-//! Such a program asks no library for the time, so none that is preloaded is heard: it calls the
-//! page that the kernel maps into every process, the vDSO. While the process stands still, the
+//! A program of Go asks no library for the time, so none that is preloaded is heard: it calls the
+//! page that the kernel maps into every process, the vDSO; so does the library that others ask. While the process stands still, the
 //! function there is written over with one that asks the kernel and adds seconds to wall clocks.
 //! The page is the process's own from then on, and gone with it. For x86-64.
 
@@ -29,7 +29,7 @@ const DYNAMIC_SYMBOLS: u64 = 11;
 /// Lets the wall clock of a process that stands still run this many seconds ahead of ours.
 pub(crate) fn set_ahead(pid: u32, seconds: i64) -> Result<(), Failure> {
     if !cfg!(target_arch = "x86_64") {
-        return Err(Failure::new("a program of Go gets another clock on x86-64 only"));
+        return Err(Failure::new("a server gets another clock on x86-64 only"));
     }
     let cannot = |why| Failure::because("the memory of a server cannot be reached", why);
     let page = page(pid).ok_or_else(|| Failure::new("the server has no vDSO"))?;

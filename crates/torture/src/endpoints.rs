@@ -44,6 +44,7 @@ impl Endpoints {
             "redis" | "redlock" => 6379,
             "postgres" | "postgresql" => 5432,
             "etcd" => 2379,
+            "zk" => 2181,
             _ => return None,
         };
         let (rest, query) = match rest.split_once('?') {
@@ -113,6 +114,7 @@ mod tests {
             ("redis://u:p/w@[::1]:7/2?db=1", "[::1]:7", "redis://u:p/w@p:1/2?db=1"),
             ("redlock://u:p@a,b:2,c", "a:6379 b:2 c:6379", "redlock://u:p@p:1,p:2,p:3"),
             ("etcd://a,b/?prefix=x/", "a:2379 b:2379", "etcd://p:1,p:2/?prefix=x/"),
+            ("zk://u:p/w@a,b:2/x?acl=open", "a:2181 b:2", "zk://u:p/w@p:1,p:2/x?acl=open"),
             ("postgres://me@db/x?schema=s", "db:5432", "postgres://me@p:1/x?schema=s"),
         ] {
             let found = Endpoints::of(url).unwrap_or_else(|| panic!("{url}"));
@@ -132,6 +134,7 @@ mod tests {
             "memory:",
             "rediss://h",
             "etcds://h",
+            "zks://h",
             "redis+unix:///run/redis.sock",
             "postgres://me@%2Frun/db",
             "postgres://me@h/db?sslmode=verify-full",

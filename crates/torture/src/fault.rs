@@ -27,6 +27,8 @@ pub enum Fault {
     Delay,
     /// A node is killed and started again with what it has stored.
     Restart,
+    /// A node stands still for a while.
+    PauseNode,
     /// A node is killed and started again without anything.
     RestartEmpty,
     /// A node's wall clock jumps.
@@ -37,6 +39,8 @@ pub enum Fault {
     ScriptFlush,
     /// A node ends the connections of all its clients.
     ClientKill,
+    /// The session of a client is ended by somebody else: what hangs on it is gone.
+    EndSession,
     /// A node's data is erased.
     FlushAll,
 }
@@ -54,7 +58,7 @@ pub(crate) enum Means {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 17] = [
         Fault::PauseHolder,
         Fault::Pause,
         Fault::Kill,
@@ -64,11 +68,13 @@ impl Fault {
         Fault::Reset,
         Fault::Delay,
         Fault::Restart,
+        Fault::PauseNode,
         Fault::RestartEmpty,
         Fault::ClockStep,
         Fault::ClockRate,
         Fault::ScriptFlush,
         Fault::ClientKill,
+        Fault::EndSession,
         Fault::FlushAll,
     ];
 
@@ -84,11 +90,13 @@ impl Fault {
             Fault::Reset => "reset",
             Fault::Delay => "delay",
             Fault::Restart => "restart",
+            Fault::PauseNode => "pause-node",
             Fault::RestartEmpty => "restart-empty",
             Fault::ClockStep => "clock-step",
             Fault::ClockRate => "clock-rate",
             Fault::ScriptFlush => "script-flush",
             Fault::ClientKill => "client-kill",
+            Fault::EndSession => "end-session",
             Fault::FlushAll => "flush-all",
         }
     }
@@ -129,6 +137,7 @@ impl Fault {
                 | Fault::ClockStep
                 | Fault::ScriptFlush
                 | Fault::ClientKill
+                | Fault::EndSession
                 | Fault::FlushAll
         )
     }

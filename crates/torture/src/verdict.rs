@@ -1,7 +1,8 @@
 //! Judges a run.
 //!
 //! Invariant J1: what a fault takes from the assumptions of a promise is shown and not judged:
-//! exclusion, where the only node forgot or a deciding clock stepped; tokens, where the only node
+//! exclusion, where the only node forgot, a deciding clock stepped, or
+//! somebody ended a session; tokens, where the only node
 //! forgot and its clock stepped.
 
 use std::collections::BTreeMap;
@@ -80,7 +81,8 @@ pub(crate) fn judge(plan: &Plan, state: State, names: &[LockName], ending: &Endi
 fn assumed(faults: &BTreeMap<Fault, u64>, nodes: usize) -> Assumed {
     let forgot = nodes == 1 && faults.keys().any(|fault| fault.forgets());
     let stepped = faults.contains_key(&Fault::ClockStep);
-    Assumed { exclusion: !forgot && !stepped, tokens: !(forgot && stepped) }
+    let ended = faults.contains_key(&Fault::EndSession);
+    Assumed { exclusion: !forgot && !stepped && !ended, tokens: !(forgot && stepped) }
 }
 
 /// What the register that checks tokens shows.

@@ -2,108 +2,140 @@
 //! engine, but for what an engine cannot do, and that is said with exit 78.
 
 use holdline_services::{
-    EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisConfig, RedisServer,
+    EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisConfig, RedisServer, ZooKeeper,
+    ZooKeeperConfig,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-use crate::world::{Told, World};
+use crate::world::{Running, Told, World};
 
 /// What an engine may lack, by the word of its capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
-    Nothing,
+    Detach,
     Freeze,
     Permits,
     Raise,
     Shared,
 }
 
-use Needs::{Freeze, Nothing, Permits, Raise, Shared};
+use Needs::{Detach, Freeze, Permits, Raise, Shared};
 
 /// One line of the script: `{1}` to `{c}` are lease ids, `{token NAME}` is the token of the only
-/// holder of a name.
-const SCRIPT: &[(Needs, &str)] = &[
+/// holder of a name. `hold N NAME` starts a job, `end N` lets it end, `lost N` waits until it was
+/// ended.
+const SCRIPT: &[(&[Needs], &str)] = &[
     // Nothing is there yet.
-    (Nothing, "who a"),
-    (Nothing, "ls"),
-    (Nothing, "wait a --wait 20s"),
-    (Nothing, "check a --lease-id {1}"),
-    (Nothing, "release a --lease-id {1}"),
+    (&[], "who a"),
+    (&[], "ls"),
+    (&[], "wait a --wait 20s"),
+    (&[], "check a --lease-id {1}"),
+    (&[], "release a --lease-id {1}"),
     // A lease from its beginning to its end, each step also by one who has no right to it.
-    (Nothing, "acquire a --lease 30s --lease-id {1} --reason first --label team=blue"),
-    (Nothing, "acquire a --lease 30s --lease-id {1} --reason first --label team=blue"),
-    (Nothing, "acquire a --lease 20s --lease-id {1}"),
-    (Nothing, "acquire a --try --lease-id {2}"),
-    (Nothing, "acquire a --wait 3s --lease-id {3}"),
-    (Nothing, "run a --try -- true"),
-    (Nothing, "run a --skip -- true"),
-    (Nothing, "run a --try -E 3 -- true"),
-    (Nothing, "who a"),
-    (Nothing, "ls"),
-    (Nothing, "wait a --wait 3s"),
-    (Nothing, "check a --lease-id {1}"),
-    (Nothing, "check a --lease-id {2}"),
-    (Nothing, "renew a --lease-id {1}"),
-    (Nothing, "renew a --lease-id {2}"),
-    (Nothing, "release a --lease-id {2}"),
-    (Nothing, "check a --lease-id {1}"),
-    (Nothing, "release a --lease-id {1}"),
-    (Nothing, "release a --lease-id {1}"),
-    (Nothing, "check a --lease-id {1}"),
-    (Nothing, "renew a --lease-id {1}"),
-    (Nothing, "who a"),
+    (&[Detach], "acquire a --lease 30s --lease-id {1} --reason first --label team=blue"),
+    (&[Detach], "acquire a --lease 30s --lease-id {1} --reason first --label team=blue"),
+    (&[Detach], "acquire a --lease 20s --lease-id {1}"),
+    (&[Detach], "acquire a --try --lease-id {2}"),
+    (&[Detach], "acquire a --wait 3s --lease-id {3}"),
+    (&[Detach], "run a --try -- true"),
+    (&[Detach], "run a --skip -- true"),
+    (&[Detach], "run a --try -E 3 -- true"),
+    (&[Detach], "who a"),
+    (&[Detach], "ls"),
+    (&[Detach], "wait a --wait 3s"),
+    (&[Detach], "check a --lease-id {1}"),
+    (&[Detach], "check a --lease-id {2}"),
+    (&[Detach], "renew a --lease-id {1}"),
+    (&[Detach], "renew a --lease-id {2}"),
+    (&[Detach], "release a --lease-id {2}"),
+    (&[Detach], "check a --lease-id {1}"),
+    (&[Detach], "release a --lease-id {1}"),
+    (&[Detach], "release a --lease-id {1}"),
+    (&[Detach], "check a --lease-id {1}"),
+    (&[Detach], "renew a --lease-id {1}"),
+    (&[Detach], "who a"),
     // A job under a lock.
-    (Nothing, "run a --lease 30s -- sh -c 'exit 7'"),
-    (Nothing, "run a --lease 30s -- sh -c 'kill -KILL $$'"),
-    (Nothing, "run a --lease 30s -- no-such-program"),
-    (Nothing, "run a --lease 30s -- sh -c 'echo $HOLDLINE_NAME ${#HOLDLINE_LEASE_ID}'"),
-    (Nothing, "run a --lease 30s -- holdline run a --lease 30s -- true"),
-    (Nothing, "run a --lease 30s --max-hold 50ms --grace 50ms -- sleep 30"),
-    (Nothing, "run a --lease 1s -- true"),
+    (&[], "run a --lease 30s -- sh -c 'exit 7'"),
+    (&[], "run a --lease 30s -- sh -c 'kill -KILL $$'"),
+    (&[], "run a --lease 30s -- no-such-program"),
+    (&[], "run a --lease 30s -- sh -c 'echo $HOLDLINE_NAME ${#HOLDLINE_LEASE_ID}'"),
+    (&[], "run a --lease 30s -- holdline run a --lease 30s -- true"),
+    (&[], "run a --lease 30s --max-hold 50ms --grace 50ms -- sleep 30"),
+    (&[], "run a --lease 1s -- true"),
     // Operators.
-    (Nothing, "acquire b --lease 30s --lease-id {4}"),
-    (Nothing, "revoke b --if-fencing-token 1 --reason moving"),
-    (Nothing, "revoke b --if-fencing-token {token b} --reason moving"),
-    (Nothing, "renew b --lease-id {4}"),
-    (Nothing, "who b"),
-    (Nothing, "release b --lease-id {4}"),
-    (Nothing, "acquire b --lease 30s --lease-id {5}"),
-    (Nothing, "revoke b --if-fencing-token {token b} --reason moving --now"),
-    (Nothing, "check b --lease-id {5}"),
-    (Nothing, "who b"),
-    (Raise, "fence bump --to 12"),
-    (Freeze, "freeze c --for 1m --reason moving"),
-    (Freeze, "freeze c --for 1m --reason again"),
-    (Freeze, "run c --try -- true"),
-    (Freeze, "who c"),
-    (Freeze, "unfreeze c"),
-    (Freeze, "unfreeze c"),
-    (Freeze, "run c --try --lease 30s -- true"),
+    (&[Detach], "acquire b --lease 30s --lease-id {4}"),
+    (&[Detach], "revoke b --if-fencing-token 1 --reason moving"),
+    (&[Detach], "revoke b --if-fencing-token {token b} --reason moving"),
+    (&[Detach], "renew b --lease-id {4}"),
+    (&[Detach], "who b"),
+    (&[Detach], "release b --lease-id {4}"),
+    (&[Detach], "acquire b --lease 30s --lease-id {5}"),
+    (&[Detach], "revoke b --if-fencing-token {token b} --reason moving --now"),
+    (&[Detach], "check b --lease-id {5}"),
+    (&[Detach], "who b"),
+    (&[Raise], "fence bump --to 12"),
+    (&[Freeze], "freeze c --for 1m --reason moving"),
+    (&[Freeze], "freeze c --for 1m --reason again"),
+    (&[Freeze], "run c --try -- true"),
+    (&[Freeze], "who c"),
+    (&[Freeze], "unfreeze c"),
+    (&[Freeze], "unfreeze c"),
+    (&[Freeze], "run c --try --lease 30s -- true"),
     // Several at once.
-    (Shared, "acquire d --shared --lease 30s --lease-id {6}"),
-    (Shared, "acquire d --shared --lease 30s --lease-id {7}"),
-    (Shared, "acquire d --try --lease-id {8}"),
-    (Shared, "who d"),
-    (Shared, "release d --lease-id {6}"),
-    (Shared, "release d --lease-id {7}"),
-    (Shared, "acquire d --try --lease 30s --lease-id {8}"),
-    (Shared, "release d --lease-id {8}"),
-    (Permits, "acquire e --permits 2/3 --lease 30s --lease-id {a}"),
-    (Permits, "acquire e --permits 2/3 --try --lease-id {b}"),
-    (Permits, "acquire e --permits 1/3 --try --lease 30s --lease-id {c}"),
-    (Permits, "acquire e --permits 1/4 --try"),
-    (Permits, "acquire e --try"),
-    (Permits, "who e"),
-    (Permits, "release e --lease-id {a}"),
-    (Permits, "release e --lease-id {c}"),
+    (&[Detach, Shared], "acquire d --shared --lease 30s --lease-id {6}"),
+    (&[Detach, Shared], "acquire d --shared --lease 30s --lease-id {7}"),
+    (&[Detach, Shared], "acquire d --try --lease-id {8}"),
+    (&[Detach, Shared], "who d"),
+    (&[Detach, Shared], "release d --lease-id {6}"),
+    (&[Detach, Shared], "release d --lease-id {7}"),
+    (&[Detach, Shared], "acquire d --try --lease 30s --lease-id {8}"),
+    (&[Detach, Shared], "release d --lease-id {8}"),
+    (&[Detach, Permits], "acquire e --permits 2/3 --lease 30s --lease-id {a}"),
+    (&[Detach, Permits], "acquire e --permits 2/3 --try --lease-id {b}"),
+    (&[Detach, Permits], "acquire e --permits 1/3 --try --lease 30s --lease-id {c}"),
+    (&[Detach, Permits], "acquire e --permits 1/4 --try"),
+    (&[Detach, Permits], "acquire e --try"),
+    (&[Detach, Permits], "who e"),
+    (&[Detach, Permits], "release e --lease-id {a}"),
+    (&[Detach, Permits], "release e --lease-id {c}"),
+    // The same, held by jobs, where no lease outlives its process.
+    (&[], "hold 1 f --lease 30s --reason first --label team=blue"),
+    (&[], "run f --try -- true"),
+    (&[], "run f --skip -- true"),
+    (&[], "run f --try -E 3 -- true"),
+    (&[], "who f"),
+    (&[], "ls"),
+    (&[], "wait f --wait 1s"),
+    (&[], "revoke f --if-fencing-token 1 --reason moving"),
+    (&[], "end 1"),
+    (&[], "who f"),
+    (&[], "hold 2 f --lease 30s"),
+    (&[], "revoke f --if-fencing-token {token f} --reason moving --now"),
+    (&[], "lost 2"),
+    (&[], "who f"),
+    (&[Shared], "hold 3 g --shared --lease 30s"),
+    (&[Shared], "hold 4 g --shared --lease 30s"),
+    (&[Shared], "run g --try -- true"),
+    (&[Shared], "run g --shared --try --lease 30s -- true"),
+    (&[Shared], "who g"),
+    (&[Shared], "end 3"),
+    (&[Shared], "end 4"),
+    (&[Shared], "run g --try --lease 30s -- true"),
+    (&[Permits], "hold 5 h --permits 2/3 --lease 30s"),
+    (&[Permits], "run h --permits 2/3 --try -- true"),
+    (&[Permits], "run h --permits 1/3 --try --lease 30s -- true"),
+    (&[Permits], "run h --permits 1/4 --try -- true"),
+    (&[Permits], "run h --try -- true"),
+    (&[Permits], "who h"),
+    (&[Permits], "end 5"),
     // What no engine is asked for.
-    (Nothing, "run"),
-    (Nothing, "acquire a --lease 1ms"),
-    (Nothing, "acquire a --permits 4/3"),
-    (Nothing, "revoke a --reason x"),
-    (Nothing, "acquire '' --try"),
-    (Nothing, "ls"),
+    (&[], "run"),
+    (&[], "acquire a --lease 1ms"),
+    (&[], "acquire a --permits 4/3"),
+    (&[], "revoke a --reason x"),
+    (&[], "acquire '' --try"),
+    (&[], "ls"),
 ];
 
 /// Makes one transcript comparable with another's: what differs from run to run gets a name by the
@@ -145,45 +177,90 @@ impl Names {
     }
 }
 
-/// Plays the script and writes down what it shows.
-fn transcript(url: &str, lacks: &[Needs]) -> Vec<String> {
-    let world = World::new();
-    let mut names = Names::default();
-    SCRIPT.iter().map(|(needs, line)| step(&world, url, &mut names, lacks, *needs, line)).collect()
+fn lacking(needs: &[Needs], lacks: &[Needs]) -> bool {
+    needs.iter().any(|need| lacks.contains(need))
 }
 
-fn step(
-    world: &World,
-    url: &str,
-    names: &mut Names,
-    lacks: &[Needs],
-    needs: Needs,
-    line: &str,
-) -> String {
-    let mut line = line.to_owned();
-    for digit in ["1", "2", "3", "4", "5", "6", "7", "8", "a", "b", "c"] {
-        line = line.replace(&format!("{{{digit}}}"), &digit.repeat(32));
+/// Tells whether an engine refuses this verb that lacks what it needs.
+fn is_asked(line: &str) -> bool {
+    ["acquire", "freeze", "unfreeze", "fence"].iter().any(|verb| line.starts_with(verb))
+}
+
+/// Plays the script and writes down what it shows. Of lines about what is lacking only the exit
+/// code is told, where the engine `asks` for them.
+fn transcript(url: &str, lacks: &[Needs], asks: bool) -> Vec<String> {
+    let mut player =
+        Player { world: World::new(), url, names: Names::default(), jobs: BTreeMap::new() };
+    let step = |(needs, line): &(&[Needs], &str)| match lacking(needs, lacks) {
+        false => player.step(line),
+        // What would have come of it is not asked for, the verb itself is.
+        true if asks && is_asked(line) => {
+            shell(&player.world, url, &with_ids(line)).code.to_string()
+        }
+        true => String::new(),
+    };
+    SCRIPT.iter().map(step).collect()
+}
+
+fn with_ids(line: &str) -> String {
+    ["1", "2", "3", "4", "5", "6", "7", "8", "a", "b", "c"]
+        .iter()
+        .fold(line.to_owned(), |line, digit| {
+            line.replace(&format!("{{{digit}}}"), &digit.repeat(32))
+        })
+}
+
+struct Player<'a> {
+    world: World,
+    url: &'a str,
+    names: Names,
+    jobs: BTreeMap<String, Running>,
+}
+
+impl Player<'_> {
+    fn step(&mut self, line: &str) -> String {
+        let mut line = with_ids(line);
+        if let Some((before, rest)) = line.clone().split_once("{token ") {
+            let (name, after) = rest.split_once('}').expect("a place");
+            let who = shell(&self.world, self.url, &format!("who {name}"));
+            let who: Value = serde_json::from_str(&who.stdout).expect("JSON");
+            line = format!("{before}{}{after}", who["holders"][0]["fencing_token"]);
+        }
+        let words: Vec<&str> = line.split(' ').collect();
+        let told = match words.as_slice() {
+            ["hold", job, name, options @ ..] => return self.hold(job, name, options),
+            ["end" | "lost", job] => self.ended(job, words[0] == "end"),
+            _ => shell(&self.world, self.url, &line),
+        };
+        let (out, err) = (self.shapes(&told.stdout), self.shapes(&told.stderr));
+        format!("{}\n  out {}\n  err {}", told.code, out.join("\n      "), err.join("\n      "))
     }
-    if let Some((before, rest)) = line.clone().split_once("{token ") {
-        let (name, after) = rest.split_once('}').expect("a place");
-        let who = shell(world, url, &format!("who {name}"));
-        let who: Value = serde_json::from_str(&who.stdout).expect("JSON");
-        line = format!("{before}{}{after}", who["holders"][0]["fencing_token"]);
-    }
-    let told = shell(world, url, &line);
-    if lacks.contains(&needs) {
-        return told.code.to_string();
-    }
-    let shapes = |text: &str, names: &mut Names| -> Vec<String> {
+
+    fn shapes(&mut self, text: &str) -> Vec<String> {
         let shape = |line: &str| match serde_json::from_str::<Value>(line) {
-            Ok(value) => names.shape(value).to_string(),
+            Ok(value) => self.names.shape(value).to_string(),
             Err(_) => line.to_owned(),
         };
         text.lines().map(shape).collect()
-    };
-    let out = shapes(&told.stdout, names);
-    let err = shapes(&told.stderr, names);
-    format!("{}\n  out {}\n  err {}", told.code, out.join("\n      "), err.join("\n      "))
+    }
+
+    fn hold(&mut self, job: &str, name: &str, options: &[&str]) -> String {
+        let words = ["--", "sh", "-c", "echo up; read line; exit 7"];
+        let words = [&["--json", "--quiet", "run", name], options, &words].concat();
+        let mut command = self.world.command(&words);
+        let running = self.world.start_command(command.env("HOLDLINE_URL", self.url));
+        let line = running.line();
+        self.jobs.insert(job.to_owned(), running);
+        line
+    }
+
+    fn ended(&mut self, job: &str, by_itself: bool) -> Told {
+        let mut running = self.jobs.remove(job).expect("it was started");
+        if by_itself {
+            running.let_go();
+        }
+        Told { code: running.code(), stdout: String::new(), stderr: running.rest() }
+    }
 }
 
 /// Without the talk while something is waited for, which depends on how long that takes.
@@ -198,14 +275,13 @@ fn unhurried(url: &str) -> String {
 
 fn compare(engine: &str, url: &str, lacks: &[Needs]) {
     let world = World::new();
-    let local = transcript(&world.url(), lacks);
-    let other = transcript(url, lacks);
+    let local = transcript(&world.url(), lacks, false);
+    let other = transcript(url, lacks, true);
     let mut differ = Vec::new();
     for (((needs, line), local), other) in SCRIPT.iter().zip(local).zip(other) {
-        if lacks.contains(needs) {
-            // The verb itself; what would have come of it is not asked for.
-            let asks = ["freeze", "unfreeze", "fence"].iter().any(|verb| line.starts_with(verb));
-            assert!(!asks || other == "78", "$ holdline {line}: {other}");
+        if lacking(needs, lacks) {
+            let expected = if is_asked(line) { "78" } else { "" };
+            assert_eq!(other, expected, "$ holdline {line}");
         } else if local != other {
             differ.push(format!("$ holdline {line}\nlocal: {local}\n{engine}: {other}"));
         }
@@ -229,4 +305,10 @@ fn postgres_tells_what_local_tells() {
 fn etcd_tells_what_local_tells_but_for_what_it_lacks() {
     let server = EtcdServer::start(EtcdConfig::default());
     compare("etcd", &unhurried(&server.url()), &[Freeze, Raise]);
+}
+
+#[test]
+fn zookeeper_tells_what_local_tells_but_for_what_it_lacks() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    compare("zookeeper", &unhurried(&server.url()), &[Detach, Freeze, Raise]);
 }

@@ -6,7 +6,8 @@ use holdline::Client;
 use holdline_conformance::Status;
 use holdline_conformance::processes::{self, Reachable};
 use holdline_services::{
-    EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisConfig, RedisServer,
+    EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisConfig, RedisServer, ZooKeeper,
+    ZooKeeperConfig,
 };
 
 /// A directory of this test, removed at its end.
@@ -67,6 +68,14 @@ fn etcd() {
     let scratch = Scratch::new("etcd");
     let server = EtcdServer::start(EtcdConfig::default());
     processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::etcd"))
+        .conclude();
+}
+
+#[test]
+fn zookeeper() {
+    let scratch = Scratch::new("zookeeper");
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::zookeeper"))
         .conclude();
 }
 

@@ -8,18 +8,20 @@
 //!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
 //! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
 //!   time between two signs of life. So a fifth of the time is not counted on.
+//! - S4: the client crate hears of its sockets by a thread and a file of the kernel's that a copy
+//!   of the process by fork lacks, or shares with its parent. So a copy opens no session.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use holdline_core::{ClientId, Clock, Hold, LockError, Moment};
+use holdline_core::{ClientId, Clock, ErrorKind, Hold, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use zookeeper_client::Client;
 
-use crate::error::{ENGINE, Trouble};
+use crate::error::{ENGINE, Trouble, not_applied};
 use crate::options::ZooKeeperOptions;
 use crate::wire::Wire;
 
@@ -171,8 +173,9 @@ impl Sessions {
     /// Makes a session that ends so long after the last sign of life.
     ///
     /// # Errors
-    /// `Invalid`: the servers give none as short, or as long.
+    /// `Invalid`: the servers give none as short, or as long. `Refused`: in a copy by fork.
     pub(crate) async fn open(&self, time: Duration) -> Result<Arc<Session>, LockError> {
+        check_process()?;
         let started = Instant::now();
         let (client, before) = loop {
             let before = self.clock.now();
@@ -185,7 +188,7 @@ impl Sessions {
                 // Nothing hangs on it yet.
                 Err(trouble) => {
                     let kind = trouble.into_error().kind().clone();
-                    return Err(crate::error::not_applied(kind));
+                    return Err(not_applied(kind));
                 }
             }
         };
@@ -266,6 +269,18 @@ impl Sessions {
             self.slots.lock().remove(&key);
         }
     }
+}
+
+/// Refuses a process that was copied by fork after the client crate had begun in it.
+fn check_process() -> Result<(), LockError> {
+    static PROCESS: OnceLock<u32> = OnceLock::new();
+    let process = std::process::id();
+    if *PROCESS.get_or_init(|| process) == process {
+        return Ok(());
+    }
+    let message = "this process was copied by fork from one that had used ZooKeeper: start a \
+                   program of its own (exec)";
+    Err(not_applied(ErrorKind::Refused { message: message.to_owned() }))
 }
 
 /// Makes a connection with a session of its own.

@@ -2,6 +2,7 @@
 
 mod config;
 mod node;
+mod session;
 
 pub use config::ZooKeeperConfig;
 use node::Node;
@@ -9,6 +10,7 @@ use node::Node;
 use crate::Failure;
 use crate::wait::{LIMIT, until};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// How many members an ensemble has: the fewest that can lose one.
 const MEMBERS: usize = 3;
@@ -141,6 +143,52 @@ impl ZooKeeper {
         self.nodes[member].cont();
     }
 
+    /// Lets a member's wall clock run this many seconds ahead of ours, or behind, from now on and
+    /// until it ends. Monotonic clocks are left alone.
+    ///
+    /// # Panics
+    /// It does not run, or the kernel does not let us at its memory.
+    pub fn step_clock(&self, member: usize, ahead: i64) {
+        self.nodes[member].step_clock(ahead);
+    }
+
+    /// The numbers of the sessions on which nodes hang below a path.
+    ///
+    /// # Panics
+    /// No member leads within the time limit.
+    #[must_use]
+    pub fn sessions_below(&self, path: &str) -> Vec<u64> {
+        session::with_nodes_below(&self.word(self.deciding(), "dump"), path)
+    }
+
+    /// Opens a session that nobody keeps, and which lasts as long as one can; returns its number.
+    ///
+    /// # Panics
+    /// The member does not answer.
+    #[must_use]
+    pub fn open_session(&self, member: usize) -> u64 {
+        session::open(self.address(member)).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// Ends a session, as nobody but its owner and the servers could: its nodes are gone. Tells
+    /// whether there was one of this number.
+    ///
+    /// # Panics
+    /// No member leads, or it does not answer within the time limit.
+    pub fn end_session(&self, session: u64) -> bool {
+        let mut why = None;
+        let ended = until(LIMIT, || {
+            let told = session::end(self.address(self.deciding()), session);
+            told.map_err(|failure| why = Some(failure)).ok()
+        });
+        ended.unwrap_or_else(|| panic!("{why:?}"))
+    }
+
+    /// The member that leads, or stands alone.
+    fn deciding(&self) -> usize {
+        if self.nodes.len() == 1 { 0 } else { self.leader() }
+    }
+
     /// Kills a member (`SIGKILL`) and waits until it is dead.
     ///
     /// # Panics
@@ -157,6 +205,27 @@ impl ZooKeeper {
     pub fn restart(&self) {
         self.nodes.iter().for_each(|node| node.relaunch(&self.members));
         (0..self.nodes.len()).for_each(|member| self.await_ready(member));
+    }
+
+    /// Copies what all members have stored, beside what they store; returns where the copies lie.
+    ///
+    /// # Panics
+    /// They cannot be written.
+    #[must_use]
+    pub fn save(&self) -> Vec<PathBuf> {
+        self.nodes.iter().map(|node| node.save().unwrap_or_else(|why| panic!("{why}"))).collect()
+    }
+
+    /// Kills all members, puts old copies in place, starts them again, and waits until they serve.
+    ///
+    /// # Panics
+    /// The copies are none, or a member does not start; the message says why.
+    pub fn restore(&self, copies: &[PathBuf]) {
+        self.nodes.iter().for_each(Node::kill);
+        for (node, copy) in self.nodes.iter().zip(copies) {
+            node.restore(copy).unwrap_or_else(|why| panic!("{why}"));
+        }
+        self.restart();
     }
 
     /// Starts a killed member again with what it has stored; waits for nothing.

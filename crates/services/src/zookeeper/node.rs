@@ -3,7 +3,7 @@
 use super::ZooKeeperConfig;
 use crate::ports::Port;
 use crate::wait::{LIMIT, until};
-use crate::{Failure, Scratch, programs, spawner};
+use crate::{Failure, Scratch, programs, spawner, vdso};
 use rustix::process::Signal;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -74,7 +74,7 @@ impl Node {
 
     /// Starts the program; whether it serves is another question. Without members it is alone.
     pub(super) fn launch(&self, members: &str) -> Result<(), Failure> {
-        let data = self.directory.path().join("data");
+        let data = self.data();
         let made = std::fs::create_dir_all(&data);
         let wrote = made.and_then(|()| std::fs::write(data.join("myid"), self.number.to_string()));
         wrote.map_err(|why| Failure::because("cannot make the data directory", why))?;
@@ -153,6 +153,14 @@ impl Node {
         self.await_stopped(false);
     }
 
+    pub(super) fn step_clock(&self, ahead: i64) {
+        let pid = self.pid();
+        let stood = vdso::stand_outside(pid, || self.stop(), || self.cont());
+        let set = stood.and_then(|()| vdso::set_ahead(pid, ahead));
+        self.cont();
+        set.unwrap_or_else(|why| panic!("{why}"));
+    }
+
     pub(super) fn kill(&self) {
         self.tell(Signal::KILL);
         let Some(mut child) = self.child().take() else { return };
@@ -170,6 +178,25 @@ impl Node {
         if let Err(why) = self.launch(members) {
             panic!("{why}");
         }
+    }
+
+    /// Copies what the member has stored; it may run, and does not write meanwhile.
+    pub(super) fn save(&self) -> Result<PathBuf, Failure> {
+        let copy = self.directory.path().join("copy");
+        let copied = copy_all(&self.data(), &copy);
+        copied.map_err(|why| Failure::because("what a member has stored cannot be copied", why))?;
+        Ok(copy)
+    }
+
+    /// Puts a copy in place of what the member has stored; it must not run.
+    pub(super) fn restore(&self, copy: &Path) -> Result<(), Failure> {
+        let removed = std::fs::remove_dir_all(self.data());
+        let restored = removed.and_then(|()| copy_all(copy, &self.data()));
+        restored.map_err(|why| Failure::because("a copy cannot be put in place", why))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
     }
 
     pub(super) fn log(&self) -> String {
@@ -200,6 +227,20 @@ impl Node {
             panic!("{why}");
         }
     }
+}
+
+/// Copies a directory with all that lies in it.
+fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy_all(&entry.path(), &place)?,
+            false => std::fs::copy(entry.path(), &place).map(drop)?,
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Node {

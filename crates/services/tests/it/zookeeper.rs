@@ -31,3 +31,22 @@ fn three_members_elect_another_leader_and_take_the_old_one_back() {
     servers.await_ready(leader);
     assert!(servers.word(leader, "srvr").contains("Mode: follower"));
 }
+
+#[test]
+fn an_old_copy_comes_back_and_forgets_what_came_later() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let transaction = |server: &ZooKeeper| {
+        let told = server.word(0, "srvr");
+        let last = told.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).expect("told");
+        u64::from_str_radix(last, 16).expect("a number")
+    };
+    let copy = server.save();
+    let before = transaction(&server);
+    for _ in 0..3 {
+        // Two transactions each.
+        assert!(server.end_session(server.open_session(0)));
+    }
+    assert!(transaction(&server) > before && !server.end_session(1));
+    server.restore(&copy);
+    assert_eq!(transaction(&server), before);
+}

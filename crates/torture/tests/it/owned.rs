@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_services::{EtcdCluster, PostgresServer, RedisServer};
+use holdline_services::{EtcdCluster, PostgresServer, RedisServer, ZooKeeper};
 use holdline_torture::{Blow, Fault, Nemesis};
 
 /// How much faster or slower a clock may run: well within what the lock allows for.
@@ -109,6 +109,44 @@ impl Nemesis for OwnEtcd {
     }
 
     fn mend(&self, _blow: Blow) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A ZooKeeper ensemble, the members in the order of the URL.
+pub(crate) struct OwnZooKeeper(pub(crate) ZooKeeper);
+
+impl Nemesis for OwnZooKeeper {
+    fn faults(&self) -> Vec<Fault> {
+        vec![Fault::Restart, Fault::PauseNode, Fault::EndSession]
+    }
+
+    fn strike(&self, blow: Blow) -> Result<(), String> {
+        match blow.fault {
+            Fault::Restart => {
+                self.0.kill(blow.node);
+                self.0.relaunch(blow.node);
+                self.0.await_ready(blow.node);
+            }
+            Fault::PauseNode => self.0.stop(blow.node),
+            Fault::EndSession => {
+                let sessions = self.0.sessions_below("/holdline");
+                let which = usize::try_from(blow.dice).unwrap_or_default() % sessions.len().max(1);
+                // It may have ended by itself meanwhile.
+                if let Some(session) = sessions.get(which) {
+                    self.0.end_session(*session);
+                }
+            }
+            other => return Err(format!("{other} is not done to ZooKeeper")),
+        }
+        Ok(())
+    }
+
+    fn mend(&self, blow: Blow) -> Result<(), String> {
+        if blow.fault == Fault::PauseNode {
+            self.0.cont(blow.node);
+            self.0.await_ready(blow.node);
+        }
         Ok(())
     }
 }

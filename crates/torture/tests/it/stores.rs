@@ -1,15 +1,17 @@
 //! Every engine keeps its promises under harm.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline::{ClockKind, SystemClock};
 use holdline_redis::{QuorumAdmin, QuorumOptions};
 use holdline_services::{
-    EtcdCluster, EtcdConfig, PostgresConfig, PostgresServer, RedisConfig, RedisServer,
+    EtcdCluster, EtcdConfig, PostgresConfig, PostgresServer, RedisConfig, RedisServer, ZooKeeper,
+    ZooKeeperConfig,
 };
 use holdline_torture::{Fault, Nemesis, Report, Verdict};
 
-use crate::owned::{OwnEtcd, OwnPostgres, OwnRedis};
+use crate::owned::{OwnEtcd, OwnPostgres, OwnRedis, OwnZooKeeper};
 use crate::{Scratch, alone, carry_out, plan, with_network};
 
 #[track_caller]
@@ -121,4 +123,26 @@ fn etcd() {
     plan.faults.extend(nemesis.faults());
     plan.soft_exclusion = true;
     kept_but_for_exclusion(&carry_out(&plan, nemesis));
+}
+
+/// Exclusion is soft, and whose session somebody else ends believes in it until it is told.
+#[test]
+fn zookeeper() {
+    let servers = ZooKeeper::start_three(&ZooKeeperConfig::default());
+    let mut plan = with_network(plan(servers.url()));
+    let nemesis = Arc::new(OwnZooKeeper(servers));
+    plan.faults.extend(nemesis.faults());
+    // A session is kept by several signs of life in two fifths of its time: not in much less.
+    plan.lease = Duration::from_millis(1_500);
+    plan.soft_exclusion = true;
+    kept_but_for_exclusion(&carry_out(&plan, nemesis));
+}
+
+/// As long as the servers do as they should, not even exclusion is lost.
+#[test]
+fn zookeeper_behind_a_bad_network() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let mut plan = with_network(plan(server.url()));
+    plan.lease = Duration::from_millis(1_500);
+    kept(&alone(&plan));
 }

@@ -1,0 +1,12 @@
+//! The library on real ZooKeeper servers that stand still, die, forget, or have other clocks.
+
+mod clocks;
+#[path = "../etcd/contenders.rs"]
+mod contenders;
+#[path = "../redis/copies.rs"]
+mod copies;
+mod faults;
+mod forks;
+mod inputs;
+mod stores;
+mod support;

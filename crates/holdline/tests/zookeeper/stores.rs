@@ -1,0 +1,43 @@
+//! An old copy of the store that is put back: what it knows no more, and what it gives twice.
+
+use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
+use holdline::{ErrorKind, FencingToken, LostReason, Operation};
+use holdline_services::{ZooKeeper, ZooKeeperConfig};
+
+use crate::support::{client, let_go, patient, queued, soon, take, taking};
+
+/// Tokens repeat then, until the servers have counted on: the resource is what refuses them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuses_old_tokens() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let (one, other) = (client(&server.url()).await, client(&server.url()).await);
+    let copy = server.save();
+    for _ in 0..20 {
+        let_go(take(&one, "a", &patient()).await).await;
+    }
+    let held = take(&one, "a", &patient()).await;
+    let waiter = taking(&other, "a");
+    queued(&one, "a", 1).await;
+    let resource = FencedCell::new(());
+    let write =
+        |token: FencingToken| resource.check_and_write(&Proof::exclusive(token), |()| Ok(()));
+    write(held.fencing_token()).expect("the newest");
+
+    server.restore(&copy);
+    assert_eq!(soon("the loss", held.lost()).await, LostReason::Missing);
+    let mut next = soon("the next one", waiter).await.expect("no panic");
+    assert!(next.fencing_token() <= held.fencing_token(), "the danger is there");
+    assert!(matches!(write(next.fencing_token()), Err(FenceError::Stale(_))));
+    // What helps elsewhere is not to be had here, and says why.
+    let raise = Operation::RaiseFence { to: held.fencing_token() };
+    let refused = soon("an answer", one.operate(&raise)).await.expect_err("not here");
+    assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("anew after a restore"), "{refused}");
+    // By whatever is written the servers count on, beyond what they gave once.
+    while next.fencing_token() <= held.fencing_token() {
+        let_go(next).await;
+        next = take(&other, "a", &patient()).await;
+    }
+    write(next.fencing_token()).expect("larger than all before");
+    let_go(next).await;
+}

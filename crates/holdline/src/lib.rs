@@ -83,7 +83,7 @@ pub use holdline_postgres::{PostgresEngine, PostgresOptions};
 #[cfg(feature = "redis")]
 pub use holdline_redis::{RedisEngine, RedisOptions};
 #[cfg(feature = "zookeeper")]
-pub use holdline_zookeeper::{Family as CuratorFamily, ZooKeeperEngine, ZooKeeperOptions};
+pub use holdline_zookeeper::{Family as ZooKeeperFamily, ZooKeeperEngine, ZooKeeperOptions};
 pub use lease::{DetachError, Lease};
 pub use mutex::{Mutex, Ran};
 pub use observer::{Observer, Subject};

@@ -74,7 +74,7 @@ fn what_is_wrong_has_its_exit_code() {
     assert!(explained.stdout.contains("session"), "{explained:?}");
     assert_eq!(ground.run(&["doctor"]).code, 1);
     for (url, code) in
-        [("zk://127.0.0.1:1", 69), ("zk://127.0.0.1?curater=mutex", 78), ("zks://127.0.0.1", 78)]
+        [("zk://127.0.0.1:1", 69), ("zk://127.0.0.1?famly=kazoo", 78), ("zks://127.0.0.1", 78)]
     {
         let mut command = ground.world.command(&["run", "demo", "--", "true"]);
         let told = told(command.env("HOLDLINE_URL", url));

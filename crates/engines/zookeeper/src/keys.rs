@@ -5,9 +5,11 @@
 //! | `<root>/<name>` | none | the queue of a name: a container, which the servers remove when empty |
 //! | `<root>/<name>/_c_<lease id>-lock-<number>` | record | an exclusive holder or contender |
 //! | `<root>/<name>/_c_<lease id>-__WRIT__<number>` | record | the same, where Curator's read/write locks share the name |
+//! | `<root>/<name>/_c_<lease id>-__lock__<number>` | record | the same, where kazoo's share it; `__rlock__` a shared one |
 //! | `<root>/<name>/_c_<lease id>-__READ__<number>` | record | a shared one |
 //! | `<root>/<name>/_c_<lease id>-__PERM__<of>-<count>-<number>` | record | one of permits |
 //! | `<root>/<name>/_c_<guid>-lock-<number>` and so on | any | one of Curator's, whose guid has dashes |
+//! | `<root>/<name>/<guid>__lock__<number>`, `__rlock__` | any | one of kazoo's, whose guid has none |
 //! | `<root>/.marks/<lease id>-gone` | none | a lease id that was given up |
 //! | `<root>/.marks/<lease id>-revoked` | reason | a grant that an operator took away |
 //!
@@ -25,6 +27,8 @@ const HEAD: &str = "_c_";
 const LOCK: &str = "lock-";
 const WRITE: &str = "__WRIT__";
 const READ: &str = "__READ__";
+const KAZOO_LOCK: &str = "__lock__";
+const KAZOO_READ: &str = "__rlock__";
 const PERMITS: &str = "__PERM__";
 /// How many digits a lease id has, and one of Curator's guids with its dashes.
 const OUR_DIGITS: usize = 32;
@@ -45,7 +49,7 @@ pub(crate) struct Stander {
     pub(crate) id: LeaseId,
     pub(crate) ours: bool,
     pub(crate) mode: Mode,
-    /// Which of Curator's locks look at such a node; none at those of permits.
+    /// Whose locks look at such a node; nobody's at those of permits.
     pub(crate) family: Option<Family>,
     /// The place in the order.
     pub(crate) number: i64,
@@ -74,20 +78,22 @@ impl Layout {
     /// How a contender's node begins; ZooKeeper adds the number.
     pub(crate) fn contender(&self, name: &LockName, lease_id: LeaseId, mode: Mode) -> String {
         let kind = match (mode, self.family) {
-            (Mode::Exclusive, Family::Mutex) => LOCK.to_owned(),
-            (Mode::Exclusive, Family::ReadWrite) => WRITE.to_owned(),
+            (Mode::Exclusive, Family::Curator) => LOCK.to_owned(),
+            (Mode::Exclusive, Family::CuratorReadWrite) => WRITE.to_owned(),
+            (Mode::Exclusive, Family::Kazoo) => KAZOO_LOCK.to_owned(),
+            (Mode::Shared, Family::Kazoo) => KAZOO_READ.to_owned(),
             (Mode::Shared, _) => READ.to_owned(),
             (Mode::Permits { count, of }, _) => format!("{PERMITS}{of}-{count}-"),
         };
         format!("{}/{HEAD}{}-{kind}", self.queue(name), lease_id.to_hex())
     }
 
-    /// Which of Curator's locks would look at a contender of ours.
+    /// Whose locks would look at a contender of ours.
     pub(crate) fn family_of(&self, mode: Mode) -> Option<Family> {
-        match mode {
-            Mode::Exclusive => Some(self.family),
-            Mode::Shared => Some(Family::ReadWrite),
-            Mode::Permits { .. } => None,
+        match (mode, self.family) {
+            (Mode::Exclusive, family) | (Mode::Shared, family @ Family::Kazoo) => Some(family),
+            (Mode::Shared, _) => Some(Family::CuratorReadWrite),
+            (Mode::Permits { .. }, _) => None,
         }
     }
 
@@ -116,20 +122,25 @@ impl Layout {
 
 /// Who stands at a node of a queue; `None` when it is none of a lock.
 pub(crate) fn stander(child: &str) -> Option<Stander> {
-    let rest = child.strip_prefix(HEAD)?;
-    let (id, ours, rest) = match parse_id(rest, OUR_DIGITS) {
-        Some((id, rest)) => (id, true, rest),
-        None => {
-            let (id, rest) = parse_id(rest, GUID_DIGITS)?;
-            (id, false, rest)
-        }
+    let (id, ours, rest) = match child.strip_prefix(HEAD) {
+        // One of kazoo's has no head, and no dash behind its guid.
+        None => (child.get(..OUR_DIGITS)?.parse().ok()?, false, child.get(OUR_DIGITS..)?),
+        Some(rest) => match parse_id(rest, OUR_DIGITS) {
+            Some((id, rest)) => (id, true, rest),
+            None => parse_id(rest, GUID_DIGITS).map(|(id, rest)| (id, false, rest))?,
+        },
     };
-    let (mode, family, number) = if let Some(number) = rest.strip_prefix(LOCK) {
-        (Mode::Exclusive, Some(Family::Mutex), number)
-    } else if let Some(number) = rest.strip_prefix(WRITE) {
-        (Mode::Exclusive, Some(Family::ReadWrite), number)
-    } else if let Some(number) = rest.strip_prefix(READ) {
-        (Mode::Shared, Some(Family::ReadWrite), number)
+    let curators = child.starts_with(HEAD);
+    let (mode, family, number) = if let Some(number) = rest.strip_prefix(KAZOO_LOCK) {
+        (Mode::Exclusive, Some(Family::Kazoo), number)
+    } else if let Some(number) = rest.strip_prefix(KAZOO_READ) {
+        (Mode::Shared, Some(Family::Kazoo), number)
+    } else if let Some(number) = rest.strip_prefix(LOCK).filter(|_| curators) {
+        (Mode::Exclusive, Some(Family::Curator), number)
+    } else if let Some(number) = rest.strip_prefix(WRITE).filter(|_| curators) {
+        (Mode::Exclusive, Some(Family::CuratorReadWrite), number)
+    } else if let Some(number) = rest.strip_prefix(READ).filter(|_| curators) {
+        (Mode::Shared, Some(Family::CuratorReadWrite), number)
     } else {
         let (of, rest) = rest.strip_prefix(PERMITS).filter(|_| ours)?.split_once('-')?;
         let (count, number) = rest.split_once('-')?;
@@ -184,7 +195,7 @@ mod tests {
     #[test]
     fn a_node_tells_who_stands_at_it() {
         let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, of: 12 }];
-        for family in [Family::Mutex, Family::ReadWrite] {
+        for family in [Family::Curator, Family::CuratorReadWrite, Family::Kazoo] {
             let layout = Layout::new("/holdline", family);
             for mode in modes {
                 let path = layout.contender(&name("a"), ID, mode) + "0000000042";
@@ -197,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_curator_are_known_by_the_dashes_of_their_guids() {
+    fn nodes_of_others_are_known_by_their_guids() {
         let guid = "_c_0f8fad5b-d9cb-469f-a165-70867728950e";
         for (end, mode, family) in [
-            ("lock-0000000007", Mode::Exclusive, Family::Mutex),
-            ("__WRIT__0000000007", Mode::Exclusive, Family::ReadWrite),
-            ("__READ__0000000007", Mode::Shared, Family::ReadWrite),
+            ("lock-0000000007", Mode::Exclusive, Family::Curator),
+            ("__WRIT__0000000007", Mode::Exclusive, Family::CuratorReadWrite),
+            ("__READ__0000000007", Mode::Shared, Family::CuratorReadWrite),
         ] {
             let found = stander(&format!("{guid}-{end}")).expect("one of Curator's");
             assert!(!found.ours && found.number == 7);
@@ -211,6 +222,15 @@ mod tests {
         for other in ["config", "lock-0000000001", "_c_1-lock-1", "_c_", "lease-0000000001"] {
             assert_eq!(stander(other), None, "{other}");
         }
+        let guid_of_kazoo = "0f8fad5bd9cb469fa16570867728950e";
+        for (end, mode) in [("__lock__", Mode::Exclusive), ("__rlock__", Mode::Shared)] {
+            let found = stander(&format!("{guid_of_kazoo}{end}0000000007")).expect("kazoo's");
+            assert!(!found.ours && found.number == 7);
+            assert_eq!((found.mode, found.family), (mode, Some(Family::Kazoo)));
+        }
+        for end in ["-__lock__1", "lock-1", "__READ__1", "__PERM__2-1-1", "__lock__-000000001"] {
+            assert_eq!(stander(&format!("{guid_of_kazoo}{end}")), None, "{end}");
+        }
         assert_eq!(stander(&format!("{guid}-lock-")), None);
         assert_eq!(stander(&format!("{guid}-lock-+1")), None);
         assert_eq!(stander(&format!("{guid}-__PERM__2-1-0000000001")), None);
@@ -218,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_name_is_one_part_of_a_path_and_comes_back() {
-        let layout = Layout::new("/", Family::Mutex);
+        let layout = Layout::new("/", Family::Curator);
         assert_eq!(layout.root(), "/");
         for text in ["a", "a/b", "%2F", "\u{202e}a", "é🔒", "..", ".marks", "a b", "\u{e000}"] {
             let path = layout.queue(&name(text));

@@ -22,20 +22,22 @@ const PARAMETERS: [&str; 8] = [
     "acl",
     "command_timeout_ms",
     "connect_timeout_ms",
-    "curator",
+    "family",
     "max_waiters",
     "password_env",
     "password_file",
     "user",
 ];
 
-/// Which of Apache Curator's locks our exclusive ones share names with.
+/// Whose locks ours share names with: none sees the nodes of another family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// `InterProcessMutex`.
-    Mutex,
-    /// `InterProcessReadWriteLock`.
-    ReadWrite,
+    /// Apache Curator's `InterProcessMutex`.
+    Curator,
+    /// Apache Curator's `InterProcessReadWriteLock`.
+    CuratorReadWrite,
+    /// kazoo's `Lock`, `WriteLock` and `ReadLock`.
+    Kazoo,
 }
 
 /// Who we are, and who else may use what we make.
@@ -65,7 +67,7 @@ impl Default for ZooKeeperOptions {
             members: vec![URL.here()],
             chroot: DEFAULT_CHROOT.to_owned(),
             access: Access::default(),
-            family: Family::Mutex,
+            family: Family::Curator,
             connect_timeout: Duration::from_secs(3),
             command_timeout: Duration::from_secs(3),
             max_waiters: 10_000,
@@ -75,8 +77,8 @@ impl Default for ZooKeeperOptions {
 
 impl ZooKeeperOptions {
     /// Reads the settings from a URL, with the parameters `user`, `password_file`, `password_env`
-    /// (the name of a variable), `acl` (`creator` or `open`), `curator` (`mutex` or `readwrite`),
-    /// `connect_timeout_ms`, `command_timeout_ms` and `max_waiters`.
+    /// (the name of a variable), `acl` (`creator` or `open`), `family` (`curator`,
+    /// `curator-readwrite` or `kazoo`), `connect_timeout_ms`, `command_timeout_ms` and `max_waiters`.
     ///
     /// # Errors
     /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
@@ -113,8 +115,12 @@ impl ZooKeeperOptions {
             }
             "command_timeout_ms" => self.command_timeout = URL.millis(key, &value)?,
             "connect_timeout_ms" => self.connect_timeout = URL.millis(key, &value)?,
-            "curator" => {
-                let known = [("mutex", Family::Mutex), ("readwrite", Family::ReadWrite)];
+            "family" => {
+                let known = [
+                    ("curator", Family::Curator),
+                    ("curator-readwrite", Family::CuratorReadWrite),
+                    ("kazoo", Family::Kazoo),
+                ];
                 self.family = URL.one_of(key, &value, known)?;
             }
             "max_waiters" => self.max_waiters = URL.number(key, &value)?,
@@ -193,7 +199,7 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Sets which of Curator's locks our exclusive ones share names with; its mutex unless set.
+    /// Sets whose locks ours share names with; those of Curator's mutex unless set.
     #[must_use]
     pub fn with_family(mut self, family: Family) -> ZooKeeperOptions {
         self.family = family;
@@ -287,19 +293,19 @@ mod tests {
     #[test]
     fn a_url_names_members_root_and_user() {
         let url = "zk://ann:s3%3Acret@a,b:2182,[::1]:2183/apps/locks?max_waiters=7\
-                   &command_timeout_ms=900&curator=readwrite&acl=open";
+                   &command_timeout_ms=900&family=curator-readwrite&acl=open";
         let options = ZooKeeperOptions::from_url(url).expect("good");
         assert_eq!(options.hosts(), "a:2181,b:2182,[::1]:2183");
         assert_eq!(options.chroot(), "/apps/locks");
         assert_eq!(options.digest().as_deref(), Some("ann:s3:cret"));
-        assert_eq!((options.family(), options.is_open()), (Family::ReadWrite, true));
+        assert_eq!((options.family(), options.is_open()), (Family::CuratorReadWrite, true));
         assert_eq!(options.command_timeout(), Duration::from_millis(900));
         assert_eq!(options.max_waiters(), 7);
         assert!(options.exposes_password());
         assert!(!format!("{options:?}").contains("cret"));
         let plain = ZooKeeperOptions::from_url("zk://").expect("good");
         assert_eq!((plain.hosts().as_str(), plain.chroot()), ("127.0.0.1:2181", "/holdline"));
-        assert!(plain.is_open() && plain.family() == Family::Mutex && !plain.exposes_password());
+        assert!(plain.is_open() && plain.family() == Family::Curator && !plain.exposes_password());
         let root = ZooKeeperOptions::from_url("zk://a/").expect("good");
         assert_eq!(root.chroot(), "/");
         let closed = ZooKeeperOptions::from_url("zk://ann:pw@a").expect("good");
@@ -318,8 +324,8 @@ mod tests {
             ("zk://a/x/../y", "path"),
             ("zk://a/x//y", "path"),
             ("zk://a?chroot=/x", "unknown parameter"),
-            ("zk://a?curater=mutex", "did you mean `curator`?"),
-            ("zk://a?curator=semaphore", "`mutex` or `readwrite`"),
+            ("zk://a?famly=kazoo", "did you mean `family`?"),
+            ("zk://a?family=semaphore", "`curator` or `curator-readwrite` or `kazoo`"),
             ("zk://a?acl=world", "`creator` or `open`"),
             ("zk://a?acl=creator", "needs user and password"),
             ("zk://ann@a", "needs a password"),

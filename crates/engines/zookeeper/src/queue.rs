@@ -40,7 +40,7 @@ impl Queue {
     /// Sorts the children of a queue's node.
     ///
     /// # Errors
-    /// `Foreign`: there is one that is neither ours nor one of Curator's.
+    /// `Foreign`: there is one that is neither ours nor one that we know.
     pub(crate) fn read(children: Vec<String>) -> Result<Queue, LockError> {
         let mut places = Vec::with_capacity(children.len());
         for child in children {
@@ -92,31 +92,36 @@ impl Queue {
     }
 
     /// Checks that a contender of this mode may share the name with who is there: exclusive and
-    /// shared go together, permits only with permits of the same total, and one of Curator's must
-    /// see us as we see it.
+    /// shared go together, permits only with permits of the same total, and one of another library's
+    /// must see us as we see it.
     ///
     /// # Errors
     /// `Invalid`, with what would do.
     pub(crate) fn check_kind(&self, mode: Mode, family: Option<Family>) -> Result<(), LockError> {
-        let others = self.places.iter().filter(|place| !place.stander.ours);
-        let unseen = others.filter(|place| place.stander.family != family).count() > 0;
-        let message = match (self.permits_of(), family) {
-            (in_use, _) if self.places.is_empty() || (in_use == mode.permits_of() && !unseen) => {
+        let mut others = self.places.iter().filter(|place| !place.stander.ours);
+        let unseeing = others.find(|place| place.stander.family != family);
+        let unseeing = unseeing.and_then(|place| place.stander.family);
+        let message = match (self.permits_of(), unseeing.filter(|_| family.is_some())) {
+            (in_use, None) if self.places.is_empty() || in_use == mode.permits_of() => {
                 return Ok(());
             }
             (Some(of), _) => format!("the name is in use as a semaphore of {of}, not as {mode}"),
-            (None, Some(Family::Mutex)) if unseen => {
-                "one of Curator's read/write locks uses the name, and would not see us: write \
-                 `curator=readwrite` into the URL"
-                    .to_owned()
-            }
-            (None, Some(Family::ReadWrite)) if unseen => {
-                "one of Curator's InterProcessMutex uses the name, and would not see us: ask for \
-                 an exclusive lock, and without `curator=readwrite` in the URL"
-                    .to_owned()
-            }
-            (None, _) => {
+            (None, None) => {
                 format!("the name is in use as a mutex or read/write lock, not as {mode}")
+            }
+            (None, Some(theirs)) => {
+                let (what, way) = match theirs {
+                    Family::Curator => (
+                        "Curator's InterProcessMutex",
+                        "ask for an exclusive lock, and without `family` in the URL",
+                    ),
+                    Family::CuratorReadWrite => (
+                        "Curator's read/write locks",
+                        "write `family=curator-readwrite` into the URL",
+                    ),
+                    Family::Kazoo => ("kazoo's locks", "write `family=kazoo` into the URL"),
+                };
+                format!("one of {what} uses the name, and would not see us: {way}")
             }
         };
         Err(LockError::invalid(ENGINE, "mode", message))
@@ -228,14 +233,23 @@ mod tests {
         let told = |queue: &Queue, mode: Mode, family: Option<Family>| {
             queue.check_kind(mode, family).err().map(|error| error.to_string()).unwrap_or_default()
         };
-        let (mutex, write) = (Some(Family::Mutex), Some(Family::ReadWrite));
+        let (mutex, write) = (Some(Family::Curator), Some(Family::CuratorReadWrite));
         assert_eq!(told(&curator("lock-"), Mode::Exclusive, mutex), "");
         assert_eq!(told(&curator("__READ__"), Mode::Shared, write), "");
         assert_eq!(told(&curator("__WRIT__"), Mode::Exclusive, write), "");
         let fix = told(&curator("__READ__"), Mode::Exclusive, mutex);
-        assert!(fix.contains("write `curator=readwrite`"), "{fix}");
+        assert!(fix.contains("write `family=curator-readwrite`"), "{fix}");
         let fix = told(&curator("lock-"), Mode::Shared, write);
-        assert!(fix.contains("without `curator=readwrite`"), "{fix}");
+        assert!(fix.contains("without `family`"), "{fix}");
+        let kazoo = || {
+            let child = "0f8fad5bd9cb469fa16570867728950e__rlock__0000000001".to_owned();
+            Queue::read(vec![child]).expect("one of kazoo's")
+        };
+        for family in [Family::Curator, Family::CuratorReadWrite] {
+            let fix = told(&kazoo(), Mode::Exclusive, Some(family));
+            assert!(fix.contains("write `family=kazoo`"), "{fix}");
+        }
+        assert_eq!(told(&kazoo(), Mode::Exclusive, Some(Family::Kazoo)), "");
         let fix = told(&curator("lock-"), permits(1), None);
         assert!(fix.contains("in use as a mutex"), "{fix}");
         let fix = told(&queue(&[permits(1)]), Mode::Exclusive, mutex);

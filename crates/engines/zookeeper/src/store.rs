@@ -64,8 +64,11 @@ impl Store {
     /// The way to the servers for what hangs on no session.
     pub(crate) async fn wire(&self) -> Result<Wire, LockError> {
         let mut main = self.main.lock().await;
+        // Servers that were restored from an old copy do not take back a client that has seen more:
+        // a new one they do.
         if let Some(session) = main.as_ref()
             && let Ok(wire) = session.wire()
+            && wire.is_connected()
         {
             return Ok(wire);
         }

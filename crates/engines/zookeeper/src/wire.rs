@@ -39,6 +39,11 @@ impl Wire {
         self.dead.load(Ordering::SeqCst) || self.client.state().is_terminated()
     }
 
+    /// Tells whether a server is connected, as far as is known.
+    pub(crate) fn is_connected(&self) -> bool {
+        !matches!(self.client.state(), SessionState::Disconnected)
+    }
+
     /// Waits until the connection breaks, is there again, or the session is over.
     pub(crate) fn next_state(&self) -> BoxFuture<'static, SessionState> {
         let mut watcher = self.client.state_watcher();

@@ -4,7 +4,7 @@ use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
 use holdline::{ErrorKind, FencingToken, LostReason, Operation};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 
-use crate::support::{client, let_go, patient, queued, soon, take, taking};
+use crate::support::{LONG, client, lease, let_go, patient, queued, soon, take};
 
 /// Tokens repeat then, until the servers have counted on: the resource is what refuses them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -15,8 +15,12 @@ async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuse
     for _ in 0..20 {
         let_go(take(&one, "a", &patient()).await).await;
     }
-    let held = take(&one, "a", &patient()).await;
-    let waiter = taking(&other, "a");
+    // Short ones: no server takes a session back that has seen more than itself, so all ends by
+    // time.
+    let short = lease(4).with_wait(LONG);
+    let held = take(&one, "a", &short).await;
+    let (waiting, options) = (other.clone(), short.clone());
+    let waiter = tokio::spawn(async move { take(&waiting, "a", &options).await });
     queued(&one, "a", 1).await;
     let resource = FencedCell::new(());
     let write =
@@ -24,7 +28,7 @@ async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuse
     write(held.fencing_token()).expect("the newest");
 
     server.restore(&copy);
-    assert_eq!(soon("the loss", held.lost()).await, LostReason::Missing);
+    assert_eq!(soon("the loss", held.lost()).await, LostReason::Expired);
     let mut next = soon("the next one", waiter).await.expect("no panic");
     assert!(next.fencing_token() <= held.fencing_token(), "the danger is there");
     assert!(matches!(write(next.fencing_token()), Err(FenceError::Stale(_))));
@@ -36,7 +40,7 @@ async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuse
     // By whatever is written the servers count on, beyond what they gave once.
     while next.fencing_token() <= held.fencing_token() {
         let_go(next).await;
-        next = take(&other, "a", &patient()).await;
+        next = take(&other, "a", &short).await;
     }
     write(next.fencing_token()).expect("larger than all before");
     let_go(next).await;

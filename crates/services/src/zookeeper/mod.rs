@@ -176,12 +176,21 @@ impl ZooKeeper {
     /// # Panics
     /// No member leads, or it does not answer within the time limit.
     pub fn end_session(&self, session: u64) -> bool {
-        let mut why = None;
-        let ended = until(LIMIT, || {
-            let told = session::end(self.address(self.deciding()), session);
-            told.map_err(|failure| why = Some(failure)).ok()
+        let (mut there, mut why) = (false, None);
+        // Its own client, whose connection we take, may take it back before it is closed.
+        let gone = until(LIMIT, || match session::end(self.address(self.deciding()), session) {
+            Ok(true) => {
+                there = true;
+                None
+            }
+            Ok(false) => Some(()),
+            Err(failure) => {
+                why = Some(failure);
+                None
+            }
         });
-        ended.unwrap_or_else(|| panic!("{why:?}"))
+        assert!(gone.is_some(), "session {session:#x} goes on: {why:?}");
+        there
     }
 
     /// The member that leads, or stands alone.

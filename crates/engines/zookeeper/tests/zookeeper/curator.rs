@@ -1,25 +1,16 @@
 //! One queue with Apache Curator, both ways: Debian's, run by the machine's Java.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use holdline_core::{AcquireReply, ErrorKind, Mode, Purpose, RenewReply};
+use holdline_core::{AcquireReply, ErrorKind, Mode};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::process::Command;
 
-use crate::support::{Contender, LONG, contender, engine, nodes, until};
+use crate::peer::{Peer, is_handed};
+use crate::support::{contender, engine, nodes, until};
 
 const JARS: &str = "curator-recipes curator-framework curator-client zookeeper zookeeper-jute \
                     guava slf4j-api slf4j-nop";
-
-/// A process of Curator's.
-struct Peer {
-    child: Child,
-    requests: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
 
 fn class_path(classes: &Path) -> String {
     let jars = JARS.split_whitespace().map(|jar| format!("/usr/share/java/{jar}.jar"));
@@ -43,45 +34,17 @@ async fn compiled() -> PathBuf {
     classes
 }
 
-impl Peer {
-    async fn start(server: &ZooKeeper) -> Peer {
-        let path = class_path(&compiled().await);
-        let mut child = Command::new("java")
-            .args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &path, "Peer"])
-            .arg(server.hosts())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("java (Debian package default-jre-headless)");
-        let requests = child.stdin.take().expect("a pipe");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Peer { child, requests, answers }
-    }
-
-    async fn ask(&mut self, line: &str) {
-        let line = format!("{line}\n");
-        self.requests.write_all(line.as_bytes()).await.expect("it runs");
-    }
-
-    async fn hear(&mut self, wanted: &str) {
-        let heard = timeout(LONG, self.answers.next_line()).await.expect("an answer in time");
-        assert_eq!(heard.expect("it runs").as_deref(), Some(wanted));
-    }
-}
-
-async fn is_handed(contender: &mut Contender) {
-    until("it is our turn", async || {
-        matches!(contender.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. }))
-    })
-    .await;
-    contender.take().await;
+async fn start(server: &ZooKeeper) -> Peer {
+    let path = class_path(&compiled().await);
+    let mut java = Command::new("java");
+    java.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &path, "Peer"]);
+    Peer::start(java.arg(server.hosts()))
 }
 
 #[tokio::test]
 async fn curator_and_we_are_served_in_one_order() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
-    let mut peer = Peer::start(&server).await;
+    let mut peer = start(&server).await;
     mutexes_share_a_name_both_ways(&server, &mut peer).await;
     readers_and_writers_share_a_name_both_ways(&server, &mut peer).await;
     what_would_not_see_us_is_refused(&server, &mut peer).await;
@@ -108,8 +71,7 @@ async fn mutexes_share_a_name_both_ways(server: &ZooKeeper, peer: &mut Peer) {
     for (number, mut one) in ours.into_iter().enumerate() {
         peer.hear(&format!("held {number}")).await;
         assert!(matches!(one.ask().await, Ok(AcquireReply::Queued { .. })), "{number}");
-        peer.ask(&format!("unlock {number}")).await;
-        peer.hear(&format!("unlocked {number}")).await;
+        peer.unlock(&number.to_string()).await;
         is_handed(&mut one).await;
         let token = one.take().await;
         assert!(token > last_token, "{token} after {last_token}");
@@ -120,7 +82,7 @@ async fn mutexes_share_a_name_both_ways(server: &ZooKeeper, peer: &mut Peer) {
 }
 
 async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &mut Peer) {
-    let engine = engine(&format!("{}?curator=readwrite", server.url())).await;
+    let engine = engine(&format!("{}?family=curator-readwrite", server.url())).await;
     let path = "/holdline/both";
     let stand = async |count: usize| {
         until("it stands in the queue", async || nodes(server, path).await.len() == count).await;
@@ -135,12 +97,10 @@ async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &m
     let mut behind = contender(&engine, "both").in_mode(Mode::Shared);
     behind.queue().await;
     reader.let_go().await;
-    peer.ask("unlock r").await;
-    peer.hear("unlocked r").await;
+    peer.unlock("r").await;
     peer.hear("held w").await;
     assert!(matches!(behind.ask().await, Ok(AcquireReply::Queued { .. })));
-    peer.ask("unlock w").await;
-    peer.hear("unlocked w").await;
+    peer.unlock("w").await;
     is_handed(&mut behind).await;
     // A writer of ours waits for our reader, a reader of theirs for our writer.
     let mut writer = contender(&engine, "both");
@@ -152,8 +112,7 @@ async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &m
     assert_eq!(nodes(server, path).await.len(), 2);
     writer.let_go().await;
     peer.hear("held late").await;
-    peer.ask("unlock late").await;
-    peer.hear("unlocked late").await;
+    peer.unlock("late").await;
 }
 
 async fn what_would_not_see_us_is_refused(server: &ZooKeeper, peer: &mut Peer) {
@@ -162,10 +121,9 @@ async fn what_would_not_see_us_is_refused(server: &ZooKeeper, peer: &mut Peer) {
     peer.hear("held other").await;
     let told = contender(&mutexes, "other").ask().await.expect_err("it would not see us");
     assert!(matches!(told.kind(), ErrorKind::Invalid { .. }), "{told}");
-    assert!(told.to_string().contains("write `curator=readwrite`"), "{told}");
+    assert!(told.to_string().contains("write `family=curator-readwrite`"), "{told}");
     assert_eq!(nodes(server, "/holdline/other").await.len(), 1);
-    peer.ask("unlock other").await;
-    peer.hear("unlocked other").await;
+    peer.unlock("other").await;
 }
 
 /// Curator's session is closed by nobody: its end frees the name.
@@ -175,6 +133,6 @@ async fn a_killed_process_frees_the_name(server: &ZooKeeper, mut peer: Peer) {
     peer.hear("held last").await;
     let mut waiter = contender(&engine, "killed");
     waiter.queue().await;
-    peer.child.kill().await.expect("killed");
+    peer.kill().await;
     is_handed(&mut waiter).await;
 }

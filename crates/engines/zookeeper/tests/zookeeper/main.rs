@@ -5,6 +5,8 @@ mod checkup;
 mod curator;
 mod ensemble;
 mod homes;
+mod kazoo;
+mod peer;
 mod relay;
 mod support;
 mod traps;

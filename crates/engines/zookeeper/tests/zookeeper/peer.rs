@@ -1,0 +1,55 @@
+//! A process that takes locks by another library, as it is told by lines.
+
+use std::process::Stdio;
+
+use holdline_core::{Purpose, RenewReply};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+use crate::support::{Contender, LONG, until};
+
+pub(crate) struct Peer {
+    child: Child,
+    requests: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Peer {
+    pub(crate) fn start(program: &mut Command) -> Peer {
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = program.spawn().expect("its interpreter (`./check` names the package)");
+        let requests = child.stdin.take().expect("a pipe");
+        let answers = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Peer { child, requests, answers }
+    }
+
+    pub(crate) async fn ask(&mut self, line: &str) {
+        let line = format!("{line}\n");
+        self.requests.write_all(line.as_bytes()).await.expect("it runs");
+    }
+
+    pub(crate) async fn hear(&mut self, wanted: &str) {
+        let heard = timeout(LONG, self.answers.next_line()).await.expect("an answer in time");
+        assert_eq!(heard.expect("it runs").as_deref(), Some(wanted));
+    }
+
+    /// Lets it release what it holds under this id.
+    pub(crate) async fn unlock(&mut self, id: &str) {
+        self.ask(&format!("unlock {id}")).await;
+        self.hear(&format!("unlocked {id}")).await;
+    }
+
+    pub(crate) async fn kill(&mut self) {
+        self.child.kill().await.expect("killed");
+    }
+}
+
+/// Waits for our turn, and takes it.
+pub(crate) async fn is_handed(contender: &mut Contender) {
+    until("it is our turn", async || {
+        matches!(contender.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. }))
+    })
+    .await;
+    contender.take().await;
+}

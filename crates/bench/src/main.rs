@@ -15,6 +15,8 @@ mod redis;
 mod redlock;
 mod rounds;
 mod run;
+mod waiters;
+mod zookeeper;
 
 use std::process::ExitCode;
 
@@ -29,14 +31,15 @@ fn main() -> ExitCode {
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
         ["etcd"] => etcd::section(),
+        ["zookeeper"] => zookeeper::section(),
         ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
         ["redlock"] => redlock::section(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         _ => {
-            let sections = "memory | cycle | hand-off | run | etcd | postgres | redis | \
-                redis-leases | redis-scripts | redlock";
+            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | postgres | \
+                redis | redis-leases | redis-scripts | redlock";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };
@@ -55,6 +58,7 @@ fn all() -> Result<(), rounds::Failure> {
     handoff::section()?;
     run::section()?;
     etcd::section()?;
+    zookeeper::section()?;
     postgres::section()?;
     redis::section()
 }

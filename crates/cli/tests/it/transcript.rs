@@ -15,12 +15,14 @@ use crate::world::{Running, Told, World};
 enum Needs {
     Detach,
     Freeze,
+    /// To tell how long another's lease lasts yet.
+    Left,
     Permits,
     Raise,
     Shared,
 }
 
-use Needs::{Detach, Freeze, Permits, Raise, Shared};
+use Needs::{Detach, Freeze, Left, Permits, Raise, Shared};
 
 /// One line of the script: `{1}` to `{c}` are lease ids, `{token NAME}` is the token of the only
 /// holder of a name. `hold N NAME` starts a job, `end N` lets it end, `lost N` waits until it was
@@ -31,7 +33,7 @@ const SCRIPT: &[(&[Needs], &str)] = &[
     (&[], "ls"),
     (&[], "wait a --wait 20s"),
     (&[], "check a --lease-id {1}"),
-    (&[], "release a --lease-id {1}"),
+    (&[Detach], "release a --lease-id {1}"),
     // A lease from its beginning to its end, each step also by one who has no right to it.
     (&[Detach], "acquire a --lease 30s --lease-id {1} --reason first --label team=blue"),
     (&[Detach], "acquire a --lease 30s --lease-id {1} --reason first --label team=blue"),
@@ -141,12 +143,20 @@ const SCRIPT: &[(&[Needs], &str)] = &[
 /// Makes one transcript comparable with another's: what differs from run to run gets a name by the
 /// order of its first appearance.
 #[derive(Default)]
-struct Names(BTreeMap<(&'static str, String), String>);
+struct Names {
+    known: BTreeMap<(&'static str, String), String>,
+    without_left: bool,
+}
+
+fn is_of_script(lease_id: &Value) -> bool {
+    let text = lease_id.as_str().unwrap_or_default();
+    text.chars().all(|character| text.starts_with(character))
+}
 
 impl Names {
     fn of(&mut self, kind: &'static str, value: &Value) -> Value {
-        let next = self.0.keys().filter(|(known, _)| *known == kind).count() + 1;
-        let name = self.0.entry((kind, value.to_string()));
+        let next = self.known.keys().filter(|(known, _)| *known == kind).count() + 1;
+        let name = self.known.entry((kind, value.to_string()));
         name.or_insert_with(|| format!("{kind} {next}")).clone().into()
     }
 
@@ -169,6 +179,10 @@ impl Names {
         match key {
             _ if value.is_null() => value,
             "fencing_token" => self.of("token", &value),
+            "pid" => self.of("pid", &value),
+            // One of the script's own is shown as it is.
+            "lease_id" if !is_of_script(&value) => self.of("lease", &value),
+            "left_ms" if self.without_left => Value::Null,
             // How old something is, not every store can tell.
             "engine" | "message" | "held_for_ms" | "waited_ms" => Value::Null,
             _ if key.ends_with("_ms") => "time".into(),
@@ -189,8 +203,8 @@ fn is_asked(line: &str) -> bool {
 /// Plays the script and writes down what it shows. Of lines about what is lacking only the exit
 /// code is told, where the engine `asks` for them.
 fn transcript(url: &str, lacks: &[Needs], asks: bool) -> Vec<String> {
-    let mut player =
-        Player { world: World::new(), url, names: Names::default(), jobs: BTreeMap::new() };
+    let names = Names { without_left: lacks.contains(&Left), ..Names::default() };
+    let mut player = Player { world: World::new(), url, names, jobs: BTreeMap::new() };
     let step = |(needs, line): &(&[Needs], &str)| match lacking(needs, lacks) {
         false => player.step(line),
         // What would have come of it is not asked for, the verb itself is.
@@ -310,5 +324,5 @@ fn etcd_tells_what_local_tells_but_for_what_it_lacks() {
 #[test]
 fn zookeeper_tells_what_local_tells_but_for_what_it_lacks() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
-    compare("zookeeper", &unhurried(&server.url()), &[Detach, Freeze, Raise]);
+    compare("zookeeper", &unhurried(&server.url()), &[Detach, Freeze, Left, Raise]);
 }

@@ -1,7 +1,8 @@
 //! Asking for a name: a fresh request, asking again, and what a lost answer means.
 //!
-//! - A1: nothing is written before a look has shown that the name allows it; what happened between
-//!   the look and the writing is seen by the look after it, and then our node is taken back.
+//! - A1: nothing is written before a look has shown that the name allows it, this one or one of a
+//!   short while ago (`seen`); what happened between the look and the writing is seen by the look
+//!   after it, and then our node is taken back.
 //! - A2: the look after a creation sees all nodes that stand before ours, and every mark that was
 //!   left before it: it goes the same way, behind it.
 
@@ -129,7 +130,9 @@ impl Store {
         let (name, id) = (&request.name, request.lease_id);
         // Nothing has left yet.
         let wire = session.wire().map_err(not_sent)?;
-        if let Some(refusal) = self.look(&wire, request).await.map_err(not_sent)? {
+        if !self.seen.allows(request, self.capabilities.max_waiters, since)
+            && let Some(refusal) = self.look(&wire, request).await.map_err(not_sent)?
+        {
             return Ok(refusal);
         }
         self.held.note(
@@ -188,9 +191,9 @@ impl Store {
         marks?.check()?;
         queue.check_kind(request.mode, self.layout.family_of(request.mode))?;
         if queue.find(request.lease_id).is_some() {
-            let message = "is in use by another client; draw a new lease id";
-            return Err(LockError::invalid(ENGINE, "lease_id", message).into());
+            return Err(used_by_another().into());
         }
+        self.seen.note(request, &queue, self.clock.now());
         let limit = self.capabilities.max_waiters;
         if !queue.holders().is_empty() && request.queue && queue.waiting().len() >= limit {
             return Err(not_applied(ErrorKind::TooManyWaiters { limit }).into());
@@ -232,7 +235,10 @@ impl Store {
             (Ok(queue), Ok(marks)) => {
                 let family = self.layout.family_of(request.mode);
                 let checked = marks.check().and_then(|()| queue.check_kind(request.mode, family));
-                checked.map(|()| queue)
+                // An id that was given up meanwhile has no node that would be ours.
+                let own = self.held.find(name, id).and_then(|held| held.child);
+                let twin = own.is_some_and(|own| queue.all_of(id).any(|place| place.child != own));
+                checked.and_then(|()| if twin { Err(used_by_another()) } else { Ok(queue) })
             }
         };
         let queue = match seen {
@@ -240,10 +246,12 @@ impl Store {
             // Nobody knows how it stands: the node is there.
             Err(error) if error.certainty() == Certainty::Unknown => return Err(error),
             Err(error) => {
+                self.seen.forget(name);
                 self.take_back(wire, request).await?;
                 return Err(error);
             }
         };
+        self.seen.note(request, &queue, self.clock.now());
         let Some((_, waits)) = queue.find(id) else { return Err(ended_on_the_way()) };
         let limit = self.capabilities.max_waiters;
         if waits.is_some_and(|at| at >= limit) {
@@ -303,6 +311,11 @@ impl Store {
 /// Nothing has left that could be carried out.
 fn not_sent(trouble: Trouble) -> LockError {
     not_applied(trouble.into_error().kind().clone())
+}
+
+fn used_by_another() -> LockError {
+    let message = "is in use by another client; draw a new lease id";
+    LockError::invalid(ENGINE, "lease_id", message)
 }
 
 fn asked_otherwise() -> LockError {

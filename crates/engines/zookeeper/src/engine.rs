@@ -17,6 +17,7 @@ use crate::held::{Held, HeldIds};
 use crate::keys::Layout;
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
+use crate::seen::Seen;
 use crate::sessions::{Key, Sessions};
 use crate::store::Store;
 use crate::watcher;
@@ -68,6 +69,7 @@ impl ZooKeeperEngine {
             layout: Layout::new(options.chroot(), options.family()),
             sessions: sessions.clone(),
             held: HeldIds::of(&identity(options)),
+            seen: Seen::default(),
             watches: Arc::default(),
             main: Mutex::default(),
             main_time: limits.longest.min(MAX_FIRST_LEASE),

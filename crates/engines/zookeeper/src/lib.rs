@@ -30,6 +30,7 @@ mod probe;
 mod queue;
 mod release;
 mod renew;
+mod seen;
 mod sessions;
 mod store;
 mod watcher;

@@ -16,6 +16,8 @@ const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 const MOST_WAITERS: usize = 100_000;
 const LONGEST_CHROOT: usize = 512;
+/// The client crate's builds a C library, and takes no connection of ours.
+const NO_TLS: &str = "which this engine does not speak: write `zk://`, and let it go over a tunnel";
 const DEFAULT_CHROOT: &str = "/holdline";
 const URL: Reader = Reader { engine: ENGINE, port: 2181 };
 const PARAMETERS: [&str; 8] = [
@@ -87,7 +89,7 @@ impl ZooKeeperOptions {
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
         match scheme {
             "zk" => {}
-            "zks" => return Err(URL.bad("asks for TLS, which this engine does not speak: `zk://`")),
+            "zks" => return Err(URL.bad(format_args!("asks for TLS, {NO_TLS}"))),
             _ => return Err(URL.bad("must begin with `zk://`")),
         }
         let mut options = ZooKeeperOptions::default();
@@ -127,6 +129,9 @@ impl ZooKeeperOptions {
             "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
             "password_file" => self.access.password = Secret::from_file(ENGINE, Path::new(&value))?,
             "user" => self.access.user = Some(value),
+            "ca" | "cert" | "key" => {
+                return Err(URL.bad(format_args!("has `{key}`, which is for TLS, {NO_TLS}")));
+            }
             unknown => return Err(URL.unknown(unknown, PARAMETERS, &PARAMETERS)),
         }
         Ok(())
@@ -316,7 +321,8 @@ mod tests {
     fn what_is_wrong_is_told_and_no_password() {
         for (url, says) in [
             ("zookeeper://a", "must begin with `zk://`"),
-            ("zks://a", "TLS"),
+            ("zks://a", "over a tunnel"),
+            ("zk://a?ca=/x", "over a tunnel"),
             ("zk://a:b", "port"),
             ("zk://a:99999", "port"),
             ("zk://a,,b", "without a host"),

@@ -69,6 +69,11 @@ impl Queue {
         Some((&self.places[at], at.checked_sub(self.holding)))
     }
 
+    /// Returns all nodes of a lease id: one, unless two clients use the same.
+    pub(crate) fn all_of(&self, id: LeaseId) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(move |place| place.is(id))
+    }
+
     /// Returns the nodes that a waiting lease id must see go before it can hold the name: the
     /// nearest that keeps it out, or all before it where any may be the one.
     pub(crate) fn blockers(&self, id: LeaseId) -> Vec<String> {
@@ -84,6 +89,16 @@ impl Queue {
             }
         };
         found.into_iter().map(|place| place.child.clone()).collect()
+    }
+
+    /// Tells whether one of another library stands there.
+    pub(crate) fn has_others(&self) -> bool {
+        self.places.iter().any(|place| !place.stander.ours)
+    }
+
+    /// Tells whether nobody else stands there.
+    pub(crate) fn is_alone(&self, id: LeaseId) -> bool {
+        self.places.iter().all(|place| place.is(id))
     }
 
     /// Returns the mode of the semaphore, if it is one.

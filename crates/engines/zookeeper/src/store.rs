@@ -15,6 +15,7 @@ use crate::error::{Trouble, foreign, not_applied, protocol};
 use crate::held::{Held, HeldIds};
 use crate::keys::Layout;
 use crate::queue::{Place, Queue};
+use crate::seen::Seen;
 use crate::sessions::{Session, Sessions};
 use crate::wire::Wire;
 
@@ -31,6 +32,7 @@ pub(crate) struct Store {
     pub(crate) layout: Layout,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) held: Arc<HeldIds>,
+    pub(crate) seen: Seen,
     pub(crate) watches: Arc<Watches>,
     /// The session for all that hangs on none, and how long it lasts.
     pub(crate) main: Mutex<Option<Arc<Session>>>,

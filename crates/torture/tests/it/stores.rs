@@ -129,7 +129,7 @@ fn etcd() {
 #[test]
 fn zookeeper() {
     let servers = ZooKeeper::start_three(&ZooKeeperConfig::default());
-    let mut plan = with_network(plan(servers.url()));
+    let mut plan = plan(servers.url());
     let nemesis = Arc::new(OwnZooKeeper(servers));
     plan.faults.extend(nemesis.faults());
     // A session is kept by several signs of life in two fifths of its time: not in much less.

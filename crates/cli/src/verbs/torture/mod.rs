@@ -40,8 +40,8 @@ const LONGEST: u64 = 3_600;
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 all promises were kept, 1 one was broken and the witnesses \
     say which, 2 the run shows nothing.\n\nFaults: pause-holder, pause, kill; by proxies before \
-    the servers of redis://, postgres:// and etcd://: cut, cut-requests, cut-replies, reset, \
-    delay; with --store-is-expendable, on Redis: script-flush, client-kill, \
+    the servers of redis://, postgres://, etcd:// and zk://: cut, cut-requests, cut-replies, \
+    reset, delay; with --store-is-expendable, on Redis: script-flush, client-kill, \
     flush-all.\n\nExample:\n  holdline torture --url redis://localhost --seconds 20 --seed 7")]
 pub(crate) struct TortureArgs {
     /// How long harm is done; the run ends some seconds later, and within four minutes whatever

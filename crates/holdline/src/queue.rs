@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::contract::{QUEUE_HEARTBEAT, QUEUE_SILENCE};
+use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::renewal::MIN_RETRY;
-use holdline_core::{ErrorKind, LockError, Moment, Purpose, RenewReply, RenewRequest};
+use holdline_core::{ErrorKind, Expiry, LockError, Moment, Purpose, RenewReply, RenewRequest};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -48,16 +49,25 @@ impl WaitCell {
         std::mem::take(&mut *self.news.lock())
     }
 
-    /// Takes note of a heartbeat that failed: after as long as the store keeps silent entries,
-    /// the place in the queue is gone.
-    fn note_failure(&self, now: Moment, error: Option<&LockError>) {
+    /// Takes note of a heartbeat that failed: after as long as the store keeps silent entries, the
+    /// place in the queue is gone.
+    fn note_failure(&self, now: Moment, silence: Duration, error: Option<&LockError>) {
         if let Some(error) = error.filter(|error| is_final(error)) {
             return self.tell(|news| news.refused = Some(error.clone()));
         }
         let since = *self.failing_since.lock().get_or_insert(now);
-        if since.until(now) >= QUEUE_SILENCE {
+        if since.until(now) >= silence {
             self.tell(|news| news.dropped = true);
         }
+    }
+}
+
+/// How long the store keeps the entries of a client that it does not hear: where they hang on a
+/// session, as long as one may last.
+fn silence(expiry: Expiry) -> Duration {
+    match expiry {
+        Expiry::Session => MAX_FIRST_LEASE,
+        _ => QUEUE_SILENCE,
     }
 }
 
@@ -96,8 +106,9 @@ pub(crate) async fn beat(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<Renew
     let mut replies = replies.unwrap_or_default().into_iter();
     let now = shared.clock.now();
     let mut ring = false;
+    let silence = silence(shared.engine.capabilities().expiry);
     for line in lines {
-        let look = heed(&line.cell, now, replies.next());
+        let look = heed(&line.cell, now, silence, replies.next());
         let mut registry = shared.registry.lock();
         let due = match look {
             Some(look) => next_look(&mut registry, now, look),
@@ -117,6 +128,7 @@ pub(crate) async fn beat(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<Renew
 fn heed(
     cell: &WaitCell,
     now: Moment,
+    silence: Duration,
     reply: Option<Result<RenewReply, LockError>>,
 ) -> Option<Duration> {
     match reply {
@@ -136,8 +148,8 @@ fn heed(
                 }
             }
         }
-        Some(Err(error)) => cell.note_failure(now, Some(&error)),
-        None => cell.note_failure(now, None),
+        Some(Err(error)) => cell.note_failure(now, silence, Some(&error)),
+        None => cell.note_failure(now, silence, None),
     }
     Some(QUEUE_HEARTBEAT)
 }

@@ -29,6 +29,7 @@ impl Store {
         &self,
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
+        let _turn = self.held.turn(&request.name, request.lease_id).await;
         match self.held.find(&request.name, request.lease_id) {
             Some(held) => self.ask_again(request, held).await,
             None if request.known => self.unknown(request).await,
@@ -157,10 +158,11 @@ impl Store {
             };
             session.prove(since);
             self.held.update(name, id, |held| {
-                (held.child, held.czxid) = (Some(child), stat.czxid);
+                (held.child, held.czxid) = (Some(child.clone()), stat.czxid);
                 held.version = stat.version;
             });
-            return self.entered(&wire, request, session, (queue, marks), since).await;
+            let made = Made { wire: &wire, child, since };
+            return self.entered(&made, request, session, (queue, marks)).await;
         }
         self.held.forget(name, id);
         Err(unavailable("the queue's node goes again and again", Certainty::NotApplied))
@@ -223,11 +225,10 @@ impl Store {
     /// Answers for a node that was made, by what was seen behind it.
     async fn entered(
         &self,
-        wire: &Wire,
+        made: &Made<'_>,
         request: &AcquireRequest,
         session: &Arc<Session>,
         (queue, marks): (Result<Queue, Trouble>, Result<crate::store::Marks, Trouble>),
-        since: Moment,
     ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
         let seen = match (queue, marks) {
@@ -235,9 +236,7 @@ impl Store {
             (Ok(queue), Ok(marks)) => {
                 let family = self.layout.family_of(request.mode);
                 let checked = marks.check().and_then(|()| queue.check_kind(request.mode, family));
-                // An id that was given up meanwhile has no node that would be ours.
-                let own = self.held.find(name, id).and_then(|held| held.child);
-                let twin = own.is_some_and(|own| queue.all_of(id).any(|place| place.child != own));
+                let twin = queue.all_of(id).any(|place| place.child != made.child);
                 checked.and_then(|()| if twin { Err(used_by_another()) } else { Ok(queue) })
             }
         };
@@ -247,7 +246,7 @@ impl Store {
             Err(error) if error.certainty() == Certainty::Unknown => return Err(error),
             Err(error) => {
                 self.seen.forget(name);
-                self.take_back(wire, request).await?;
+                self.take_back(made, request).await?;
                 return Err(error);
             }
         };
@@ -255,29 +254,26 @@ impl Store {
         let Some((_, waits)) = queue.find(id) else { return Err(ended_on_the_way()) };
         let limit = self.capabilities.max_waiters;
         if waits.is_some_and(|at| at >= limit) {
-            self.take_back(wire, request).await?;
+            self.take_back(made, request).await?;
             return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
         }
         if waits.is_some() && !request.queue {
-            let busy = self.busy(wire, request, &queue).await;
-            self.take_back(wire, request).await?;
+            let busy = self.busy(made.wire, request, &queue).await;
+            self.take_back(made, request).await?;
             return Ok(busy?);
         }
         self.learn(name, id, &queue)?;
-        self.stands(wire, request, &queue, session, since).await
+        self.stands(made.wire, request, &queue, session, made.since).await
     }
 
     /// Deletes a node that should not be.
-    async fn take_back(&self, wire: &Wire, request: &AcquireRequest) -> Result<(), LockError> {
+    async fn take_back(&self, made: &Made<'_>, request: &AcquireRequest) -> Result<(), LockError> {
         let (name, id) = (&request.name, request.lease_id);
-        let path = self.held.find(name, id).and_then(|held| self.path(name, &held));
-        if let Some(path) = path {
-            // It may stand yet, whatever this failure says of itself.
-            wire.delete(&path, None).await.map_err(|trouble| {
-                let message = format!("a node could not be taken back: {}", trouble.into_error());
-                unavailable(message, Certainty::Unknown)
-            })?;
-        }
+        // It may stand yet, whatever this failure says of itself.
+        made.wire.delete(&self.layout.child(name, &made.child), None).await.map_err(|trouble| {
+            let message = format!("a node could not be taken back: {}", trouble.into_error());
+            unavailable(message, Certainty::Unknown)
+        })?;
         self.held.forget(name, id);
         Ok(())
     }
@@ -294,7 +290,15 @@ impl Store {
         let (name, id) = (&request.name, request.lease_id);
         let Some((_, waits)) = queue.find(id) else { return Ok(AcquireReply::Unknown) };
         if let Some(at) = waits {
-            let holder = self.first(wire, name, queue).await?.map(|(holder, _)| holder);
+            let holder = match self.first(wire, name, queue).await.map_err(Trouble::into_error) {
+                Ok(first) => first.map(|(holder, _)| holder),
+                Err(error) if error.certainty() == Certainty::Unknown => return Err(error),
+                // It may stand there and be none that we can read: our place is ours all the same.
+                Err(error) => {
+                    tracing::debug!(%name, %error, "whoever holds the name cannot be described");
+                    None
+                }
+            };
             let next_look = QUEUE_HEARTBEAT;
             return Ok(AcquireReply::Queued { position: Some(at), holder, next_look });
         }
@@ -306,6 +310,13 @@ impl Store {
             _ => Err(ended_on_the_way()),
         }
     }
+}
+
+/// A node that was made just now, by a request that left at `since`.
+struct Made<'w> {
+    wire: &'w Wire,
+    child: String,
+    since: Moment,
 }
 
 /// Nothing has left that could be carried out.

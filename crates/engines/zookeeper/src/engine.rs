@@ -63,7 +63,7 @@ impl ZooKeeperEngine {
             Err(unavailable(told.join("; "), Certainty::NotApplied))
         };
         let limits = home.run(probing).await??;
-        let sessions = Arc::new(Sessions::new(options.clone(), clock.clone()));
+        let sessions = Arc::new(Sessions::new(options.clone(), limits.shortest, clock.clone()));
         let store = Arc::new(Store {
             capabilities: capabilities(options, limits)?,
             layout: Layout::new(options.chroot(), options.family()),

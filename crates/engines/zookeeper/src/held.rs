@@ -4,13 +4,15 @@
 //! - H2: engines of one process that use the same nodes know the same lease ids: any of them may
 //!   renew what another has asked for, since the session is the process's. Another process cannot.
 //! - H3: it is forgotten when the store has said that nothing stands under it.
+//! - H4: an acquire and a release of one lease id take turns: a request that is under way has made
+//!   its node, or never will, before it is asked again or given up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
 use crate::sessions::{Key, Session, Sessions};
 
@@ -43,7 +45,32 @@ pub(crate) struct Held {
 
 /// All of them.
 #[derive(Default)]
-pub(crate) struct HeldIds(Mutex<HashMap<(LeaseId, LockName), Held>>);
+pub(crate) struct HeldIds {
+    by_id: Mutex<HashMap<Id, Held>>,
+    /// Of those for which something is under way.
+    turns: Mutex<HashMap<Id, Arc<Turns<()>>>>,
+}
+
+type Id = (LeaseId, LockName);
+
+/// The turn of one verb on a lease id; over when dropped.
+pub(crate) struct Turn<'h> {
+    held: &'h HeldIds,
+    id: Id,
+    turns: Arc<Turns<()>>,
+    mine: Option<OwnedMutexGuard<()>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.mine = None;
+        let mut turns = self.held.turns.lock();
+        // One is in the map and one here: nobody waits, and under this lock nobody comes.
+        if Arc::strong_count(&self.turns) == 2 {
+            turns.remove(&self.id);
+        }
+    }
+}
 
 impl Held {
     pub(crate) fn new(
@@ -98,32 +125,41 @@ impl HeldIds {
         held
     }
 
+    /// Waits until no other verb is under way for a lease id (H4).
+    pub(crate) async fn turn(&self, name: &LockName, id: LeaseId) -> Turn<'_> {
+        let id = (id, name.clone());
+        let turns = self.turns.lock().entry(id.clone()).or_default().clone();
+        let mut turn = Turn { held: self, id, turns, mine: None };
+        turn.mine = Some(turn.turns.clone().lock_owned().await);
+        turn
+    }
+
     pub(crate) fn find(&self, name: &LockName, id: LeaseId) -> Option<Held> {
-        self.0.lock().get(&(id, name.clone())).cloned()
+        self.by_id.lock().get(&(id, name.clone())).cloned()
     }
 
     pub(crate) fn note(&self, name: &LockName, id: LeaseId, held: Held) {
-        self.0.lock().insert((id, name.clone()), held);
+        self.by_id.lock().insert((id, name.clone()), held);
     }
 
     /// Changes what is known, if the id still is.
     pub(crate) fn update(&self, name: &LockName, id: LeaseId, change: impl FnOnce(&mut Held)) {
-        if let Some(held) = self.0.lock().get_mut(&(id, name.clone())) {
+        if let Some(held) = self.by_id.lock().get_mut(&(id, name.clone())) {
             change(held);
         }
     }
 
     pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
-        self.0.lock().remove(&(id, name.clone()));
+        self.by_id.lock().remove(&(id, name.clone()));
     }
 
     /// Takes out all for which this is so.
     pub(crate) fn take(&self, wanted: impl Fn(&Held) -> bool) -> Vec<((LeaseId, LockName), Held)> {
-        self.0.lock().extract_if(|_, held| wanted(held)).collect()
+        self.by_id.lock().extract_if(|_, held| wanted(held)).collect()
     }
 
     /// Tells whether something hangs on a session.
     pub(crate) fn uses(&self, session: &Arc<Session>) -> bool {
-        self.0.lock().values().any(|held| Arc::ptr_eq(&held.session, session))
+        self.by_id.lock().values().any(|held| Arc::ptr_eq(&held.session, session))
     }
 }

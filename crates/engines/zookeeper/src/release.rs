@@ -4,6 +4,7 @@ use holdline_core::{LeaseId, LockError, LockName, ReleaseReply, ReleaseRequest};
 use tokio::join;
 
 use crate::error::Trouble;
+use crate::keys::stander;
 use crate::queue::Queue;
 use crate::store::Store;
 use crate::wire::Wire;
@@ -14,6 +15,7 @@ impl Store {
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
+        let _turn = self.held.turn(name, id).await;
         let held = self.held.find(name, id);
         let wire = match held.as_ref().map(|held| held.session.wire()) {
             Some(Ok(wire)) => wire,
@@ -24,15 +26,15 @@ impl Store {
             self.mark_gone(&wire, id).await?;
         }
         let path = held.as_ref().and_then(|held| self.path(name, held));
-        let (path, waited) = match (path, held.as_ref().is_some_and(|held| held.token.is_some())) {
-            (Some(path), true) => (Some(path), false),
+        let (paths, waited) = match (path, held.as_ref().is_some_and(|held| held.token.is_some())) {
+            (Some(path), true) => (vec![path], false),
             // Where it stood decides what it is told.
             _ => self.where_it_stands(&wire, name, id).await?,
         };
-        let deleted = match path {
-            Some(path) => wire.delete(&path, None).await?,
-            None => false,
-        };
+        let mut deleted = false;
+        for path in paths {
+            deleted |= wire.delete(&path, None).await?;
+        }
         let reply = match (deleted, waited) {
             (true, true) => ReleaseReply::Withdrawn,
             (true, false) => ReleaseReply::Released { held_for: None },
@@ -45,19 +47,26 @@ impl Store {
         Ok(reply)
     }
 
-    /// The path of a lease id's node, and whether it waits.
+    /// The paths of all nodes of a lease id, and whether it waits. What else stands there, ours or
+    /// not, keeps nobody from going.
     async fn where_it_stands(
         &self,
         wire: &Wire,
         name: &LockName,
         id: LeaseId,
-    ) -> Result<(Option<String>, bool), Trouble> {
+    ) -> Result<(Vec<String>, bool), Trouble> {
         let path = self.layout.queue(name);
         let (caught_up, children) = join!(wire.catch_up(&path), wire.children(&path));
         caught_up?;
-        let queue = Queue::read(children?.unwrap_or_default())?;
-        let found = queue.find(id);
-        let path = found.map(|(place, _)| self.layout.child(name, &place.child));
-        Ok((path, found.is_some_and(|(_, waits)| waits.is_some())))
+        let children = children?.unwrap_or_default();
+        let is_its = |child: &&String| {
+            stander(child).is_some_and(|stander| stander.ours && stander.id == id)
+        };
+        let its = children.iter().filter(is_its);
+        let paths = its.map(|child| self.layout.child(name, child)).collect();
+        // Beside something foreign nobody can tell; it was not known to hold.
+        let waited = Queue::read(children)
+            .map_or(true, |queue| queue.find(id).is_some_and(|(_, waits)| waits.is_some()));
+        Ok((paths, waited))
     }
 }

@@ -5,13 +5,15 @@
 //! - R2: a grant may be renewed to a longer lease, but never longer than its session proves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
-    Certainty, Hold, LockError, Mode, Moment, Purpose, RenewReply, RenewRequest, Renewed,
+    Certainty, Hold, LockError, Moment, Purpose, RenewReply, RenewRequest, Renewed,
 };
-use tokio::join;
+use tokio::{join, select};
 use zookeeper_client::Stat;
 
 use crate::error::{ENGINE, Trouble, unavailable};
@@ -22,6 +24,21 @@ use crate::store::{Store, record};
 /// How often a change of a record is tried while others change it.
 const ATTEMPTS: usize = 5;
 
+/// Which part of the shortest lease those that were answered wait for others, and how long at
+/// least.
+const PART: u32 = 8;
+const SHORTEST_GRACE: Duration = Duration::from_millis(150);
+
+/// What has come of keeping a session.
+#[derive(Clone, Copy)]
+enum Kept {
+    Yes,
+    Gone,
+    Unanswered,
+}
+
+type Keeping<'s> = Shared<BoxFuture<'s, Kept>>;
+
 /// What the look brought for a line.
 struct Seen {
     /// The node's record as it stands.
@@ -30,27 +47,82 @@ struct Seen {
     blocked: bool,
 }
 
+/// How long those that were answered wait for others, whose session may be with a member that
+/// hangs: a part of the shortest lease, and of the heartbeat.
+fn grace(batch: &[RenewRequest]) -> Duration {
+    let lease = |line: &RenewRequest| match line.purpose {
+        Purpose::Keep(hold) => hold.duration(),
+        Purpose::Wait => None,
+    };
+    let shortest = batch.iter().filter_map(lease).min();
+    shortest.map_or(QUEUE_HEARTBEAT / 2, |lease| (lease / PART).max(SHORTEST_GRACE))
+}
+
 impl Store {
     pub(crate) async fn renew(&self, batch: &[RenewRequest]) -> Renewed {
         let since = self.clock.now();
-        let mut sessions: Vec<Arc<Session>> = Vec::new();
-        for held in batch.iter().filter_map(|line| self.held.find(&line.name, line.lease_id)) {
-            if !sessions.iter().any(|known| Arc::ptr_eq(known, &held.session)) {
-                sessions.push(held.session.clone());
+        let mut keeping: Vec<(Arc<Session>, Keeping<'_>)> = Vec::new();
+        let mut asked = FuturesUnordered::new();
+        for (at, line) in batch.iter().enumerate() {
+            let held = self.held.find(&line.name, line.lease_id);
+            let keeping = held.map(|held| self.keep_once(&mut keeping, held.session));
+            let renewing = self.renew_line(line, keeping, since);
+            asked.push(async move { (at, renewing.await) });
+        }
+        let silent = || unavailable("others were answered long before", Certainty::Unknown);
+        let mut answers: Vec<_> = batch.iter().map(|_| Err(silent())).collect();
+        let mut end = None;
+        loop {
+            let late = async {
+                match end {
+                    Some(end) => self.clock.sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let next = select! { biased; next = asked.next() => next, () = late => None };
+            let Some((at, answer)) = next else { return Ok(answers) };
+            answers[at] = answer;
+            end.get_or_insert_with(|| self.clock.now().after(grace(batch)));
+        }
+    }
+
+    /// Has a session kept, for all lines of a batch that hang on it.
+    fn keep_once<'s>(
+        &'s self,
+        keeping: &mut Vec<(Arc<Session>, Keeping<'s>)>,
+        session: Arc<Session>,
+    ) -> Keeping<'s> {
+        if let Some((_, known)) = keeping.iter().find(|(known, _)| Arc::ptr_eq(known, &session)) {
+            return known.clone();
+        }
+        let kept = session.clone();
+        let keep = async move {
+            match kept.keep(&*self.clock).await {
+                Ok(()) => Kept::Yes,
+                Err(Trouble::SessionGone) => Kept::Gone,
+                Err(_) => Kept::Unanswered,
             }
-        }
-        let keep = async |session: Arc<Session>| {
-            let kept = session.keep(&*self.clock).await;
-            (session, kept)
         };
-        let keeping = join_all(sessions.into_iter().map(keep));
-        let looking = join_all(batch.iter().map(|line| self.look_at(line)));
-        let (kept, seen) = join!(keeping, looking);
-        let mut answers = Vec::with_capacity(batch.len());
-        for (line, seen) in batch.iter().zip(seen) {
-            answers.push(self.judge(line, seen, &kept, since).await);
-        }
-        Ok(answers)
+        let keep = keep.boxed().shared();
+        keeping.push((session, keep.clone()));
+        keep
+    }
+
+    /// Renews a line as its session is kept, and its node is looked at in the same moment.
+    async fn renew_line(
+        &self,
+        line: &RenewRequest,
+        keeping: Option<Keeping<'_>>,
+        since: Moment,
+    ) -> Result<RenewReply, LockError> {
+        let keeping = async {
+            match keeping {
+                Some(keeping) => keeping.await,
+                None => Kept::Gone,
+            }
+        };
+        let (kept, seen) = join!(keeping, self.look_at(line));
+        self.judge(line, seen, kept, since).await
     }
 
     async fn look_at(&self, line: &RenewRequest) -> Result<Option<Seen>, Trouble> {
@@ -73,13 +145,10 @@ impl Store {
         &self,
         line: &RenewRequest,
         seen: Result<Option<Seen>, Trouble>,
-        kept: &[(Arc<Session>, Result<(), Trouble>)],
+        kept: Kept,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
         let (name, id) = (&line.name, line.lease_id);
-        if let Purpose::Keep(hold) = line.purpose {
-            self.capabilities.check(Mode::Exclusive, hold)?;
-        }
         let Some(held) = self.held.find(name, id) else { return self.missing(line).await };
         let seen = match seen {
             Ok(seen) => seen,
@@ -89,11 +158,10 @@ impl Store {
         let Some((own, seen)) = seen.and_then(|mut seen| Some((seen.own.take()?, seen))) else {
             return self.missing(line).await;
         };
-        let kept = kept.iter().find(|(session, _)| Arc::ptr_eq(session, &held.session));
         let left = held.session.left(since);
         match kept {
-            Some((_, Err(Trouble::SessionGone))) => return self.missing(line).await,
-            Some((_, Err(_))) | None if left.is_zero() => {
+            Kept::Gone => return self.missing(line).await,
+            Kept::Unanswered if left.is_zero() => {
                 let message = "the session could not be kept";
                 return Err(unavailable(message, Certainty::Unknown));
             }
@@ -185,7 +253,7 @@ impl Store {
         let marks = marks?;
         self.held.forget(&line.name, line.lease_id);
         Ok(match marks.revoked {
-            Some(reason) => RenewReply::Revoked { reason, left: Some(std::time::Duration::ZERO) },
+            Some(reason) => RenewReply::Revoked { reason, left: Some(Duration::ZERO) },
             None => RenewReply::Unknown,
         })
     }

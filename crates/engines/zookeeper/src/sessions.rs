@@ -7,7 +7,9 @@
 //!   that a group ends which nobody keeps: an acquire or a renewal keeps it, and when its time is
 //!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
 //! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
-//!   time between two signs of life. So a fifth of the time is not counted on.
+//!   time between two signs of life, which is half of the time after which a connection is given up.
+//!   So as much of the time is not counted on, and a fifth at least.
+//! - S5: a member that hangs is left long before the session ends, so that another is tried in time.
 //! - S4: the client crate hears of its sockets by a thread and a file of the kernel's that a copy
 //!   of the process by fork lacks, or shares with its parent. So a copy opens no session.
 
@@ -27,8 +29,12 @@ use crate::wire::Wire;
 
 /// How many parts of its time a session lasts between two proofs at least.
 const FRESH: u32 = 10;
-/// Which part of a session's time is not counted on.
+/// Which part of a session's time is not counted on, at least.
 const UNSURE: u32 = 5;
+/// After which part of a session's time a silent connection is given up, and the shortest time
+/// that is waited for a member that is busy: but no more than the client crate does by itself.
+const SILENT: u32 = 8;
+const BUSY: Duration = Duration::from_secs(1);
 
 /// Whose nodes end together: those of a client, with the same duration in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +44,8 @@ pub(crate) struct Key(ClientId, u64);
 pub(crate) struct Session {
     wire: Mutex<Option<Wire>>,
     time: Duration,
+    /// How much of the time is counted on.
+    sure: Duration,
     proven: Mutex<Moment>,
     keeping: tokio::sync::Mutex<()>,
     /// Told when it is over.
@@ -49,6 +57,8 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 /// The sessions of one engine.
 pub(crate) struct Sessions {
     options: ZooKeeperOptions,
+    /// How often the members tell their leader who was heard.
+    half_tick: Duration,
     clock: Arc<dyn Clock>,
     slots: Mutex<HashMap<Key, Slot>>,
     /// When each group was kept.
@@ -104,7 +114,7 @@ impl Session {
     pub(crate) fn left(&self, now: Moment) -> Duration {
         match self.is_over() {
             true => Duration::ZERO,
-            false => now.until(self.proven.lock().after(self.time - self.time / UNSURE)),
+            false => now.until(self.proven.lock().after(self.sure)),
         }
     }
 
@@ -127,7 +137,7 @@ impl Session {
     pub(crate) async fn keep(&self, clock: &dyn Clock) -> Result<(), Trouble> {
         let _alone = self.keeping.lock().await;
         let before = clock.now();
-        if self.left(before) >= (self.time - self.time / UNSURE) - self.time / FRESH {
+        if self.left(before) >= self.sure.saturating_sub(self.time / FRESH) {
             return Ok(());
         }
         self.wire()?.beat().await.inspect_err(|trouble| {
@@ -141,9 +151,15 @@ impl Session {
 }
 
 impl Sessions {
-    pub(crate) fn new(options: ZooKeeperOptions, clock: Arc<dyn Clock>) -> Sessions {
+    /// The servers' shortest session tells how long a tick is: it lasts two, unless it was set.
+    pub(crate) fn new(
+        options: ZooKeeperOptions,
+        shortest: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Sessions {
         Sessions {
             options,
+            half_tick: shortest / 4,
             clock,
             slots: Mutex::default(),
             kept: Mutex::default(),
@@ -201,6 +217,7 @@ impl Sessions {
         Ok(Arc::new(Session {
             wire: Mutex::new(Some(wire)),
             time,
+            sure: sure(time, self.half_tick),
             proven: Mutex::new(before),
             keeping: tokio::sync::Mutex::default(),
             ended: Notify::new(),
@@ -271,6 +288,16 @@ impl Sessions {
     }
 }
 
+/// After how long a connection on which nothing comes is given up.
+fn silence(time: Duration) -> Duration {
+    (time / SILENT).max(BUSY.min(time * 2 / 5))
+}
+
+/// How much of a session's time is counted on (S3).
+fn sure(time: Duration, half_tick: Duration) -> Duration {
+    time.saturating_sub((silence(time) / 2 + half_tick).max(time / UNSURE))
+}
+
 /// Refuses a process that was copied by fork after the client crate had begun in it.
 fn check_process() -> Result<(), LockError> {
     static PROCESS: OnceLock<u32> = OnceLock::new();
@@ -285,7 +312,8 @@ fn check_process() -> Result<(), LockError> {
 
 /// Makes a connection with a session of its own.
 async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, Trouble> {
-    let mut connector = Client::connector().with_session_timeout(time);
+    let mut connector =
+        Client::connector().with_session_timeout(time).with_connection_timeout(silence(time));
     if let Some(digest) = options.digest() {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
@@ -295,6 +323,20 @@ async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, T
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_counted_on_is_a_fifth_or_what_may_be_told_late() {
+        let (millis, tick) = (Duration::from_millis, Duration::from_secs(2));
+        for (time, silent, counted) in
+            [(30_000, 3_750, 24_000), (8_000, 1_000, 6_400), (4_000, 1_000, 2_500)]
+        {
+            assert_eq!(silence(millis(time)), millis(silent));
+            assert_eq!(sure(millis(time), tick / 2), millis(counted), "{time}");
+        }
+        assert_eq!(silence(millis(1_000)), millis(400));
+        assert_eq!(sure(millis(1_000), millis(100)), millis(700));
+        assert_eq!(sure(millis(1_000), tick / 2), Duration::ZERO);
+    }
 
     #[test]
     fn a_group_is_for_a_client_and_whole_milliseconds() {

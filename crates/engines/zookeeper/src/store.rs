@@ -114,7 +114,9 @@ impl Store {
     /// Deletes marks that have done their duty. Both times are the servers'.
     pub(crate) async fn sweep(&self, wire: &Wire, now_ms: i64) -> Result<(), Trouble> {
         let marks = wire.children(&self.layout.marks()).await?.unwrap_or_default();
-        for mark in marks.iter().take(SWEEP) {
+        // Another part each time, so that none is left for ever behind those that are young.
+        let begin = usize::try_from(now_ms.unsigned_abs()).unwrap_or(0) % marks.len().max(1);
+        for mark in marks.iter().cycle().skip(begin).take(SWEEP.min(marks.len())) {
             let path = format!("{}/{mark}", self.layout.marks());
             let old = wire.stat(&path).await?;
             if old.is_some_and(|stat| stat.ctime.saturating_add(MARK_MS) < now_ms) {

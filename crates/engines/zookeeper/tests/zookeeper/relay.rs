@@ -1,4 +1,4 @@
-//! What stands between a client and its server, and loses what the server answers.
+//! What stands between a client and its server, and loses or holds back what the server answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 #[derive(Default)]
 struct State {
@@ -15,6 +15,9 @@ struct State {
     wanted: Mutex<Option<String>>,
     loses: AtomicBool,
     refuses: AtomicBool,
+    /// From the request that holds this on, answers on its connection are held back.
+    held_from: Mutex<Option<String>>,
+    holds: watch::Sender<bool>,
 }
 
 /// A relay to one server.
@@ -58,6 +61,21 @@ impl Relay {
         self.state.loses.load(Ordering::SeqCst)
     }
 
+    /// Holds back all answers on the connection on which a request with this text comes.
+    pub(crate) fn hold_answers_from(&self, text: &str) {
+        *self.state.held_from.lock() = Some(text.to_owned());
+    }
+
+    /// Tells whether that request has come.
+    pub(crate) fn holds(&self) -> bool {
+        *self.state.holds.borrow()
+    }
+
+    /// Lets what was held back go.
+    pub(crate) fn let_go(&self) {
+        self.state.holds.send_replace(false);
+    }
+
     /// Closes all connections; new ones lose nothing.
     pub(crate) fn break_off(&self) {
         self.state.loses.store(false, Ordering::SeqCst);
@@ -75,6 +93,7 @@ impl Relay {
 async fn carry(client: TcpStream, server: TcpStream, state: &State) -> std::io::Result<()> {
     let (mut asked, mut answer) = client.into_split();
     let (mut answered, mut ask) = server.into_split();
+    let held = AtomicBool::new(false);
     let requests = async {
         let mut buffer = vec![0; 64 * 1024];
         loop {
@@ -86,6 +105,10 @@ async fn carry(client: TcpStream, server: TcpStream, state: &State) -> std::io::
             if state.wanted.lock().take_if(|wanted| text.contains(wanted.as_str())).is_some() {
                 state.loses.store(true, Ordering::SeqCst);
             }
+            if state.held_from.lock().take_if(|held| text.contains(held.as_str())).is_some() {
+                held.store(true, Ordering::SeqCst);
+                state.holds.send_replace(true);
+            }
             ask.write_all(&buffer[..count]).await?;
         }
     };
@@ -95,6 +118,11 @@ async fn carry(client: TcpStream, server: TcpStream, state: &State) -> std::io::
             let count = answered.read(&mut buffer).await?;
             if count == 0 {
                 return Ok(());
+            }
+            if held.load(Ordering::SeqCst) {
+                // The sender lives as long as the relay.
+                let _ = state.holds.subscribe().wait_for(|holds| !holds).await;
+                held.store(false, Ordering::SeqCst);
             }
             if !state.loses.load(Ordering::SeqCst) {
                 answer.write_all(&buffer[..count]).await?;

@@ -1,5 +1,7 @@
 //! Faults that other clients of ZooKeeper have had, each by its name.
 
+use std::time::Duration;
+
 use holdline_core::{AcquireReply, Certainty, ErrorKind, Hint, Purpose, ReleaseReply, RenewReply};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 
@@ -108,4 +110,108 @@ async fn a_creation_whose_answer_was_lost_is_found_again() {
     assert_eq!(found.iter().filter(|path| path.contains(&its_id)).count(), 1, "{found:?}");
     holder.let_go().await;
     lost.take().await;
+}
+
+/// A server, and an engine that reaches it through a relay.
+async fn behind_a_relay() -> (ZooKeeper, Relay, holdline_zookeeper::ZooKeeperEngine) {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let relay = Relay::start(server.address(0)).await;
+    let engine = engine(&format!("zk://{}", relay.address)).await;
+    (server, relay, engine)
+}
+
+/// The undo used to look before the node was made, and nothing deleted it then.
+#[tokio::test]
+async fn a_lease_id_that_is_given_up_while_it_is_asked_for_leaves_no_node() {
+    let (server, relay, engine) = behind_a_relay().await;
+    relay.hold_answers_from("/holdline/fresh");
+    let mut late = contender(&engine, "fresh");
+    let given_up = late.clone();
+    let asking = tokio::spawn(async move { late.ask().await.map(drop) });
+    until("it is asked for", async || relay.holds()).await;
+    let mut undoing = tokio::spawn(async move { given_up.release(true).await });
+    // event: an undo that does not wait for the request is done by then
+    let early = tokio::time::timeout(Duration::from_millis(500), &mut undoing).await;
+    relay.let_go();
+    // Granted or cancelled: nobody hears it any more.
+    let _ = asking.await.expect("told");
+    match early {
+        Ok(undone) => undone.expect("told").map(drop).expect("done"),
+        Err(_) => undoing.await.expect("told").map(drop).expect("done"),
+    }
+    assert_eq!(nodes(&server, "/holdline/fresh").await, Vec::<String>::new());
+    contender(&engine, "fresh").take().await;
+}
+
+#[tokio::test]
+async fn asking_again_while_the_first_request_is_under_way_makes_one_node() {
+    let (server, relay, engine) = behind_a_relay().await;
+    relay.hold_answers_from("/holdline/twice");
+    let (mut first, mut again) = (contender(&engine, "twice"), contender(&engine, "twice"));
+    again.request = first.request.clone();
+    let asking = tokio::spawn(async move { first.take().await });
+    until("it is asked for", async || relay.holds()).await;
+    let mut again_asking = tokio::spawn(async move { again.take().await });
+    // event: a second request that does not wait for the first has left by then
+    let early = tokio::time::timeout(Duration::from_millis(500), &mut again_asking).await;
+    assert!(early.is_err(), "both hear of the same node");
+    relay.let_go();
+    let token = asking.await.expect("granted");
+    assert_eq!(again_asking.await.expect("granted"), token);
+    assert_eq!(nodes(&server, "/holdline/twice").await.len(), 1);
+}
+
+/// What keeps the name cannot be read; the place behind it is told, and is given up.
+#[tokio::test]
+async fn a_place_behind_a_holder_that_cannot_be_read_is_told_and_leaves_no_node() {
+    let (server, engine) = server().await;
+    let mut holder = contender(&engine, "a");
+    holder.take().await;
+    let raw = crate::support::raw(&server).await;
+    let held = nodes(&server, "/holdline/a").await.pop().expect("one node");
+    raw.set_data(&held, b"newer", None).await.expect("written");
+    let mut waiter = contender(&engine, "a");
+    let told = waiter.ask().await.expect("queued");
+    assert!(matches!(told, AcquireReply::Queued { holder: None, .. }), "{told:?}");
+    assert_eq!(waiter.release(true).await.expect("told"), ReleaseReply::Withdrawn);
+    assert_eq!(nodes(&server, "/holdline/a").await, [held]);
+}
+
+/// Something foreign beside it used to keep a contender from going, and nobody tried again.
+#[tokio::test]
+async fn what_is_foreign_in_a_queue_keeps_nobody_from_going() {
+    let (server, engine) = server().await;
+    let (mut holder, mut waiter) = (contender(&engine, "a"), contender(&engine, "a"));
+    holder.take().await;
+    waiter.queue().await;
+    let raw = crate::support::raw(&server).await;
+    let open =
+        zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
+    raw.create("/holdline/a/stranger", b"", &open).await.expect("made");
+    assert_eq!(waiter.release(true).await.expect("told"), ReleaseReply::Withdrawn);
+    holder.let_go().await;
+    assert_eq!(nodes(&server, "/holdline/a").await, ["/holdline/a/stranger"]);
+}
+
+#[tokio::test]
+async fn a_session_that_hangs_delays_no_renewal_of_others() {
+    let (_server, relay, engine) = behind_a_relay().await;
+    let mut hung = contender(&engine, "hung").for_seconds(20);
+    let mut well = contender(&engine, "well").for_seconds(10);
+    hung.take().await;
+    well.take().await;
+    relay.hold_answers_from("/holdline/hung");
+    let line = |contender: &crate::support::Contender| holdline_core::RenewRequest {
+        name: contender.request.name.clone(),
+        lease_id: contender.request.lease_id,
+        client: contender.request.client,
+        purpose: Purpose::Keep(contender.request.hold),
+    };
+    let batch = [line(&hung), line(&well)];
+    let mut told = holdline_core::Engine::renew(&engine, &batch).await;
+    let (well_told, hung_told) = (told.pop().expect("two"), told.pop().expect("two"));
+    assert!(matches!(well_told, Ok(RenewReply::Renewed { .. })), "{well_told:?}");
+    let hung_told = hung_told.expect_err("nobody answers");
+    assert_eq!(hung_told.certainty(), Certainty::Unknown, "{hung_told}");
+    relay.let_go();
 }

@@ -7,11 +7,12 @@
 //!   that a group ends which nobody keeps: an acquire or a renewal keeps it, and when its time is
 //!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
 //! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
-//!   time between two signs of life, which is half of the time after which a connection is given up.
-//!   So as much of the time is not counted on, and a fifth at least.
-//! - S5: a member that hangs is left long before the session ends, so that another is tried in time.
+//!   time between two signs of life, which is half of the time after which a connection is given
+//!   up. So as much of the time is not counted on, and a fifth at least.
 //! - S4: the client crate hears of its sockets by a thread and a file of the kernel's that a copy
 //!   of the process by fork lacks, or shares with its parent. So a copy opens no session.
+//! - S5: a member that hangs is left long before the session ends, so that another is tried in
+//!   time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

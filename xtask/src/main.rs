@@ -30,6 +30,7 @@ usage: cargo xtask VERB
   tidy              style as a test
   tidy --list       the rules
   services redis [--count N] [--flavour debian|valkey|redis8]
+  services redis-cluster [--count N] [--flavour debian|valkey|redis8]
   services postgres | etcd | etcd-cluster | zookeeper | zookeeper-ensemble [--count N]
                     real servers, until the end of the input or ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,

@@ -12,6 +12,7 @@ mod handoff;
 mod memory;
 mod postgres;
 mod redis;
+mod redis_cluster;
 mod redlock;
 mod rounds;
 mod run;
@@ -34,12 +35,13 @@ fn main() -> ExitCode {
         ["zookeeper"] => zookeeper::section(),
         ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
+        ["redis-cluster"] => redis_cluster::section(),
         ["redlock"] => redlock::section(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         _ => {
             let sections = "memory | cycle | hand-off | run | etcd | zookeeper | postgres | \
-                redis | redis-leases | redis-scripts | redlock";
+                redis | redis-cluster | redis-leases | redis-scripts | redlock";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

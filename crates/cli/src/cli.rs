@@ -40,7 +40,8 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// The engine: local:, local:///directory, redis://host:port,
-    /// redis+sentinel://host,host/SERVICE, redlock://host,host,host,
+    /// redis+sentinel://host,host/SERVICE, redis-cluster://host,host,
+    /// redlock://host,host,host,
     /// postgres://user@host/database, etcd://host,host,host or zk://host,host,host [default:
     /// HOLDLINE_URL, a configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]

@@ -33,6 +33,10 @@ const SCHEMES: &[&str] = &[
     #[cfg(feature = "redis")]
     "rediss+sentinel",
     #[cfg(feature = "redis")]
+    "redis-cluster",
+    #[cfg(feature = "redis")]
+    "rediss-cluster",
+    #[cfg(feature = "redis")]
     "redlock",
     #[cfg(feature = "redis")]
     "redlocks",
@@ -53,6 +57,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("redis+unix", REDIS),
     ("redis+sentinel", REDIS),
     ("rediss+sentinel", REDIS),
+    ("redis-cluster", REDIS),
+    ("rediss-cluster", REDIS),
     ("redlock", REDIS),
     ("redlocks", REDIS),
     ("postgres", POSTGRES),
@@ -81,9 +87,8 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => etcd(url).await,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" => {
-            redis(url).await
-        }
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis-cluster" | "rediss-cluster" => redis(url).await,
         #[cfg(feature = "redis")]
         "redlock" | "redlocks" => redlock(url).await,
         #[cfg(feature = "postgres")]
@@ -125,7 +130,10 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
             holdline_etcd::checkup(&holdline_etcd::EtcdOptions::from_url(url)?).await
         }
         #[cfg(feature = "redis")]
-        Some("redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel") => {
+        Some(
+            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis-cluster" | "rediss-cluster",
+        ) => {
             let options = holdline_redis::RedisOptions::from_url(url)?;
             holdline_redis::checkup(&options, clock(ClockKind::Boottime, "redis")?).await
         }

@@ -16,6 +16,7 @@
 
 mod certificates;
 mod clock;
+mod cluster;
 mod config;
 mod etcd;
 mod failure;
@@ -41,6 +42,7 @@ mod zookeeper;
 
 pub use certificates::Certificates;
 pub use clock::ServerClock;
+pub use cluster::{ClusterConfig, RedisCluster};
 pub use config::RedisConfig;
 pub use etcd::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 pub use failure::Failure;

@@ -4,8 +4,9 @@
 //! what it started.
 
 use holdline_services::{
-    EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour, PostgresConfig,
-    PostgresServer, RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
+    ClusterConfig, EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour,
+    PostgresConfig, PostgresServer, RedisCluster, RedisConfig, RedisServer, ZooKeeper,
+    ZooKeeperConfig,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -15,6 +16,7 @@ use std::sync::mpsc::sync_channel;
 
 const USAGE: &str = "\
 usage: services redis [--count N] [--flavour debian|valkey|redis8]
+       services redis-cluster [--count N] [--flavour debian|valkey|redis8]
        services postgres [--count N]
        services etcd [--count N] [--flavour debian|3.5|3.7]
        services etcd-cluster [--count N] [--flavour debian|3.5|3.7]
@@ -23,7 +25,8 @@ usage: services redis [--count N] [--flavour debian|valkey|redis8]
 
   Starts N servers (1 unless said otherwise, at most 100) on free loopback ports, with no
   persistence, prints their URLs, and stops them at the end of the input or at ^C. A cluster
-  or ensemble is three members, and its URL names them all.";
+  or ensemble is three members, one of Redis three masters with a replica each, and its URL
+  names them all.";
 
 const MOST: usize = 100;
 
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Redis(Flavour),
+    RedisCluster(Flavour),
     Postgres,
     Etcd(EtcdFlavour),
     EtcdCluster(EtcdFlavour),
@@ -61,6 +65,9 @@ impl Kind {
     fn of_flavour(self, name: &str) -> Result<Self, String> {
         Ok(match self {
             Self::Redis(_) => Self::Redis(name.parse().map_err(|f: Failure| f.to_string())?),
+            Self::RedisCluster(_) => {
+                Self::RedisCluster(name.parse().map_err(|f: Failure| f.to_string())?)
+            }
             Self::Etcd(_) => Self::Etcd(name.parse().map_err(|f: Failure| f.to_string())?),
             Self::EtcdCluster(_) => {
                 Self::EtcdCluster(name.parse().map_err(|f: Failure| f.to_string())?)
@@ -76,6 +83,7 @@ impl Kind {
 /// A server that runs as long as this.
 enum Server {
     Redis(RedisServer),
+    RedisCluster(RedisCluster),
     Postgres(PostgresServer),
     Etcd(EtcdServer),
     EtcdCluster(EtcdCluster),
@@ -88,6 +96,11 @@ impl Server {
             Kind::Redis(flavour) => {
                 let config = RedisConfig::default().with_flavour(flavour);
                 RedisServer::try_start(config).map(Self::Redis)
+            }
+            Kind::RedisCluster(flavour) => {
+                let servers = RedisConfig::default().with_flavour(flavour);
+                let config = ClusterConfig::default().with_servers(servers);
+                RedisCluster::try_start(&config).map(Self::RedisCluster)
             }
             Kind::Postgres => {
                 PostgresServer::try_start(PostgresConfig::default()).map(Self::Postgres)
@@ -113,6 +126,7 @@ impl Server {
     fn url(&self) -> String {
         match self {
             Self::Redis(server) => server.url(),
+            Self::RedisCluster(cluster) => cluster.url(),
             Self::Postgres(server) => server.url(),
             Self::Etcd(server) => server.url(),
             Self::EtcdCluster(cluster) => cluster.url(),
@@ -124,6 +138,7 @@ impl Server {
 fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
     let (mut kind, options) = match words {
         ["redis", options @ ..] => (Kind::Redis(Flavour::default()), options),
+        ["redis-cluster", options @ ..] => (Kind::RedisCluster(Flavour::default()), options),
         ["postgres", options @ ..] => (Kind::Postgres, options),
         ["etcd", options @ ..] => (Kind::Etcd(EtcdFlavour::default()), options),
         ["etcd-cluster", options @ ..] => (Kind::EtcdCluster(EtcdFlavour::default()), options),
@@ -180,6 +195,8 @@ mod tests {
         assert_eq!(parse(&["redis"]), Ok((1, Kind::Redis(Flavour::Debian))));
         let words = ["redis", "--count", "5", "--flavour", "valkey"];
         assert_eq!(parse(&words), Ok((5, Kind::Redis(Flavour::Valkey))));
+        let words = ["redis-cluster", "--flavour", "redis8"];
+        assert_eq!(parse(&words), Ok((1, Kind::RedisCluster(Flavour::Redis8))));
         assert_eq!(parse(&["postgres", "--count", "2"]), Ok((2, Kind::Postgres)));
         let words = ["etcd-cluster", "--flavour", "3.5"];
         assert_eq!(parse(&words), Ok((1, Kind::EtcdCluster(EtcdFlavour::V35))));

@@ -228,6 +228,12 @@ impl RedisServer {
         }
     }
 
+    /// Tells whether the server's process was started and not ended by this value.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.child().is_some()
+    }
+
     /// Tells whether the server is a master.
     #[must_use]
     pub fn is_master(&self) -> bool {

@@ -43,6 +43,10 @@ pub enum Fault {
     EndSession,
     /// A node's data is erased.
     FlushAll,
+    /// A replica takes a node's place, which hands all over.
+    Failover,
+    /// What a node has of the names is moved to another.
+    Reshard,
 }
 
 /// Who must do a fault.
@@ -58,7 +62,7 @@ pub(crate) enum Means {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 19] = [
         Fault::PauseHolder,
         Fault::Pause,
         Fault::Kill,
@@ -76,6 +80,8 @@ impl Fault {
         Fault::ClientKill,
         Fault::EndSession,
         Fault::FlushAll,
+        Fault::Failover,
+        Fault::Reshard,
     ];
 
     /// Returns its word.
@@ -98,6 +104,8 @@ impl Fault {
             Fault::ClientKill => "client-kill",
             Fault::EndSession => "end-session",
             Fault::FlushAll => "flush-all",
+            Fault::Failover => "failover",
+            Fault::Reshard => "reshard",
         }
     }
 
@@ -139,6 +147,8 @@ impl Fault {
                 | Fault::ClientKill
                 | Fault::EndSession
                 | Fault::FlushAll
+                | Fault::Failover
+                | Fault::Reshard
         )
     }
 }

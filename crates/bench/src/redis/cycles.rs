@@ -8,14 +8,14 @@ use holdline::Client;
 use tokio::task::LocalSet;
 
 use super::leases::cpu_time;
-use super::raw::Raw;
+use super::raw::{Raw, keys};
 use super::{Side, World};
 use crate::rounds::{Failure, Peer, Round, each, median, report_beside, time};
 
 const ROUNDS: usize = 5;
-const CYCLES: usize = 2_000;
+pub(crate) const CYCLES: usize = 2_000;
 const NAMES: usize = 16;
-const TIME: Duration = Duration::from_millis(1_000);
+pub(crate) const TIME: Duration = Duration::from_millis(1_000);
 const PEERS: [&str; 2] = ["rslock", "redis-lock"];
 
 /// How many tasks a section has, and its place among the budgets of a side.
@@ -52,7 +52,7 @@ pub(crate) fn section(world: &World, sides: &[&Side], tasks: usize) -> Result<()
 async fn floor(world: &World, tasks: usize) -> Result<f64, Failure> {
     let mut raw = Raw::connect(world.server.address()).await?;
     if tasks > 1 {
-        return Ok(each(TIME, raw.cycles(tasks, TIME).await?));
+        return Ok(each(TIME, raw.cycles(&keys(tasks), TIME).await?));
     }
     let mut taken = Vec::with_capacity(CYCLES);
     for cycle in 0..CYCLES {
@@ -79,7 +79,7 @@ async fn subject(world: &World, side: &Side, tasks: usize) -> Result<(f64, f64),
 }
 
 /// The median of single cycles.
-async fn one_task(client: &Client) -> Result<f64, Failure> {
+pub(crate) async fn one_task(client: &Client) -> Result<f64, Failure> {
     let locks: Result<Vec<_>, _> =
         (0..NAMES).map(|name| client.mutex(format!("cycle/{name}"))).collect();
     let locks = locks?;
@@ -94,7 +94,7 @@ async fn one_task(client: &Client) -> Result<f64, Failure> {
 }
 
 /// Many tasks with names of their own, on one connection; returns how many cycles ended.
-async fn many_tasks(client: Client, tasks: usize) -> Result<usize, Failure> {
+pub(crate) async fn many_tasks(client: Client, tasks: usize) -> Result<usize, Failure> {
     let client = Rc::new(client);
     let set = LocalSet::new();
     let deadline = Instant::now() + TIME;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use holdline::Client;
 use holdline_services::Raw as Observer;
 use tokio::task::LocalSet;
 
@@ -16,6 +17,8 @@ const TIME: Duration = Duration::from_millis(1_500);
 /// In less time many contenders have so few grants each that one more makes a tenth.
 const TIME_EACH: Duration = Duration::from_millis(4);
 const WAKE_UPS: usize = 300;
+/// The list of the floor.
+pub(crate) const TOKEN: &str = "token";
 /// More threads than this the peer does not bear.
 const MOST_OF_PEER: usize = 128;
 
@@ -32,7 +35,8 @@ pub(crate) fn section(world: &World, contenders: usize) -> Result<(), Failure> {
         }
         let mut observer = world.server.raw();
         let before = commands_so_far(&mut observer)?;
-        let ours = world.runtime.block_on(ours(world, contenders, time))?;
+        let client = world.runtime.block_on(world.client(&NATIVE))?;
+        let ours = world.runtime.block_on(contend(client, contenders, time))?;
         let after = commands_so_far(&mut observer)?;
         let total: usize = ours.iter().sum();
         rounds.push(Round { floor: each(time, floor), subject: each(time, total) });
@@ -51,12 +55,12 @@ pub(crate) fn section(world: &World, contenders: usize) -> Result<(), Failure> {
 }
 
 #[allow(clippy::cast_precision_loss)]
-fn ratio(above: usize, below: usize) -> f64 {
+pub(crate) fn ratio(above: usize, below: usize) -> f64 {
     above as f64 / below as f64
 }
 
 /// How many scripts were run and how many messages were sent: all that we ask a server for.
-fn commands_so_far(observer: &mut Observer) -> Result<usize, Failure> {
+pub(crate) fn commands_so_far(observer: &mut Observer) -> Result<usize, Failure> {
     let reply = observer.send(&["INFO", "commandstats"])?;
     let text = reply.text().unwrap_or_default();
     let calls = |command: &str| {
@@ -69,9 +73,13 @@ fn commands_so_far(observer: &mut Observer) -> Result<usize, Failure> {
 }
 
 /// A token in a list: who pops it pushes it back.
-async fn floor(address: SocketAddr, contenders: usize, time: Duration) -> Result<usize, Failure> {
+pub(crate) async fn floor(
+    address: SocketAddr,
+    contenders: usize,
+    time: Duration,
+) -> Result<usize, Failure> {
     let set = LocalSet::new();
-    Raw::connect(address).await?.ask(&["DEL", "token"]).await?;
+    Raw::connect(address).await?.ask(&["DEL", TOKEN]).await?;
     let deadline = Instant::now() + time;
     let mut running = Vec::new();
     for _ in 0..contenders {
@@ -80,16 +88,16 @@ async fn floor(address: SocketAddr, contenders: usize, time: Duration) -> Result
             let mut hops = 0_usize;
             while Instant::now() < deadline {
                 // The one that has it at the end keeps it; the others' waits run out.
-                let told = raw.ask(&["BLPOP", "token", "0.2"]).await?;
+                let told = raw.ask(&["BLPOP", TOKEN, "0.2"]).await?;
                 if told.starts_with(b"*2") {
                     hops += 1;
-                    raw.ask(&["RPUSH", "token", "1"]).await?;
+                    raw.ask(&["RPUSH", TOKEN, "1"]).await?;
                 }
             }
             Ok::<_, Failure>(hops)
         }));
     }
-    Raw::connect(address).await?.ask(&["RPUSH", "token", "1"]).await?;
+    Raw::connect(address).await?.ask(&["RPUSH", TOKEN, "1"]).await?;
     set.await;
     let mut hops = 0;
     for task in running {
@@ -99,8 +107,12 @@ async fn floor(address: SocketAddr, contenders: usize, time: Duration) -> Result
 }
 
 /// Grants of each contender.
-async fn ours(world: &World, contenders: usize, time: Duration) -> Result<Vec<usize>, Failure> {
-    let client = Rc::new(world.client(&NATIVE).await?);
+pub(crate) async fn contend(
+    client: Client,
+    contenders: usize,
+    time: Duration,
+) -> Result<Vec<usize>, Failure> {
+    let client = Rc::new(client);
     let set = LocalSet::new();
     let deadline = Instant::now() + time;
     let running: Vec<_> = (0..contenders)

@@ -3,8 +3,8 @@
 //! The server is Debian's, started for this run. Client and server share the machine's cores, so
 //! only ratios within a round mean anything.
 
-mod cycles;
-mod handoff;
+pub(crate) mod cycles;
+pub(crate) mod handoff;
 mod leases;
 pub(crate) mod peers;
 pub(crate) mod raw;

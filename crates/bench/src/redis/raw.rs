@@ -66,11 +66,14 @@ impl Raw {
         Ok(())
     }
 
-    /// Keeps `tasks` cycles under way on this one connection, each with a key of its own; returns
-    /// how many ended in this time.
-    pub(crate) async fn cycles(&mut self, tasks: usize, time: Duration) -> Result<usize, Failure> {
-        let keys: Vec<String> = (0..tasks).map(|task| format!("floor:{task}")).collect();
-        let mut under_way: VecDeque<(usize, bool)> = VecDeque::with_capacity(tasks);
+    /// Keeps a cycle for each of the keys under way on this one connection; returns how many ended
+    /// in this time.
+    pub(crate) async fn cycles(
+        &mut self,
+        keys: &[String],
+        time: Duration,
+    ) -> Result<usize, Failure> {
+        let mut under_way: VecDeque<(usize, bool)> = VecDeque::with_capacity(keys.len());
         let mut bytes = Vec::new();
         for (task, key) in keys.iter().enumerate() {
             write(&mut bytes, &["SET", key, VALUE, "NX", "PX", LEASE_MS]);
@@ -98,6 +101,11 @@ impl Raw {
         }
         Ok(ended)
     }
+}
+
+/// So many keys.
+pub(crate) fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("floor:{number}")).collect()
 }
 
 /// Writes a command as the protocol wants it.

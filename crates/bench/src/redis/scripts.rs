@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::try_join_all;
 use holdline_services::{Raw as Observer, Reply};
 
-use super::raw::Raw;
+use super::raw::{Raw, keys};
 use super::{NATIVE, World};
 use crate::rounds::Failure;
 
@@ -28,7 +28,7 @@ pub(crate) fn section(world: &World) -> Result<(), Failure> {
     let floor = during(&mut observer, || {
         world.runtime.block_on(async {
             let mut raw = Raw::connect(world.server.address()).await?;
-            raw.cycles(64, TIME).await.map(drop)
+            raw.cycles(&keys(64), TIME).await.map(drop)
         })
     })?;
     tell("floor: SET NX PX, compare-and-delete", &floor, &["set", "compare-and-delete"]);

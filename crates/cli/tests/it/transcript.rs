@@ -2,8 +2,8 @@
 //! engine, but for what an engine cannot do, and that is said with exit 78.
 
 use holdline_services::{
-    EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisConfig, RedisServer, ZooKeeper,
-    ZooKeeperConfig,
+    ClusterConfig, EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisCluster,
+    RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -307,6 +307,13 @@ fn compare(engine: &str, url: &str, lacks: &[Needs]) {
 fn redis_tells_what_local_tells() {
     let server = RedisServer::start(RedisConfig::default());
     compare("redis", &unhurried(&server.url()), &[]);
+}
+
+#[test]
+fn a_redis_cluster_tells_what_local_tells_but_for_what_it_lacks() {
+    let calm = ClusterConfig::default().with_node_timeout(std::time::Duration::from_secs(90));
+    let cluster = RedisCluster::start(&calm.with_size(3, 0));
+    compare("redis-cluster", &unhurried(&cluster.url()), &[Raise]);
 }
 
 #[test]

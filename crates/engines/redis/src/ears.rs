@@ -5,14 +5,18 @@
 //! - H2: whenever the subscription stands anew, everything that is waited for is looked up again.
 
 use std::future::poll_fn;
+use std::iter;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
-use holdline_core::Clock;
 use holdline_core::hints::Watches;
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, Clock, Hints, LeaseId, LockError, RenewReply,
+    RenewRequest,
+};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -132,6 +136,58 @@ impl Ears {
             hears.in_vain.store(true, Ordering::SeqCst);
         }
         heard
+    }
+
+    /// Watches a lease id.
+    pub(crate) fn watch(&self, lease_id: LeaseId) -> Hints {
+        let stream = Watches::open_or_ask(&self.watches, lease_id);
+        self.open();
+        Box::pin(stream)
+    }
+
+    /// Keeps nothing any more for those of the lines that are over.
+    pub(crate) fn forget_ended(
+        &self,
+        lines: &[&RenewRequest],
+        replies: &[Result<RenewReply, LockError>],
+    ) {
+        for (line, reply) in iter::zip(lines, replies) {
+            if reply.as_ref().is_ok_and(RenewReply::is_over) {
+                self.watches.forget(line.lease_id);
+            }
+        }
+    }
+
+    /// Asks for a name; what is said about it from then on is kept for its watch. `ask` is told
+    /// whether this process hears.
+    pub(crate) async fn acquire<F>(
+        &self,
+        request: &AcquireRequest,
+        limit: Duration,
+        ask: impl FnOnce(bool) -> F,
+    ) -> Result<AcquireReply, LockError>
+    where
+        F: Future<Output = Result<AcquireReply, LockError>>,
+    {
+        let id = request.lease_id;
+        if request.queue {
+            // From the script on a hint may come, before the reply is seen and watched for.
+            self.watches.expect(id);
+        }
+        // Who has a place already may have to claim it, and has no time to wait for messages.
+        let hears = match request.queue && !request.known {
+            true => self.hears_within(limit).await,
+            false => self.hears(),
+        };
+        let reply = ask(hears).await;
+        let may_come_yet = match &reply {
+            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
+            Err(error) => error.certainty() == Certainty::Unknown,
+        };
+        if !may_come_yet {
+            self.watches.forget(id);
+        }
+        reply
     }
 
     fn begin(&self) -> Opened {

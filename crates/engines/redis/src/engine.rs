@@ -9,26 +9,20 @@ use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, ErrorKind, Hints,
     LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply,
-    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    Purpose, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use crate::ears::Ears;
 use crate::error::{ENGINE, protocol};
 use crate::keys::Layout;
-use crate::listing::{Ahead, Listings, Steps};
+use crate::listing::{Ahead, Listings, Scan, Shelf, Shown, Steps};
 use crate::native::{self, Asker};
 use crate::node::{Node, ServerFacts};
 use crate::options::{Dialect, Group, RedisOptions, Replicas};
 use crate::sentinel::Copies;
 
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
-/// How many keys one step of a scan looks at.
-const SCAN_COUNT: &str = "1000";
-/// How many names of a listing are looked at in one call.
-const SHOWN_AT_ONCE: usize = 32;
 /// How many holders and waiters of a name are shown.
-const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
+pub(crate) const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
 /// How many lines one call renews.
 pub(crate) const MOST_LINES: usize = 128;
 /// How much later than its lease a dead holder's name may become free: the server keeps whole
@@ -59,8 +53,9 @@ impl RedisEngine {
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisEngine, LockError> {
         options.must_be(Dialect::Native, "make a `PlainEngine` of it")?;
+        options.must_be_of_one()?;
         let node = Node::new(options, clock.clone())?;
-        let layout = Layout::new(options.key_template(), options.prefix());
+        let layout = Layout::of(options);
         // Never all zeros, which is the inbox of those who hear nothing.
         let inbox = format!("{:08x}{:08x}", node.random(), node.random() | 1);
         let watches = Arc::new(Watches::default());
@@ -68,7 +63,8 @@ impl RedisEngine {
         let ears = Ears::new(node.clone(), clock.clone(), channel, watches.clone());
         let listings = Listings::new(clock.clone());
         let copies = copies_of(options, &node, &layout)?;
-        let asker = Asker { layout, inbox, deadline: options.command_timeout() };
+        let scripts = &native::SERVER;
+        let asker = Asker { layout, scripts, inbox, deadline: options.command_timeout() };
         let capabilities = capabilities(options);
         let inner = Inner { capabilities, node, asker, watches, ears, listings, clock, copies };
         Ok(RedisEngine(Arc::new(inner)))
@@ -84,7 +80,7 @@ impl RedisEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<RedisEngine, LockError> {
         let engine = RedisEngine::new(options, clock)?;
-        engine.0.node.ready().await?;
+        engine.0.node.ready().await?.check_is_alone()?;
         Ok(engine)
     }
 }
@@ -102,9 +98,10 @@ fn copies_of(
     Ok(Some(Copies::new(node.beside()?, watcher.clone(), wanted, layout.reign(), deadline)))
 }
 
-fn capabilities(options: &RedisOptions) -> Capabilities {
+pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     let mut identity = match options.group() {
         Some(group) => format!("{group}/{}", options.db()),
+        None if options.is_of_cluster() => format!("cluster {}", options.address().in_order()),
         None => format!("{}/{}", options.address(), options.db()),
     };
     // Other keys are other locks.
@@ -151,13 +148,11 @@ impl Verbs for RedisEngine {
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        self.0.list(request).await
+        self.0.listings.page(request, &*self.0).await
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        let stream = Watches::open_or_ask(&self.0.watches, lease_id);
-        self.0.ears.open();
-        Box::pin(stream)
+        self.0.ears.watch(lease_id)
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -201,45 +196,25 @@ impl Inner {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let id = request.lease_id;
         let facts = self.granting_run().await?;
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
-        if request.queue {
-            // From the script on a hint may come, before the reply is seen and watched for.
-            self.watches.expect(id);
-        }
-        // Who has a place already may have to claim it, and has no time to wait for messages.
-        let hears = match request.queue && !request.known {
-            true => self.ears.hears_within(self.asker.deadline).await,
-            false => self.ears.hears(),
-        };
         let limit = self.capabilities.max_waiters;
-        let ask = || native::acquire(&self.asker, request, hears, limit);
-        let reply = self.node.call_of(run, ask).await;
-        let mut reply = reply.and_then(|reply| native::acquired(&reply, request, limit));
-        if matches!(reply, Ok(AcquireReply::Granted { .. }))
-            && let Err(error) = self.confirm(run).await
-        {
-            // Whoever asked gives the lease id up, or asks again.
-            reply = Err(error);
-        }
-        let may_come_yet = match &reply {
-            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
-            Err(error) => error.certainty() == Certainty::Unknown,
+        let ask = |hears| async move {
+            let ask = || native::acquire(&self.asker, request, hears, limit);
+            let reply = self.node.call_of(run, ask).await;
+            let reply = reply.and_then(|reply| native::acquired(&reply, request, limit))?;
+            if matches!(reply, AcquireReply::Granted { .. }) {
+                // Where too few have it, whoever asked gives the lease id up, or asks again.
+                self.confirm(run).await?;
+            }
+            Ok(reply)
         };
-        if !may_come_yet {
-            self.watches.forget(id);
-        }
-        reply
+        self.ears.acquire(request, self.asker.deadline, ask).await
     }
 
     async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
         let replies = self.renew_lines(lines, self.ears.hears()).await?;
-        for (line, reply) in iter::zip(lines, &replies) {
-            if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                self.watches.forget(line.lease_id);
-            }
-        }
+        self.ears.forget_ended(lines, &replies);
         Ok(replies)
     }
 
@@ -273,103 +248,24 @@ impl Inner {
         };
         Ok(iter::zip(shown, names).map(about).collect())
     }
+}
 
-    /// Lists a page: of the names that an earlier page has found, or of all keys.
-    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        let limit = request.limit.clamp(1, MAX_PAGE);
-        let mut page = ListPage::default();
-        let mut after = request.after.clone();
-        let mut kept = self.listings.take(&request.prefix, after.as_ref());
-        let mut steps = Steps::of_a_page();
-        loop {
-            let ahead = match kept.take() {
-                Some(ahead) => ahead,
-                None => self.names_after(&request.prefix, after.as_ref(), &mut steps).await?,
-            };
-            let next: Vec<LockName> = ahead.names.iter().cloned().collect();
-            for part in next.chunks(SHOWN_AT_ONCE) {
-                if self.fill(&mut page, part, limit).await? {
-                    page.after = page.names.last().map(|last| last.name.clone());
-                    if let Some(last) = &page.after {
-                        self.listings.keep(&request.prefix, last, ahead);
-                    }
-                    return Ok(page);
-                }
-            }
-            if !ahead.more {
-                return Ok(page);
-            }
-            after = next.into_iter().next_back();
-        }
-    }
-
-    /// Adds those of the names that are listed; tells whether the page is full before the last.
-    async fn fill(
-        &self,
-        page: &mut ListPage,
-        names: &[LockName],
-        limit: usize,
-    ) -> Result<bool, LockError> {
-        for snapshot in self.inspect_all(names).await? {
-            // A name that holds what is not ours is stepped over: whoever asks for it by name is
-            // told.
-            let snapshot = match snapshot {
-                Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => continue,
-                other => other?,
-            };
-            if !is_listed(&snapshot) {
-                continue;
-            }
-            if page.names.len() == limit {
-                return Ok(true);
-            }
-            page.names.push(snapshot);
-        }
-        Ok(false)
-    }
-
-    /// Looks at all keys, and returns the first names behind `after`.
+impl Shelf for Inner {
     async fn names_after(
         &self,
         prefix: &str,
         after: Option<&LockName>,
         steps: &mut Steps,
     ) -> Result<Ahead, LockError> {
-        let pattern = self.asker.layout.pattern(prefix);
         let mut ahead = Ahead::default();
-        let mut cursor = b"0".to_vec();
-        loop {
-            steps.take()?;
-            let words = [
-                b"SCAN".to_vec(),
-                cursor,
-                b"MATCH".to_vec(),
-                pattern.clone(),
-                b"COUNT".to_vec(),
-                SCAN_COUNT.into(),
-            ];
-            let reply = self.node.command(words.to_vec(), None, self.asker.deadline).await?;
-            let (next, keys) = native::listed(&reply)?;
-            for key in keys {
-                let name = key.as_bytes().and_then(|key| self.asker.layout.name_of(key));
-                let behind = |name: &LockName| after.is_none_or(|after| name > after);
-                if let Some(name) =
-                    name.filter(|name| name.as_str().starts_with(prefix) && behind(name))
-                {
-                    ahead.add(name);
-                }
-            }
-            if next == b"0" {
-                return Ok(ahead);
-            }
-            cursor = next;
-        }
+        let scan = Scan { layout: &self.asker.layout, deadline: self.asker.deadline };
+        scan.names_after(&self.node, (prefix, after), steps, &mut |name| ahead.add(name)).await?;
+        Ok(ahead)
     }
-}
 
-/// Tells whether a listing shows the name: it is held, waited for, or frozen.
-fn is_listed(snapshot: &Snapshot) -> bool {
-    snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some()
+    async fn show(&self, names: &[LockName]) -> Result<Vec<Shown>, LockError> {
+        self.inspect_all(names).await
+    }
 }
 
 impl fmt::Debug for RedisEngine {

@@ -49,7 +49,7 @@ impl ServerWords {
     }
 
     /// Whether a script raised it.
-    fn in_script(&self) -> bool {
+    pub(crate) fn in_script(&self) -> bool {
         self.rest.contains(IN_SCRIPT) || self.rest.contains("@user_script")
     }
 }
@@ -102,7 +102,9 @@ fn kind_of(words: &ServerWords) -> (ErrorKind, bool) {
         "MASTERDOWN" => (later("the server is a replica that has lost its master"), false),
         "CLUSTERDOWN" => (later("the server's cluster is down"), false),
         "TRYAGAIN" => (later("the server's cluster is moving the keys"), false),
-        "MOVED" | "ASK" => (refused("the server is part of a cluster"), false),
+        "MOVED" | "ASK" => {
+            (refused("the server is a node of a Redis Cluster: write `redis-cluster://`"), false)
+        }
         "CROSSSLOT" => (refused("the keys of one lock lie on several nodes of a cluster"), false),
         "NOAUTH" => (refused("the server wants a password"), false),
         "WRONGPASS" => (refused("user or password is wrong"), false),
@@ -132,6 +134,11 @@ fn kind_of_general(words: &ServerWords) -> (ErrorKind, bool) {
         refused("user or password is wrong")
     } else if says("DB index is out of range") {
         refused("the server has no such database: change `db`")
+    } else if says("cluster support disabled") {
+        refused("the server is of no Redis Cluster: write `redis://`, or name a cluster's nodes")
+    } else if says("access a non local key") || says("while the cluster is down") {
+        let message = format!("the slot was moved while a script ran ({words})");
+        ErrorKind::Unavailable { message }
     } else if says("unknown command") || says("Unknown Redis command") {
         refused("the server does not know a command that we need")
     } else if says("HOLDLINE-FOREIGN") {

@@ -3,18 +3,24 @@
 //! A lock name becomes its *lock key* by the template: `{name}` is replaced by the name in braces,
 //! so that all keys of a name share a slot. All other keys of the name are the lock key and a
 //! suffix that begins with a colon and the number of the format.
+//! In a cluster each name has a counter of its own, in its slot.
 //! Invariant K1: two names never share a key: what stands between the braces holds none.
+//! Invariant K2: what stands before the braces in a cluster holds none, so that the name alone
+//! makes the slot.
 
 use std::borrow::Cow;
 
 use holdline_core::LockName;
 
 use crate::node::Words;
+use crate::options::RedisOptions;
 
 /// The number of the format, and what each key is for.
 const LINE: &str = ":1q";
 const DATA: &str = ":1d";
 const COUNTER: &str = "fence";
+/// Is never written: a call that names it is refused as a whole while its slot moves.
+const NEVER: &str = ":1m";
 /// What a node of a quorum keeps of its set.
 const NODE: &str = "node:1";
 /// What is kept of the servers that Sentinels make masters.
@@ -30,8 +36,17 @@ pub(crate) struct Layout {
     before: String,
     after: String,
     prefix: String,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// One counter for all names.
+    Server,
+    /// A counter a name, and all keys of a name in its slot.
+    Cluster,
     /// The name stands in the template as it is.
-    plain: bool,
+    Plain,
 }
 
 /// The keys of one name.
@@ -47,17 +62,28 @@ impl Layout {
     pub(crate) fn new(template: &str, prefix: &str) -> Layout {
         let (before, after) = template.split_once(PLACE).unwrap_or((template, ""));
         let (before, after, prefix) = (before.to_owned(), after.to_owned(), prefix.to_owned());
-        Layout { before, after, prefix, plain: false }
+        Layout { before, after, prefix, shape: Shape::Server }
+    }
+
+    /// The layout that the settings of a server or a cluster make.
+    pub(crate) fn of(options: &RedisOptions) -> Layout {
+        let make = if options.is_of_cluster() { Layout::of_cluster } else { Layout::new };
+        make(options.key_template(), options.prefix())
+    }
+
+    /// The same in a cluster.
+    pub(crate) fn of_cluster(template: &str, prefix: &str) -> Layout {
+        Layout { shape: Shape::Cluster, ..Layout::new(template, prefix) }
     }
 
     /// The same in the plain dialect: the name stands in the template as it is, and what a quorum
     /// keeps besides stands under the prefix.
     pub(crate) fn plain(template: &str, prefix: &str) -> Layout {
-        Layout { plain: true, ..Layout::new(template, prefix) }
+        Layout { shape: Shape::Plain, ..Layout::new(template, prefix) }
     }
 
     pub(crate) fn is_plain(&self) -> bool {
-        self.plain
+        self.shape == Shape::Plain
     }
 
     /// Returns the counter's key. The scripts make the channels of it: keep its ending.
@@ -70,14 +96,45 @@ impl Layout {
         format!("{}inbox:{inbox}", self.prefix).into_bytes()
     }
 
-    pub(crate) fn of(&self, name: &LockName) -> NameKeys {
+    pub(crate) fn keys_of(&self, name: &LockName) -> NameKeys {
         let lock = self.lock_key(name.as_str());
         let with = |suffix: &str| [lock.as_bytes(), suffix.as_bytes()].concat();
         NameKeys { line: with(LINE), data: with(DATA), lock: lock.into_bytes() }
     }
 
+    /// Returns the key of the counter that a name draws from.
+    pub(crate) fn counter_of(&self, name: &LockName) -> Vec<u8> {
+        match self.has_counters() {
+            true => format!("{}{COUNTER}:{{{}}}", self.prefix, escape(name.as_str())).into_bytes(),
+            false => self.counter(),
+        }
+    }
+
+    /// Tells whether each name has a counter of its own.
+    pub(crate) fn has_counters(&self) -> bool {
+        self.shape == Shape::Cluster
+    }
+
     pub(crate) fn push_counter(&self, keys: &mut Words) {
         keys.push_parts(&[self.prefix.as_bytes(), COUNTER.as_bytes()]);
+    }
+
+    /// Adds the key of the counter that a name has. The scripts make the channels of it: keep what
+    /// stands before the name.
+    pub(crate) fn push_counter_of(&self, keys: &mut Words, name: &LockName) {
+        keys.push(self.counter_of(name));
+    }
+
+    /// Adds the key that is never written, in a cluster.
+    pub(crate) fn push_never(&self, keys: &mut Words, name: &LockName) {
+        if self.has_counters() {
+            keys.push_parts(&[self.lock_key(name.as_str()).as_bytes(), NEVER.as_bytes()]);
+        }
+    }
+
+    /// Returns what makes the slot of a name.
+    pub(crate) fn tag(name: &LockName) -> Cow<'_, str> {
+        escape(name.as_str())
     }
 
     /// Returns the key of what a node of a quorum keeps.
@@ -103,12 +160,12 @@ impl Layout {
 
     /// Tells whether the scripts know the counter's key, which then need not be named.
     pub(crate) fn has_usual_counter(&self) -> bool {
-        self.prefix == USUAL_PREFIX
+        self.prefix == USUAL_PREFIX && !self.has_counters()
     }
 
     /// Adds the lock key of a name: the scripts make the others of it.
     pub(crate) fn push_lock(&self, keys: &mut Words, name: &LockName) {
-        if self.plain {
+        if self.is_plain() {
             let parts = [self.before.as_str(), name.as_str(), &self.after];
             return keys.push_parts(&parts.map(str::as_bytes));
         }
@@ -118,7 +175,7 @@ impl Layout {
     }
 
     fn lock_key(&self, name: &str) -> String {
-        if self.plain {
+        if self.is_plain() {
             return [&self.before, name, &self.after].concat();
         }
         format!("{}{{{}}}{}", self.before, escape(name), self.after)
@@ -203,7 +260,7 @@ mod tests {
             ("ключ 🔒", "holdline:{ключ 🔒}"),
         ] {
             let name = LockName::new(text).expect("a good name");
-            let keys = layout().of(&name);
+            let keys = layout().keys_of(&name);
             assert_eq!(String::from_utf8_lossy(&keys.lock), key);
             assert_eq!(layout().name_of(&keys.lock), Some(name.clone()));
             assert_eq!(layout().name_of(&keys.data).as_ref(), Some(&name));
@@ -260,10 +317,38 @@ mod tests {
     }
 
     #[test]
+    fn in_a_cluster_all_keys_of_a_name_have_its_tag_and_no_other() {
+        let layout = Layout::of_cluster("app:{name}:{x}", "app:");
+        for (text, tag) in [("demo", "demo"), ("{a}b", "%7Ba%7Db"), ("}{", "%7D%7B"), ("%", "%25")]
+        {
+            let name = LockName::new(text).expect("a good name");
+            let mut words = Words::default();
+            layout.push_lock(&mut words, &name);
+            layout.push_counter_of(&mut words, &name);
+            layout.push_never(&mut words, &name);
+            let written = String::from_utf8_lossy(words.as_written()).into_owned();
+            let keys: Vec<&str> = written.lines().filter(|line| !line.starts_with('$')).collect();
+            let expected = [
+                format!("app:{{{tag}}}:{{x}}"),
+                format!("app:fence:{{{tag}}}"),
+                format!("app:{{{tag}}}:{{x}}:1m"),
+            ];
+            assert_eq!(keys, expected);
+            for key in keys {
+                let tagged = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+                assert_eq!(tagged.map(|(tagged, _)| tagged), Some(&*Layout::tag(&name)), "{key}");
+                let alone = layout.name_of(key.as_bytes());
+                assert_eq!(alone, (key == expected[0]).then(|| name.clone()));
+            }
+            assert!(!layout.has_usual_counter());
+        }
+    }
+
+    #[test]
     fn a_template_may_have_both_ends() {
         let layout = Layout::new("app:{name}:lock", "app:");
         let name = LockName::new("a*b").expect("a good name");
-        let keys = layout.of(&name);
+        let keys = layout.keys_of(&name);
         assert_eq!(String::from_utf8_lossy(&keys.data), "app:{a*b}:lock:1d");
         assert_eq!(layout.name_of(&keys.data), Some(name));
         assert_eq!(layout.pattern("a*"), b"app:{a\\**");

@@ -6,13 +6,26 @@
 //! - Invariant I2: a name that is held or waited for from the first page to the last is listed.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Clock, LockError, LockName, Moment};
+use holdline_core::{
+    Clock, ErrorKind, ListPage, ListRequest, LockError, LockName, Moment, Snapshot,
+};
 use parking_lot::Mutex;
 
 use crate::error::protocol;
+use crate::keys::Layout;
+use crate::native;
+use crate::node::Node;
+
+/// The longest page of a listing.
+const MAX_PAGE: usize = 1_000;
+/// How many keys one step of a scan looks at.
+const SCAN_COUNT: &str = "1000";
+/// How many names of a listing are looked at in one call.
+const SHOWN_AT_ONCE: usize = 32;
 
 /// How many names one look at all keys brings home.
 pub(crate) const MOST_NAMES: usize = 32_768;
@@ -64,6 +77,71 @@ struct Kept {
     since: Moment,
 }
 
+/// What is shown of a name.
+pub(crate) type Shown = Result<Snapshot, LockError>;
+
+/// Where the names of a listing are found.
+pub(crate) trait Shelf: Sync {
+    /// Looks at all keys, and returns the first names behind `after`.
+    fn names_after(
+        &self,
+        prefix: &str,
+        after: Option<&LockName>,
+        steps: &mut Steps,
+    ) -> impl Future<Output = Result<Ahead, LockError>> + Send;
+
+    /// Shows these names.
+    fn show(
+        &self,
+        names: &[LockName],
+    ) -> impl Future<Output = Result<Vec<Shown>, LockError>> + Send;
+}
+
+/// How the keys of one server are looked at.
+pub(crate) struct Scan<'a> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) deadline: Duration,
+}
+
+impl Scan<'_> {
+    /// Looks at all keys of a server, and hands on the names that begin with the prefix and come
+    /// behind the other.
+    pub(crate) async fn names_after(
+        &self,
+        node: &Node,
+        (prefix, after): (&str, Option<&LockName>),
+        steps: &mut Steps,
+        found: &mut (dyn FnMut(LockName) + Send),
+    ) -> Result<(), LockError> {
+        let pattern = self.layout.pattern(prefix);
+        let mut cursor = b"0".to_vec();
+        loop {
+            steps.take()?;
+            let words = [
+                b"SCAN".to_vec(),
+                cursor,
+                b"MATCH".to_vec(),
+                pattern.clone(),
+                b"COUNT".to_vec(),
+                SCAN_COUNT.into(),
+            ];
+            let reply = node.command(words.to_vec(), None, self.deadline).await?;
+            let (next, keys) = native::listed(&reply)?;
+            for key in keys {
+                let name = key.as_bytes().and_then(|key| self.layout.name_of(key));
+                let behind = |name: &LockName| after.is_none_or(|after| name > after);
+                name.filter(|name| name.as_str().starts_with(prefix) && behind(name))
+                    .into_iter()
+                    .for_each(&mut *found);
+            }
+            if next == b"0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+}
+
 /// The listings under way.
 pub(crate) struct Listings {
     clock: Arc<dyn Clock>,
@@ -75,8 +153,41 @@ impl Listings {
         Listings { clock, kept: Mutex::default() }
     }
 
+    /// Lists a page: of the names that an earlier page has found, or of all keys.
+    pub(crate) async fn page(
+        &self,
+        request: &ListRequest,
+        shelf: &impl Shelf,
+    ) -> Result<ListPage, LockError> {
+        let limit = request.limit.clamp(1, MAX_PAGE);
+        let mut page = ListPage::default();
+        let mut after = request.after.clone();
+        let mut kept = self.take(&request.prefix, after.as_ref());
+        let mut steps = Steps::of_a_page();
+        loop {
+            let ahead = match kept.take() {
+                Some(ahead) => ahead,
+                None => shelf.names_after(&request.prefix, after.as_ref(), &mut steps).await?,
+            };
+            let next: Vec<LockName> = ahead.names.iter().cloned().collect();
+            for part in next.chunks(SHOWN_AT_ONCE) {
+                if fill(&mut page, shelf.show(part).await?, limit)? {
+                    page.after = page.names.last().map(|last| last.name.clone());
+                    if let Some(last) = &page.after {
+                        self.keep(&request.prefix, last, ahead);
+                    }
+                    return Ok(page);
+                }
+            }
+            if !ahead.more {
+                return Ok(page);
+            }
+            after = next.into_iter().next_back();
+        }
+    }
+
     /// Takes what was kept for the page behind `after`.
-    pub(crate) fn take(&self, prefix: &str, after: Option<&LockName>) -> Option<Ahead> {
+    fn take(&self, prefix: &str, after: Option<&LockName>) -> Option<Ahead> {
         let after = after?;
         let now = self.clock.now();
         let mut kept = self.kept.lock();
@@ -86,7 +197,7 @@ impl Listings {
     }
 
     /// Keeps what lies behind `after`.
-    pub(crate) fn keep(&self, prefix: &str, after: &LockName, mut ahead: Ahead) {
+    fn keep(&self, prefix: &str, after: &LockName, mut ahead: Ahead) {
         ahead.names.retain(|name| name > after);
         let (prefix, after, since) = (prefix.to_owned(), after.clone(), self.clock.now());
         let mut kept = self.kept.lock();
@@ -95,6 +206,30 @@ impl Listings {
         }
         kept.push(Kept { prefix, after, ahead, since });
     }
+}
+
+/// Adds those of the names that are listed; tells whether the page is full before the last.
+fn fill(page: &mut ListPage, shown: Vec<Shown>, limit: usize) -> Result<bool, LockError> {
+    for snapshot in shown {
+        // A name that holds what is not ours is stepped over: whoever asks for it by name is told.
+        let snapshot = match snapshot {
+            Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => continue,
+            other => other?,
+        };
+        if !is_listed(&snapshot) {
+            continue;
+        }
+        if page.names.len() == limit {
+            return Ok(true);
+        }
+        page.names.push(snapshot);
+    }
+    Ok(false)
+}
+
+/// Tells whether a listing shows the name: it is held, waited for, or frozen.
+fn is_listed(snapshot: &Snapshot) -> bool {
+    snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some()
 }
 
 #[cfg(test)]

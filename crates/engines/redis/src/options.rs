@@ -2,7 +2,8 @@
 //!
 //! `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, and
 //! `redis+unix:///path/to/socket?db=0`; for servers that Sentinels look after
-//! `redis+sentinel://sentinel[:port],…/service[/db]`. No password is ever shown: not by `Debug`,
+//! `redis+sentinel://sentinel[:port],…/service[/db]`, and for a cluster
+//! `redis-cluster://node[:port],…`. No password is ever shown: not by `Debug`,
 //! not in a message.
 //!
 //! Read next: `url` and `read` for how a URL is read, `group` for the one that names sentinels,
@@ -126,6 +127,15 @@ impl RedisOptions {
         Err(LockError::invalid(ENGINE, "dialect", message))
     }
 
+    /// Checks that the URL names no cluster.
+    pub(crate) fn must_be_of_one(&self) -> Result<(), LockError> {
+        if !self.is_of_cluster() {
+            return Ok(());
+        }
+        let message = "is of a cluster here: make a `ClusterEngine` of it, or call `connect`";
+        Err(LockError::invalid(ENGINE, "url", message))
+    }
+
     /// Sets how the keys of a lock look.
     #[must_use]
     pub fn with_dialect(mut self, dialect: Dialect) -> RedisOptions {
@@ -213,9 +223,11 @@ impl RedisOptions {
                 open && self.access.password.expose().is_some()
             }
             Address::Tcp { host, tls: false, .. } => {
-                let parsed = host.parse::<std::net::IpAddr>();
-                let here = host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback());
-                self.access.password.expose().is_some() && !here
+                self.access.password.expose().is_some() && !group::is_near(host)
+            }
+            Address::Cluster { seeds, tls: false } => {
+                let near = seeds.iter().all(|(host, _)| group::is_near(host));
+                self.access.password.expose().is_some() && !near
             }
             _ => false,
         }
@@ -223,6 +235,11 @@ impl RedisOptions {
 
     pub(crate) fn address(&self) -> &Address {
         &self.access.address
+    }
+
+    /// Tells whether the URL names a cluster.
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        matches!(self.access.address, Address::Cluster { .. })
     }
 
     pub(crate) fn user(&self) -> Option<&str> {

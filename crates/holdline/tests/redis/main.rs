@@ -5,6 +5,7 @@
 //! what the server shows behind the engine's back, and for what guards tell.
 
 mod clocks;
+mod cluster;
 mod connections;
 mod copies;
 mod crowds;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_services::{EtcdCluster, PostgresServer, RedisServer, ZooKeeper};
+use holdline_services::{EtcdCluster, PostgresServer, RedisCluster, RedisServer, Reply, ZooKeeper};
 use holdline_torture::{Blow, Fault, Nemesis};
 
 /// How much faster or slower a clock may run: well within what the lock allows for.
@@ -57,6 +57,74 @@ impl Nemesis for OwnRedis {
         if blow.fault == Fault::ClockRate {
             self.nodes[blow.node].clock().set_rate(1.0);
         }
+        Ok(())
+    }
+}
+
+/// A Redis Cluster: three masters with a replica each, who may change their places.
+pub(crate) struct OwnRedisCluster {
+    pub(crate) cluster: RedisCluster,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl OwnRedisCluster {
+    /// The master and the replica of a third of the slots.
+    fn pair(&self, dice: u64) -> (usize, usize) {
+        let first = (dice % 3) as usize;
+        let second = self.cluster.replica_of(first);
+        if self.cluster.nodes()[first].is_master() { (first, second) } else { (second, first) }
+    }
+
+    /// Waits until the replica is the master in the eyes of those that are not of the pair.
+    fn await_promotion(&self, (master, replica): (usize, usize)) {
+        let slot = (master % 3 * 16_384 / 3 + 1) as u16;
+        let others: Vec<usize> = (0..6).filter(|node| ![master, replica].contains(node)).collect();
+        self.cluster.await_owner(slot, replica, &others);
+    }
+
+    /// Moves the slot of some key that the master of the pair has to another master.
+    fn move_some(&self, dice: u64) -> Result<(), String> {
+        let (from, to) = (self.pair(dice).0, self.pair(dice + 1).0);
+        let key = self.cluster.nodes()[from].raw().say("RANDOMKEY");
+        let Some(key) = key.map_err(|error| error.to_string())?.text() else { return Ok(()) };
+        let slot = self.cluster.slot_of(&key);
+        if self.cluster.owner(slot, from) == Some(from) {
+            self.cluster.move_slot(slot, from, to);
+        }
+        Ok(())
+    }
+}
+
+impl Nemesis for OwnRedisCluster {
+    fn faults(&self) -> Vec<Fault> {
+        self.faults.clone()
+    }
+
+    fn strike(&self, blow: Blow) -> Result<(), String> {
+        let (master, replica) = self.pair(blow.dice);
+        let nodes = self.cluster.nodes();
+        match blow.fault {
+            Fault::Failover => {
+                let reply = nodes[replica].raw().say("CLUSTER FAILOVER");
+                if !matches!(reply, Ok(Reply::Error(_)) | Err(_)) {
+                    self.await_promotion((master, replica));
+                }
+            }
+            Fault::Restart => {
+                nodes[master].kill();
+                self.await_promotion((master, replica));
+                nodes[master].restart();
+                self.cluster.await_well();
+            }
+            Fault::Reshard => self.move_some(blow.dice)?,
+            Fault::ScriptFlush => say(&nodes[master], "SCRIPT FLUSH")?,
+            Fault::ClientKill => say(&nodes[master], "CLIENT KILL TYPE normal SKIPME yes")?,
+            other => return Err(format!("{other} is not done to a cluster")),
+        }
+        Ok(())
+    }
+
+    fn mend(&self, _blow: Blow) -> Result<(), String> {
         Ok(())
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use holdline::{ClockKind, SystemClock};
 use holdline_redis::{QuorumAdmin, QuorumOptions};
 use holdline_services::{
-    EtcdCluster, EtcdConfig, PostgresConfig, PostgresServer, RedisConfig, RedisServer, ZooKeeper,
-    ZooKeeperConfig,
+    ClusterConfig, EtcdCluster, EtcdConfig, PostgresConfig, PostgresServer, RedisCluster,
+    RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
 };
 use holdline_torture::{Fault, Nemesis, Report, Verdict};
 
-use crate::owned::{OwnEtcd, OwnPostgres, OwnRedis, OwnZooKeeper};
+use crate::owned::{OwnEtcd, OwnPostgres, OwnRedis, OwnRedisCluster, OwnZooKeeper};
 use crate::{Scratch, alone, carry_out, plan, with_network};
 
 #[track_caller]
@@ -94,6 +94,29 @@ fn redlock() {
     ];
     plan.faults.extend(&faults);
     kept(&carry_out(&plan, Arc::new(OwnRedis { nodes, faults })));
+}
+
+/// Slots are moved and masters change places with their replicas, all in order: that costs nothing.
+#[test]
+fn redis_cluster() {
+    let config = ClusterConfig::default().with_node_timeout(std::time::Duration::from_secs(60));
+    let cluster = RedisCluster::start(&config);
+    let mut plan = plan(cluster.url());
+    let faults = vec![Fault::Failover, Fault::Reshard, Fault::ScriptFlush, Fault::ClientKill];
+    plan.faults.extend(&faults);
+    kept(&carry_out(&plan, Arc::new(OwnRedisCluster { cluster, faults })));
+}
+
+/// Masters are killed, and replicas take over with what they know: that may cost exclusion, and
+/// never a write that the resource has checked.
+#[test]
+fn a_redis_cluster_that_loses_masters_costs_no_fenced_write() {
+    let cluster = RedisCluster::start(&ClusterConfig::default());
+    let mut plan = plan(cluster.url());
+    let faults = vec![Fault::Restart];
+    plan.faults = vec![Fault::PauseHolder, Fault::Restart];
+    plan.soft_exclusion = true;
+    kept_but_for_exclusion(&carry_out(&plan, Arc::new(OwnRedisCluster { cluster, faults })));
 }
 
 /// Makes blank servers a set, as an operator does.

@@ -20,7 +20,15 @@ impl Servers {
     pub(super) fn of(url: &str) -> Result<Option<Servers>, LockError> {
         let redis = ["redis://", "rediss://", "redis+unix://"];
         let urls = match Endpoints::of(url) {
-            Some(all) if url.starts_with("redlock://") => each(&all),
+            Some(all) if url.starts_with("redlock://") => each(&all, "redlock://"),
+            None if url.starts_with("redis-cluster://") => {
+                // Its nodes tell of each other, so no proxy stands before any.
+                let alone = url.replacen("redis-cluster://", "redis://", 1);
+                match Endpoints::of(&alone) {
+                    Some(all) => each(&all, "redis://"),
+                    None => return Ok(None),
+                }
+            }
             _ if redis.iter().any(|scheme| url.starts_with(scheme)) => vec![url.to_owned()],
             _ => return Ok(None),
         };
@@ -34,10 +42,10 @@ impl Servers {
     }
 }
 
-/// Returns the URLs of the nodes of a quorum, each by itself.
-fn each(all: &Endpoints) -> Vec<String> {
+/// Returns the URLs of the nodes of a quorum or a cluster, each by itself.
+fn each(all: &Endpoints, scheme: &str) -> Vec<String> {
     let one = |server: &Endpoint| all.with_servers(std::slice::from_ref(server));
-    all.servers().iter().map(|server| one(server).replacen("redlock://", "redis://", 1)).collect()
+    all.servers().iter().map(|server| one(server).replacen(scheme, "redis://", 1)).collect()
 }
 
 impl Nemesis for Servers {
@@ -70,6 +78,6 @@ mod tests {
     fn each_node_of_a_quorum_is_reached_by_itself() {
         let all = Endpoints::of("redlock://u:p@a,b:7/2?prefix=x:").expect("servers");
         let urls = ["redis://u:p@a:6379/2?prefix=x:", "redis://u:p@b:7/2?prefix=x:"];
-        assert_eq!(each(&all), urls);
+        assert_eq!(each(&all, "redlock://"), urls);
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
     if options.dialect() == Dialect::Plain {
         return Finding::ok("keys", KEYS, "not looked at: nothing marks a plain key as a lock");
     }
-    let layout = Layout::new(options.key_template(), options.prefix());
+    let layout = Layout::of(options);
     let looked =
         async { Ok::<_, LockError>((counts(probe, &layout).await?, take(probe, &layout).await?)) };
     match looked.await {
@@ -50,6 +50,10 @@ pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
 
 /// Tells whether the next token can be drawn from the counter, or there is none yet.
 async fn counts(probe: &Probe, layout: &Layout) -> Result<bool, LockError> {
+    if layout.has_counters() {
+        // One that is no counter keeps its own name from us, and that is told of it.
+        return Ok(true);
+    }
     let ask = |command: &str| vec![command.as_bytes().to_vec(), layout.counter()];
     match probe.ask_bytes(ask("TYPE")).await?.as_text() {
         Some("none") => Ok(true),
@@ -99,7 +103,7 @@ async fn look(
     inventory.endless += usize::from(left == -1);
     inventory.too_long += usize::from(left > LONGEST_MS);
     let Some(name) = layout.name_of(key) else { return Ok(()) };
-    if layout.of(&name).lock != key {
+    if layout.keys_of(&name).lock != key {
         return Ok(());
     }
     let kind = probe.ask_bytes(ask("TYPE")).await?;

@@ -4,9 +4,11 @@
 //! never taken for well.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `group` for the sentinels above it, `rights` for what the user may do, `inventory` for what
-//! stands under our keys, `quorum` for servers that are a quorum together.
+//! `group` for the sentinels above it, `cluster` for the masters of one, `rights` for what the user
+//! may do, `inventory` for what stands under our keys, `quorum` for servers that are a quorum.
 
+mod alike;
+mod cluster;
 mod group;
 mod info;
 mod inventory;
@@ -36,6 +38,9 @@ const REACHABLE: &str = "without an answer no lock can be taken, and held ones r
 /// # Errors
 /// `Invalid`: an option is wrong. All else is a finding.
 pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Checkup, LockError> {
+    if options.is_of_cluster() {
+        return cluster::checkup(options, clock).await;
+    }
     let node = Node::new(&options.only_looking(), clock.clone())?;
     let probe = Probe { node, limit: options.command_timeout() };
     let mut checkup = Checkup::new(ENGINE);

@@ -107,6 +107,10 @@ const NEEDED_QUORUM: [&str; 21] = [
     "TYPE K",
     "PING",
 ];
+/// What a cluster needs besides, or in another form.
+const NEEDED_CLUSTER: [&str; 4] = ["ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SET C 1 PX 1 GET"];
+/// What it does not need.
+const NOT_IN_CLUSTER: [&str; 2] = ["GETSET C 1", "SET C 1"];
 /// What `ls` needs besides.
 const FOR_LISTS: &str = "SCAN 0";
 
@@ -160,10 +164,10 @@ struct Places {
 
 impl Places {
     fn of(options: &RedisOptions, name: &LockName) -> Places {
-        let layout = Layout::new(options.key_template(), options.prefix());
+        let layout = Layout::of(options);
         let mut places = Places {
-            lock: layout.of(name).lock,
-            counter: layout.counter(),
+            lock: layout.keys_of(name).lock,
+            counter: layout.counter_of(name),
             inbox: layout.inbox("0000000000000000"),
             signal: Vec::new(),
             node: layout.node(),
@@ -181,6 +185,12 @@ impl Places {
 
 /// Returns the forms of what is needed, and where they are written down.
 fn needed(options: &RedisOptions) -> Needed {
+    if options.is_of_cluster() {
+        let mut forms = NEEDED.to_vec();
+        forms.retain(|form| !NOT_IN_CLUSTER.contains(form));
+        forms.extend(NEEDED_CLUSTER);
+        return Needed { forms, lists: true, document: "docs/redis-cluster.md" };
+    }
     let plain = match (options.dialect(), options.fencing()) {
         (Dialect::Native, _) => {
             return Needed { forms: NEEDED.to_vec(), lists: true, document: "docs/redis.md" };
@@ -260,7 +270,7 @@ async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Fin
 fn way(address: &Address) -> (String, bool) {
     match address {
         Address::Unix(_) => ("by a socket of this machine".to_owned(), true),
-        Address::Service { tls, .. } => {
+        Address::Service { tls, .. } | Address::Cluster { tls, .. } => {
             let how = if *tls { "encrypted" } else { "in the clear" };
             (format!("over the network, {how}"), false)
         }
@@ -319,13 +329,20 @@ mod tests {
         assert_eq!(called(scripts), asked(&NEEDED_QUORUM));
     }
 
-    fn called(scripts: &'static str) -> BTreeSet<&'static str> {
+    #[test]
+    fn whatever_a_script_calls_in_a_cluster_is_asked_for() {
+        let options = RedisOptions::from_url("redis-cluster://a,b").expect("a good URL");
+        let scripts = crate::native::texts_of_cluster();
+        assert_eq!(called(&scripts), asked(&needed(&options).forms));
+    }
+
+    fn called(scripts: &str) -> BTreeSet<&str> {
         scripts.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect()
     }
 
     /// The commands of scripts; those that we send ourselves are left out.
     fn asked(forms: &[&'static str]) -> BTreeSet<&'static str> {
-        let ours = ["EVAL", "EVALSHA", "INFO", "PING", "SUBSCRIBE"];
+        let ours = ["ASKING", "CLUSTER", "EVAL", "EVALSHA", "INFO", "PING", "SUBSCRIBE"];
         let commands = forms.iter().filter_map(|form| form.split(' ').next());
         commands.filter(|command| !ours.contains(command)).collect()
     }

@@ -64,6 +64,41 @@ pub(super) fn of_member(
     found
 }
 
+/// The same for a master of a cluster: its role is for the cluster to judge.
+pub(super) fn of_master(
+    info: &Result<Info, LockError>,
+    config: &Result<Config, LockError>,
+) -> Vec<Finding> {
+    let info = match info {
+        Ok(info) => info,
+        Err(error) => return vec![mute(error)],
+    };
+    let disk = persistence(info, config.as_ref().unwrap_or(&Config::default()));
+    let mut found = vec![version_in_cluster(info), eviction(info), memory(info), disk];
+    found.push(uptime(info));
+    found.extend(connections(config));
+    found
+}
+
+/// A counter is drawn from and given its end by one command, which came with 6.2.
+fn version_in_cluster(info: &Info) -> Finding {
+    let (name, version) = name_and_version(info);
+    let finding = Finding::ok("server", SERVER, format!("{name} {version}"));
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let major_minor = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    match major_minor < (6, 2) {
+        true => finding.fail("use Redis 6.2 or newer: a counter and its end are one command there"),
+        false => finding,
+    }
+}
+
+fn name_and_version(info: &Info) -> (&'static str, &str) {
+    match info.text("valkey_version") {
+        "" => ("Redis", info.text("redis_version")),
+        version => ("Valkey", version),
+    }
+}
+
 fn mute(error: &LockError) -> Finding {
     let found = format!("may not be asked: {error}");
     Finding::ok("server", SERVER, found).warn("allow INFO to this user")
@@ -80,17 +115,12 @@ fn connections(config: &Result<Config, LockError>) -> Vec<Finding> {
 }
 
 fn server(info: &Info) -> Finding {
-    let (name, version) = match info.text("valkey_version") {
-        "" => ("Redis", info.text("redis_version")),
-        version => ("Valkey", version),
-    };
+    let (name, version) = name_and_version(info);
     let finding = Finding::ok("server", SERVER, format!("{name} {version}"));
     let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
     match info.text("redis_mode") {
         "sentinel" => finding.fail("this is a Sentinel: name the server that it watches"),
-        "cluster" => finding.warn(
-            "this is one node of a cluster: names of other slots cannot be locked through it",
-        ),
+        "cluster" => finding.fail("this is a node of a cluster: write `redis-cluster://`"),
         _ if info.number("loading") != 0 => finding.warn("wait until it has read its data"),
         _ if major < 6 => finding.warn("use Redis 6.2 or newer: nothing older is tested"),
         _ => finding,
@@ -231,11 +261,16 @@ mod tests {
         {
             assert_eq!(of(server(&info(&[version]))), expected);
         }
+        for (expected, version) in
+            [(Health::Ok, "redis_version:6.2.0"), (Health::Error, "redis_version:6.0.16")]
+        {
+            assert_eq!(of(version_in_cluster(&info(&[version]))), expected);
+        }
         let valkey = server(&info(&["redis_version:7.2.4", "valkey_version:9.1.0"]));
         assert_eq!(valkey.found(), "Valkey 9.1.0");
         for (expected, lines) in [
             (Health::Error, ["redis_version:7.0.1", "redis_mode:sentinel"]),
-            (Health::Warning, ["redis_version:7.0.1", "redis_mode:cluster"]),
+            (Health::Error, ["redis_version:7.0.1", "redis_mode:cluster"]),
             (Health::Warning, ["redis_version:7.0.1", "loading:1"]),
         ] {
             assert_eq!(of(server(&info(&lines))), expected, "{lines:?}");

@@ -8,8 +8,8 @@ use holdline_core::{
     RenewRequest,
 };
 
+use super::Scripts;
 use super::record::mode_text;
-use super::{ACQUIRE, INSPECT, OPERATE, RAISE, RELEASE, RENEW};
 use crate::keys::Layout;
 use crate::node::{Call, Tie, Words, digits};
 
@@ -17,6 +17,7 @@ use crate::node::{Call, Tie, Words, digits};
 #[derive(Debug)]
 pub(crate) struct Asker {
     pub(crate) layout: Layout,
+    pub(crate) scripts: &'static Scripts,
     /// Sixteen hex digits; zeros for a process that hears nothing.
     pub(crate) inbox: String,
     pub(crate) deadline: Duration,
@@ -67,7 +68,7 @@ pub(crate) fn acquire(
         arguments.push_parts(&asked);
     }
     Call {
-        script: &ACQUIRE,
+        script: &asker.scripts.acquire,
         keys: keys_of(asker, &request.name),
         arguments,
         tie: Tie::Again(*request.lease_id.as_bytes()),
@@ -82,7 +83,7 @@ pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Call {
     arguments.push_parts(&[&id.hex_digits(), b"g-"]);
     remembered.into_iter().for_each(|remembered| arguments.push_number(millis(remembered)));
     Call {
-        script: &RELEASE,
+        script: &asker.scripts.release,
         keys: keys_of(asker, &request.name),
         arguments,
         tie: Tie::Undo(*id.as_bytes()),
@@ -96,12 +97,15 @@ pub(crate) fn tombstone_of(ending: Ending) -> Option<Duration> {
     ending.for_good.then(|| lease.max(MIN_TOMBSTONE))
 }
 
-/// Makes one call of many lines.
+/// Makes one call of many lines; in a cluster they are of one name.
 pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Call {
     let inbox = if hears { asker.inbox.as_str() } else { DEAF };
     let mut keys = Words::with_room(ROOM * lines.len());
     let mut arguments = Words::with_room(ROOM / 2 * lines.len());
-    asker.layout.push_counter(&mut keys);
+    match lines {
+        [first, ..] => asker.layout.push_counter_of(&mut keys, &first.name),
+        [] => asker.layout.push_counter(&mut keys),
+    }
     for line in lines {
         asker.layout.push_lock(&mut keys, &line.name);
         let (kind, lease) = match line.purpose {
@@ -113,16 +117,24 @@ pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Call
         arguments.push_parts(&[kind.as_bytes(), &client, inbox.as_bytes()]);
         arguments.push_number(lease.map(millis).unwrap_or_default());
     }
-    Call { script: &RENEW, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
+    lines.first().iter().for_each(|line| asker.layout.push_never(&mut keys, &line.name));
+    let script = &asker.scripts.renew;
+    Call { script, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
 }
 
-/// Makes one call about many names, which shows at most so many holders and waiters of each.
+/// Makes one call about many names, in a cluster about one, which shows at most so many holders and
+/// waiters of each.
 pub(crate) fn inspect(asker: &Asker, names: &[LockName], most: usize) -> Call {
     let mut keys = Words::with_room(ROOM * names.len());
-    asker.layout.push_counter(&mut keys);
+    match names {
+        [name] => asker.layout.push_counter_of(&mut keys, name),
+        _ => asker.layout.push_counter(&mut keys),
+    }
     names.iter().for_each(|name| asker.layout.push_lock(&mut keys, name));
+    names.iter().for_each(|name| asker.layout.push_never(&mut keys, name));
     let arguments = Words::from([most.to_string()]);
-    Call { script: &INSPECT, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
+    let script = &asker.scripts.inspect;
+    Call { script, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
 }
 
 pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
@@ -140,7 +152,7 @@ pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
         Operation::RaiseFence { to } => return raise(asker, *to),
     };
     Call {
-        script: &OPERATE,
+        script: &asker.scripts.operate,
         keys: keys_of(asker, name),
         arguments: arguments.into(),
         tie: Tie::Free,
@@ -150,7 +162,7 @@ pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
 
 fn raise(asker: &Asker, to: FencingToken) -> Call {
     Call {
-        script: &RAISE,
+        script: &asker.scripts.raise,
         keys: Words::from([asker.layout.counter()]),
         arguments: Words::from([sixteen(to)]),
         tie: Tie::Free,
@@ -163,9 +175,56 @@ fn keys_of(asker: &Asker, name: &LockName) -> Words {
     let mut keys = Words::with_room(ROOM);
     asker.layout.push_lock(&mut keys, name);
     if !asker.layout.has_usual_counter() {
-        asker.layout.push_counter(&mut keys);
+        asker.layout.push_counter_of(&mut keys, name);
     }
+    asker.layout.push_never(&mut keys, name);
     keys
+}
+
+/// What is asked of a name's lock key alone, while the slot of the name moves: the other keys may
+/// lie on another node then.
+pub(crate) mod alone {
+    use super::*;
+
+    /// Claims what was handed over to who asks; `None` for what needs more keys.
+    pub(crate) fn acquire(asker: &Asker, request: &AcquireRequest) -> Option<Call> {
+        if request.mode != Mode::Exclusive || !request.known {
+            return None;
+        }
+        let whole = super::acquire(asker, request, false, 0);
+        Some(Call { script: &asker.scripts.alone.acquire, keys: keys(asker, request), ..whole })
+    }
+
+    /// Ends a grant that nobody waits for.
+    pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Option<Call> {
+        if tombstone_of(request.ending).is_some() {
+            return None;
+        }
+        let whole = super::release(asker, request);
+        let mut keys = Words::with_room(ROOM);
+        asker.layout.push_lock(&mut keys, &request.name);
+        Some(Call { script: &asker.scripts.alone.release, keys, ..whole })
+    }
+
+    /// Renews what one holder has alone.
+    pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Option<Call> {
+        let [line] = lines else { return None };
+        if matches!(line.purpose, Purpose::Wait) {
+            return None;
+        }
+        let whole = super::renew(asker, lines, hears);
+        let mut keys = Words::with_room(ROOM);
+        // In the place of the counter, which the script does not touch.
+        asker.layout.push_lock(&mut keys, &line.name);
+        asker.layout.push_lock(&mut keys, &line.name);
+        Some(Call { script: &asker.scripts.alone.renew, keys, ..whole })
+    }
+
+    fn keys(asker: &Asker, request: &AcquireRequest) -> Words {
+        let mut keys = Words::with_room(ROOM);
+        asker.layout.push_lock(&mut keys, &request.name);
+        keys
+    }
 }
 
 pub(crate) fn sixteen(token: FencingToken) -> String {

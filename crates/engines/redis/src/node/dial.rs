@@ -60,8 +60,8 @@ pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialle
     let failed = |error: io::Error| not_reached(address, &error);
     let stream: Box<dyn Stream> = match (options.surroundings(), address) {
         (Some(surroundings), _) => surroundings.dial().await.map_err(failed)?,
-        (None, Address::Service { .. }) => {
-            let message = "nobody has asked the sentinels who it is";
+        (None, Address::Service { .. } | Address::Cluster { .. }) => {
+            let message = "nobody has asked who it is";
             return Err(unavailable(format!("{address}: {message}"), Certainty::NotApplied));
         }
         (None, Address::Unix(path)) => {

@@ -133,6 +133,7 @@ fn facts(answers: &[Reply]) -> ServerFacts {
         run_id: run_id.map(|run_id| run_id.trim().to_owned()),
         delex: known(0),
         delifeq: known(1),
+        in_cluster: info.lines().any(|line| line.trim() == "redis_mode:cluster"),
         ..ServerFacts::default()
     }
 }
@@ -155,7 +156,7 @@ fn broke_off(broke: Broke, options: &RedisOptions) -> LockError {
             let message = format!("{address}: broke off at the first words: {hint} ({broke})");
             unavailable(message, Certainty::NotApplied)
         }
-        Address::Unix(_) | Address::Service { .. } => {
+        Address::Unix(_) | Address::Service { .. } | Address::Cluster { .. } => {
             let message = format!("{address}: broke off at the first words ({broke})");
             unavailable(message, Certainty::NotApplied)
         }
@@ -173,11 +174,11 @@ mod tests {
 
     #[test]
     fn what_the_server_tells_is_read_and_what_it_refuses_is_unknown() {
-        let info = text("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n");
+        let info = text("# Server\r\nredis_version:7.0.15\r\nredis_mode:cluster\r\nrun_id:abc\r\n");
         let commands = Ok(Value::Array(vec![Value::Array(vec![]), Value::Nil]));
         let told = facts(&[info, commands]);
         assert_eq!(told.run_id.as_deref(), Some("abc"));
-        assert_eq!((told.delex, told.delifeq), (true, false));
+        assert_eq!((told.delex, told.delifeq, told.in_cluster), (true, false, true));
         let refused = || Err(ServerWords::new("NOPERM", "no"));
         assert_eq!(facts(&[refused(), refused()]), ServerFacts::default());
         assert_eq!(facts(&[]), ServerFacts::default());

@@ -193,6 +193,11 @@ impl Lane {
         self.admit(&state)?;
         // A server that has nothing to do is given this at once.
         let first = state.pending.is_empty();
+        if request.asks() {
+            // Nobody needs that answer: what it says, the one behind it says as well.
+            let before = state.pending.add(deadline, None, 0);
+            state.pending.leave(before);
+        }
         let ticket = state.pending.add(deadline, affinity, request.confirmations());
         // Until the task has taken what is written down, it need not be woken for more.
         let idle = state.out.is_empty();

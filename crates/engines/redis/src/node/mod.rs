@@ -46,6 +46,7 @@ pub(crate) use script::Script;
 pub(crate) use value::Value;
 pub(crate) use words::Words;
 
+use crate::cluster::Roster;
 use crate::error::{ENGINE, ServerWords, refusal, unavailable};
 use crate::options::RedisOptions;
 use crate::sentinel::Watcher;
@@ -57,6 +58,9 @@ use request::{Request, Way};
 
 /// How much longer than a try to connect its outcome is waited for.
 const HEARD_OUT: Duration = Duration::from_millis(500);
+
+/// The answer of a server, or its refusal in its own words; or no answer.
+pub(crate) type Told = Result<Result<Value, ServerWords>, LockError>;
 
 /// Sixteen bytes that tie requests together: a lease id.
 pub(crate) type Affinity = [u8; 16];
@@ -128,14 +132,27 @@ pub(crate) struct ServerFacts {
     pub(crate) round_trip: Duration,
     /// Until when it grants nothing: it may have lost grants that are believed.
     pub(crate) quarantined_until: Option<Moment>,
-    /// Where it is, if sentinels told.
+    /// Where it is, if sentinels or a cluster told.
     pub(crate) place: Option<(String, u16)>,
+    /// It is a node of a cluster.
+    pub(crate) in_cluster: bool,
 }
 
 impl ServerFacts {
     /// Tells whether they are of this run of a server.
     fn is_of(&self, run_id: Option<&str>) -> bool {
         run_id.is_none_or(|run_id| self.run_id.as_deref() == Some(run_id))
+    }
+
+    /// Refuses a node of a cluster where one server is meant: most names would be elsewhere.
+    pub(crate) fn check_is_alone(&self) -> Result<(), LockError> {
+        if !self.in_cluster {
+            return Ok(());
+        }
+        let message = "the server is a node of a Redis Cluster: write `redis-cluster://`, or \
+                       `rediss-cluster://` for TLS";
+        let kind = ErrorKind::Refused { message: message.to_owned() };
+        Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
     }
 
     /// Tells whether this is another server, or the same started anew, as far as both have told.
@@ -157,6 +174,8 @@ struct Shared {
     watcher: Option<Arc<Watcher>>,
     /// The node keeps the watcher going, which others only read.
     leads: bool,
+    /// Which servers may be dialled, where any node of a cluster will do.
+    roster: Option<Arc<Roster>>,
     /// `HELLO 3` was refused, and the older protocol worked.
     old_protocol: AtomicBool,
     /// How often the tasks have moved to another runtime.
@@ -210,20 +229,30 @@ impl Node {
     pub(crate) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Node, LockError> {
         options.validate()?;
         let watcher = Watcher::new(options, &clock)?.map(Arc::new);
-        Node::of(options, clock, watcher, true)
+        Node::of(options, clock, (watcher, true), None)
+    }
+
+    /// Makes a node that is any of a cluster's, and another when that one is gone.
+    pub(crate) fn any_of(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+        roster: Arc<Roster>,
+    ) -> Result<Node, LockError> {
+        options.validate()?;
+        Node::of(options, clock, (None, false), Some(roster))
     }
 
     /// Makes another node for the same server, with a connection of its own.
     pub(crate) fn beside(&self) -> Result<Node, LockError> {
         let Shared { options, clock, watcher, .. } = &**self.shared();
-        Node::of(options, clock.clone(), watcher.clone(), false)
+        Node::of(options, clock.clone(), (watcher.clone(), false), None)
     }
 
     fn of(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,
-        watcher: Option<Arc<Watcher>>,
-        leads: bool,
+        (watcher, leads): (Option<Arc<Watcher>>, bool),
+        roster: Option<Arc<Roster>>,
     ) -> Result<Node, LockError> {
         if options.exposes_password() {
             let address = options.address();
@@ -243,6 +272,7 @@ impl Node {
             ids: AtomicU64::new(1),
             watcher,
             leads,
+            roster,
             old_protocol: AtomicBool::new(false),
             moves: AtomicU32::new(0),
             process: AtomicU32::new(std::process::id()),
@@ -307,15 +337,35 @@ impl Node {
         run_id: Option<&str>,
         make: impl Fn() -> Call,
     ) -> Result<Value, LockError> {
+        let ways = (request::by_name as Way, request::by_text as Way);
+        self.run_known(&make, ways, run_id).await?.map_err(|words| self.refused(words))
+    }
+
+    /// The same, with what the server refuses in its own words; `asking` of a server that takes
+    /// the slot over.
+    pub(crate) async fn answer(&self, make: impl Fn() -> Call, asking: bool) -> Told {
+        let ways = match asking {
+            true => (request::asking_by_name as Way, request::asking_by_text as Way),
+            false => (request::by_name as Way, request::by_text as Way),
+        };
+        self.run_known(&make, ways, None).await
+    }
+
+    /// Runs a script by the first way, and by the second where the server does not know it.
+    async fn run_known(
+        &self,
+        make: &impl Fn() -> Call,
+        (by_name, by_text): (Way, Way),
+        run_id: Option<&str>,
+    ) -> Told {
         let call = make();
         let (script, limit) = (call.script, self.limit(call.deadline));
-        match self.run(call, &make, request::by_name, (run_id, limit)).await? {
+        match self.run(call, make, by_name, (run_id, limit)).await? {
             Err(words) if words.code == "NOSCRIPT" => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
-                let answered = self.run(make(), &make, request::by_text, (run_id, limit)).await?;
-                answered.map_err(|words| self.refused(words))
+                self.run(make(), make, by_text, (run_id, limit)).await
             }
-            other => other.map_err(|words| self.refused(words)),
+            other => Ok(other),
         }
     }
 
@@ -404,6 +454,11 @@ impl Node {
             true => reign::refused_by_replica(&refusal(words)),
             false => refusal(words),
         }
+    }
+
+    /// Ends the connections that there are: others are made.
+    pub(crate) fn leave(&self) {
+        self.shared().board.leave_all_but(None);
     }
 
     /// Hears a channel until the inbox is dropped, over all connections that come and go. The

@@ -10,6 +10,10 @@ pub(super) enum Request<'a> {
     ByName(&'a Call),
     /// A script by its text.
     ByText(&'a Call),
+    /// A script by its name, of a node that takes its slot over.
+    AskingByName(&'a Call),
+    /// A script by its text, of a node that takes its slot over.
+    AskingByText(&'a Call),
     Words(&'a Words),
     Ping(&'a str),
     Subscribe(&'a [Vec<u8>]),
@@ -27,7 +31,20 @@ pub(super) fn by_text(call: &Call) -> Request<'_> {
     Request::ByText(call)
 }
 
+pub(super) fn asking_by_name(call: &Call) -> Request<'_> {
+    Request::AskingByName(call)
+}
+
+pub(super) fn asking_by_text(call: &Call) -> Request<'_> {
+    Request::AskingByText(call)
+}
+
 impl Request<'_> {
+    /// Tells whether a word goes before it that has an answer of its own.
+    pub(super) fn asks(&self) -> bool {
+        matches!(self, Request::AskingByName(_) | Request::AskingByText(_))
+    }
+
     /// How many messages confirm it; none where it is answered by one reply.
     pub(super) fn confirmations(&self) -> usize {
         match self {
@@ -37,9 +54,16 @@ impl Request<'_> {
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) {
+        if self.asks() {
+            super::resp::write(out, &[b"ASKING"]);
+        }
         match self {
-            Request::ByName(call) => write_script(out, b"EVALSHA", call.script.sha1(), call),
-            Request::ByText(call) => write_script(out, b"EVAL", call.script.text(), call),
+            Request::ByName(call) | Request::AskingByName(call) => {
+                write_script(out, b"EVALSHA", call.script.sha1(), call);
+            }
+            Request::ByText(call) | Request::AskingByText(call) => {
+                write_script(out, b"EVAL", call.script.text(), call);
+            }
             Request::Words(words) => {
                 write_head(out, words.count());
                 out.extend_from_slice(words.as_written());

@@ -109,8 +109,13 @@ async fn follow(shared: &Shared) {
     }
 }
 
-/// Whom to dial: the place that the options name, or the one that the sentinels do.
+/// Whom to dial: the place that the options name, or the one that the sentinels do, or the next of
+/// those that will do.
 pub(super) async fn aim(shared: &Shared) -> Result<Cow<'_, RedisOptions>, LockError> {
+    if let Some(roster) = &shared.roster {
+        let (host, port) = roster.next();
+        return Ok(Cow::Owned(shared.options.at(&host, port)));
+    }
     let Some(watcher) = &shared.watcher else { return Ok(Cow::Borrowed(&shared.options)) };
     let seen = watcher.look().await?;
     Ok(Cow::Owned(shared.options.at(&seen.host, seen.port)))
@@ -307,6 +312,8 @@ async fn open(
                 let asked = reign::ask(&mut greeted.wire, &shared.options, &*shared.clock).await?;
                 greeted.facts.run_id = asked.run_id.or(greeted.facts.run_id);
                 greeted.facts.quarantined_until = asked.quarantined_until;
+            }
+            if shared.watcher.is_some() || shared.roster.is_some() {
                 greeted.facts.place = options.place();
             }
             reset.store(false, Ordering::Release);

@@ -43,12 +43,43 @@ impl RedisOptions {
                 return Err(LockError::invalid(ENGINE, "dialect", message));
             }
         }
+        self.validate_cluster()?;
         if self.access.user.is_some() && self.access.password.expose().is_none() {
             let message =
                 "needs a password: in the URL, by `password_file`, `password_env`, or in code";
             return Err(LockError::invalid(ENGINE, "user", message));
         }
         self.validate_tls()
+    }
+
+    fn validate_cluster(&self) -> Result<(), LockError> {
+        if !matches!(self.access.address, Address::Cluster { .. }) {
+            return Ok(());
+        }
+        if self.layout.dialect == Dialect::Plain {
+            let message = "is for one server or a quorum: name each node by itself for that";
+            return Err(LockError::invalid(ENGINE, "dialect", message));
+        }
+        if self.access.db != 0 {
+            let message = "must be left out: a cluster has one database";
+            return Err(LockError::invalid(ENGINE, "db", message));
+        }
+        let Layout { key_template, prefix, .. } = &self.layout;
+        let before = key_template.split("{name}").next().unwrap_or_default();
+        if before.contains('{') {
+            let message = "must have no `{` before `{name}` in a cluster: the name alone is to \
+                           make the slot";
+            return Err(LockError::invalid(ENGINE, "key_template", message));
+        }
+        if prefix.contains('{') {
+            let message = "must have no `{` in a cluster: the name alone is to make the slot";
+            return Err(LockError::invalid(ENGINE, "prefix", message));
+        }
+        if *key_template == format!("{prefix}fence:{{name}}") {
+            let message = "must differ from that of the counters: leave out `fence:`";
+            return Err(LockError::invalid(ENGINE, "key_template", message));
+        }
+        Ok(())
     }
 
     fn validate_layout(&self) -> Result<(), LockError> {
@@ -84,7 +115,9 @@ impl RedisOptions {
         let TlsFiles { ca, cert, key } = &self.access.tls;
         let tls = matches!(
             self.access.address,
-            Address::Tcp { tls: true, .. } | Address::Service { tls: true, .. }
+            Address::Tcp { tls: true, .. }
+                | Address::Service { tls: true, .. }
+                | Address::Cluster { tls: true, .. }
         );
         if !tls && (ca.is_some() || cert.is_some() || key.is_some()) {
             let message = "`ca`, `cert` and `key` need TLS: write `rediss://`";

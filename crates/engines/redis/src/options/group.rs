@@ -17,7 +17,7 @@ use crate::error::ENGINE;
 
 /// Where a sentinel listens unless the URL says otherwise.
 const SENTINEL: Reader = Reader { engine: ENGINE, port: 26379 };
-const MOST_SENTINELS: usize = 15;
+const MOST_PLACES: usize = 15;
 const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(86_400);
 const LONGEST_MARGIN: Duration = Duration::from_secs(3_600);
@@ -98,6 +98,30 @@ pub(super) fn place(host: &str, port: u16, tls: bool) -> Address {
     Address::Tcp { host: host.to_owned(), port, tls }
 }
 
+/// Reads `host,host:port` of servers that are called `what`.
+pub(super) fn places(
+    hosts: &str,
+    reader: Reader,
+    (what, example): (&str, &str),
+) -> Result<Vec<(String, u16)>, LockError> {
+    let mut places = Vec::new();
+    for written in hosts.split(',') {
+        if written.is_empty() {
+            return Err(bad(format_args!("names its {what}s like {example}")));
+        }
+        let Server { host, port } = reader.server(written)?;
+        let one = (host, port);
+        if places.contains(&one) {
+            return Err(bad(format_args!("names the {what} `{written}` twice")));
+        }
+        places.push(one);
+    }
+    if places.len() > MOST_PLACES {
+        return Err(bad(format_args!("names more than {MOST_PLACES} {what}s")));
+    }
+    Ok(places)
+}
+
 impl Group {
     /// Reads `host,host:port/service`; what stands behind it is returned.
     pub(super) fn split(rest: &str, tls: bool) -> Result<(Group, &str), LockError> {
@@ -108,21 +132,7 @@ impl Group {
         if service.is_empty() || hosts.is_empty() {
             return Err(bad(format_args!("must name sentinels and a service, as in {EXAMPLE}")));
         }
-        let mut sentinels = Vec::new();
-        for host in hosts.split(',') {
-            if host.is_empty() {
-                return Err(bad(format_args!("names its sentinels like {EXAMPLE}")));
-            }
-            let Server { host: name, port } = SENTINEL.server(host)?;
-            let one = (name, port);
-            if sentinels.contains(&one) {
-                return Err(bad(format_args!("names the sentinel `{host}` twice")));
-            }
-            sentinels.push(one);
-        }
-        if sentinels.len() > MOST_SENTINELS {
-            return Err(bad(format_args!("names more than {MOST_SENTINELS} sentinels")));
-        }
+        let sentinels = places(hosts, SENTINEL, ("sentinel", EXAMPLE))?;
         let group = Group {
             service: URL.text(service)?,
             sentinels,
@@ -195,12 +205,14 @@ impl Group {
 
     /// Tells whether passwords would travel a network where others can read them.
     pub(super) fn is_open(&self) -> bool {
-        let near = |host: &str| {
-            let parsed = host.parse::<std::net::IpAddr>();
-            host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
-        };
-        !self.tls && self.sentinels.iter().any(|(host, _)| !near(host))
+        !self.tls && self.sentinels.iter().any(|(host, _)| !is_near(host))
     }
+}
+
+/// Tells whether what goes to a host stays on this machine.
+pub(super) fn is_near(host: &str) -> bool {
+    let parsed = host.parse::<std::net::IpAddr>();
+    host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
 }
 
 impl RedisOptions {
@@ -219,7 +231,12 @@ impl RedisOptions {
 
     /// The settings of a connection to one of the servers of the group.
     pub(crate) fn at(&self, host: &str, port: u16) -> RedisOptions {
-        let tls = self.group.as_ref().is_some_and(|group| group.tls);
+        let tls = match self.address() {
+            Address::Tcp { tls, .. }
+            | Address::Cluster { tls, .. }
+            | Address::Service { tls, .. } => *tls,
+            Address::Unix(_) => false,
+        };
         let mut options = RedisOptions { group: None, ..self.clone() };
         options.access.address = place(host, port, tls);
         options
@@ -229,7 +246,7 @@ impl RedisOptions {
     pub(crate) fn place(&self) -> Option<(String, u16)> {
         match &self.access.address {
             Address::Tcp { host, port, .. } => Some((host.clone(), *port)),
-            Address::Unix(_) | Address::Service { .. } => None,
+            Address::Unix(_) | Address::Service { .. } | Address::Cluster { .. } => None,
         }
     }
 

@@ -28,6 +28,46 @@ fn urls_are_read() {
 }
 
 #[test]
+fn urls_of_clusters_are_read_or_refused_with_the_fix() {
+    for (url, address, password, at) in [
+        ("redis-cluster://h", "h:6379", None, "x:1"),
+        ("redis-cluster://u:p%40@a,b:7,[::1]:8/?prefix=x", "a:6379,b:7,[::1]:8", Some("p@"), "x:1"),
+        ("rediss-cluster://:p@a", "a:6379", Some("p"), "x:1"),
+    ] {
+        let options = RedisOptions::from_url(url).expect(url);
+        assert!(options.is_of_cluster());
+        assert_eq!(options.access.address.to_string(), address, "{url}");
+        assert_eq!(options.access.password.expose(), password, "{url}");
+        let one = options.at("x", 1);
+        assert!(
+            matches!(one.address(), Address::Tcp { tls, .. } if *tls == url.contains("rediss"))
+        );
+        assert_eq!((one.address().to_string().as_str(), one.is_of_cluster()), (at, false));
+    }
+    let order = |url| RedisOptions::from_url(url).expect("good").address().in_order().to_string();
+    assert_eq!(order("redis-cluster://b,a:1"), order("redis-cluster://a:1,b"));
+    for (url, says) in [
+        ("redis-cluster://", "names its nodes like"),
+        ("redis-cluster://a,,b", "names its nodes like"),
+        ("redis-cluster://a,a", "twice"),
+        ("redis-cluster://a:x", "port"),
+        ("redis-cluster://a/1", "a cluster has none"),
+        ("redis-cluster://a?db=1", "a cluster has one database"),
+        ("redis-cluster://a?dialect=plain", "one server or a quorum"),
+        ("redis-cluster://a?key_template={x}:{name}", "no `{` before `{name}`"),
+        ("redis-cluster://a?prefix={x}", "no `{` in a cluster"),
+        ("redis-cluster://a?key_template=holdline:fence:{name}", "leave out `fence:`"),
+        ("redis-cluster://a?replicas=all", "`redis+sentinel://`"),
+        ("redis-cluster://a?ca=/ca", "need TLS"),
+        ("redis-cluster://u:canary-7f3a@a,v:canary-7f3a@b", "once, before the first node"),
+        ("redis-clustre://a", "`redis-cluster://`"),
+    ] {
+        let told = RedisOptions::from_url(url).expect_err(url).to_string();
+        assert!(told.contains(says) && !told.contains(CANARY), "{url}: {told}");
+    }
+}
+
+#[test]
 fn parameters_are_read() {
     let url = "rediss://h?dialect=plain&fencing=off&key_template=app:{name}&prefix=app:&\
                max_waiters=7&connect_timeout_ms=250&command_timeout_ms=125&protocol=resp2&\

@@ -19,6 +19,20 @@ pub(crate) enum Address {
     Unix(PathBuf),
     /// The master of a service, whatever server that is at the time.
     Service { name: String, tls: bool },
+    /// The nodes of a cluster, whichever they are at the time; these tell.
+    Cluster { seeds: Vec<(String, u16)>, tls: bool },
+}
+
+impl Address {
+    /// The same with the nodes of a cluster in the order of their names: which of them come first
+    /// makes no other cluster.
+    pub(crate) fn in_order(&self) -> Address {
+        let mut address = self.clone();
+        if let Address::Cluster { seeds, .. } = &mut address {
+            seeds.sort();
+        }
+        address
+    }
 }
 
 impl fmt::Display for Address {
@@ -29,6 +43,14 @@ impl fmt::Display for Address {
             Address::Unix(path) => write!(f, "{}", path.display()),
             Address::Service { name, .. } => {
                 write!(f, "the master of `{}`", holdline_core::Escaped(name))
+            }
+            Address::Cluster { seeds, tls } => {
+                for (at, (host, port)) in seeds.iter().enumerate() {
+                    let comma = if at > 0 { "," } else { "" };
+                    let one = Address::Tcp { host: host.clone(), port: *port, tls: *tls };
+                    write!(f, "{comma}{one}")?;
+                }
+                Ok(())
             }
         }
     }
@@ -54,10 +76,11 @@ impl Parts {
             "redis+unix" => socket(before)?,
             "redis+sentinel" => service(before, false)?,
             "rediss+sentinel" => service(before, true)?,
+            "redis-cluster" => cluster(before, false)?,
+            "rediss-cluster" => cluster(before, true)?,
             _ => {
-                return Err(bad(
-                    "must begin with `redis://`, `rediss://`, `redis+unix://` or `redis+sentinel://`",
-                ));
+                return Err(bad("must begin with `redis://`, `rediss://`, `redis+unix://`, \
+                                `redis+sentinel://` or `redis-cluster://`"));
             }
         };
         parts.parameters = parameters;
@@ -91,6 +114,23 @@ fn service(rest: &str, tls: bool) -> Result<Parts, LockError> {
     let db = database(db, "redis+sentinel://one,two/SERVICE/0")?;
     let address = Address::Service { name: group.service().to_owned(), tls };
     Ok(Parts { address, user, password, db, group: Some(group), parameters: Vec::new() })
+}
+
+/// `user:password@node:port,node`.
+fn cluster(rest: &str, tls: bool) -> Result<Parts, LockError> {
+    const EXAMPLE: &str = "`redis-cluster://one,two:7001,three`";
+    if rest.matches('@').count() > 1 {
+        return Err(bad("has more than one `@`: user and password stand once, before the first \
+                        node, and a password's own `@` is written `%40`"));
+    }
+    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
+    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !path.is_empty() {
+        return Err(bad("names a database: a cluster has none, leave the path out"));
+    }
+    let seeds = super::group::places(hosts, URL, ("node", EXAMPLE))?;
+    let address = Address::Cluster { seeds, tls };
+    Ok(Parts { address, user, password, db: None, group: None, parameters: Vec::new() })
 }
 
 /// `user:password@/path/of/the/socket`.

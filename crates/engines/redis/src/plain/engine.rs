@@ -72,7 +72,7 @@ impl PlainEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<PlainEngine, LockError> {
         let engine = PlainEngine::new(options, clock)?;
-        engine.0.node.ready().await?;
+        engine.0.node.ready().await?.check_is_alone()?;
         Ok(engine)
     }
 }

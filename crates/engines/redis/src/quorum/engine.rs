@@ -80,6 +80,7 @@ pub(super) fn asker(options: &QuorumOptions) -> Asker {
     };
     Asker {
         layout: layout(first.key_template(), first.prefix()),
+        scripts: &crate::native::SERVER,
         // Never all zeros, which is the inbox of those who hear nothing.
         inbox: format!("{:08x}{:08x}", random(), random() | 1),
         deadline: first.command_timeout(),

@@ -150,7 +150,8 @@ impl Ground {
         let options = options.with_command_timeout(LONG).with_connect_timeout(LONG);
         let node = Node::new(&options, Arc::new(MachineClock)).expect("a node");
         let layout = Layout::new(options.key_template(), options.prefix());
-        let asker = Asker { layout, inbox: "00000000000000ab".to_owned(), deadline: LONG };
+        let (scripts, inbox) = (&crate::native::SERVER, "00000000000000ab".to_owned());
+        let asker = Asker { layout, scripts, inbox, deadline: LONG };
         Ground { store, asker, node }
     }
 

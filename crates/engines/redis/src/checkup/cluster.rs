@@ -1,0 +1,294 @@
+//! What `doctor` looks at on a cluster: how the masters stand together, then each by itself.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Checkup, Clock, Finding, LockError};
+
+use super::alike::alike;
+use super::info::{Config, Info};
+use super::{Probe, REACHABLE, inventory, machine, rights, settings};
+use crate::cluster::{Router, SLOTS, Shard, Table};
+use crate::error::ENGINE;
+use crate::node::Node;
+use crate::options::RedisOptions;
+
+const STATE: &str = "a cluster that is down grants, renews and releases nothing";
+const COVERED: &str = "a name lives in a slot, and in a slot that nobody serves nothing is locked";
+const MASTERS: &str = "a majority of the masters decides who takes over when one is lost";
+const REPLICAS: &str = "one takes over when its master is lost; it may lack the newest grants, so \
+                        let resources check fencing tokens";
+const TIMEOUT: &str = "for so long and a second or two the names of a lost master are out, and a \
+                       master that is cut off goes on granting";
+const COVERAGE: &str = "whether a lost slot stops the names of all others too";
+const MOVING: &str = "while a slot moves, its names are neither granted nor handed on";
+
+/// The node timeout that is right for leases of half a minute, and the one that a busy machine
+/// does not miss, in ms.
+const LONGEST_TIMEOUT: u64 = 15_000;
+const SHORTEST_TIMEOUT: u64 = 500;
+/// A majority of fewer loses none.
+const FEWEST_MASTERS: usize = 3;
+
+/// What one master says about the cluster.
+#[derive(Default)]
+struct Told {
+    info: Info,
+    timeout: Option<u64>,
+    full_coverage: Option<String>,
+    moving: BTreeSet<String>,
+}
+
+/// Looks how a cluster stands, together and master by master.
+pub(super) async fn checkup(
+    options: &RedisOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Checkup, LockError> {
+    let mut checkup = Checkup::new(ENGINE);
+    let router = Router::new(options, clock.clone())?;
+    let table = match router.ready().await {
+        Ok(table) => table,
+        Err(error) => {
+            let finding = Finding::ok("reachable", REACHABLE, error.to_string());
+            checkup.add(finding.fail("do what the error says; until then nothing can be locked"));
+            return Ok(checkup);
+        }
+    };
+    let (mut told, mut each, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let mut slowest = Duration::ZERO;
+    for (host, port) in table.masters() {
+        let master = options.at(host, *port);
+        let node = Node::new(&master, clock.clone())?;
+        let probe = Probe { node, limit: options.command_timeout() };
+        match machine::round_trip(&probe, clock.as_ref()).await {
+            Ok(trip) => {
+                slowest = slowest.max(trip);
+                told.push(about_cluster(&probe).await);
+                each.push((master.address().to_string(), alone(&probe, options).await));
+            }
+            Err(error) => silent.push(error.to_string()),
+        }
+    }
+    let mut findings = vec![reachable(table.masters().count(), &silent, slowest)];
+    findings.extend(together(&table, &told));
+    findings.extend(alike(&each));
+    findings.into_iter().for_each(|finding| checkup.add(finding));
+    Ok(checkup)
+}
+
+fn reachable(masters: usize, silent: &[String], slowest: Duration) -> Finding {
+    let found = format!("{} of {masters} masters answer in {slowest:?}", masters - silent.len());
+    let finding = Finding::ok("reachable", REACHABLE, found);
+    match silent.first() {
+        Some(error) => finding.fail(format!("see to the one that does not answer: {error}")),
+        None => finding,
+    }
+}
+
+/// Asks a master about the cluster. What it does not tell stays unknown.
+async fn about_cluster(probe: &Probe) -> Told {
+    let text = async |words: &[&str]| probe.text(words).await.unwrap_or_default();
+    let setting = async |name: &str| {
+        let value = probe.ask(&["CONFIG", "GET", name]).await.ok()?;
+        value.as_array()?.get(1)?.as_text().map(str::to_owned)
+    };
+    Told {
+        info: Info::parse(&text(&["CLUSTER", "INFO"]).await),
+        timeout: setting("cluster-node-timeout").await.and_then(|value| value.parse().ok()),
+        full_coverage: setting("cluster-require-full-coverage").await,
+        moving: moving_slots(&text(&["CLUSTER", "NODES"]).await),
+    }
+}
+
+/// Reads the slots that move from the line of the node itself: `[93->-id]` and `[93-<-id]`.
+fn moving_slots(nodes: &str) -> BTreeSet<String> {
+    let own = nodes.lines().filter(|line| line.contains("myself"));
+    let marks = own.flat_map(str::split_whitespace).filter_map(|word| word.strip_prefix('['));
+    marks.filter_map(|mark| mark.split_once('-').map(|(slot, _)| slot.to_owned())).collect()
+}
+
+/// What is to be said of one master.
+async fn alone(probe: &Probe, options: &RedisOptions) -> Vec<Finding> {
+    let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
+    let mut findings = settings::of_master(&info, &Config::ask(probe).await);
+    findings.push(machine::clock(probe).await);
+    findings.extend(rights::findings(probe, options).await);
+    findings.push(inventory::finding(probe, options).await);
+    findings
+}
+
+/// What is to be said of the masters as a cluster.
+fn together(table: &Table, told: &[Told]) -> Vec<Finding> {
+    vec![
+        state(told),
+        covered(table, told),
+        masters(table),
+        replicas(table),
+        timeout(told),
+        coverage(told),
+        moving(told),
+    ]
+}
+
+fn state(told: &[Told]) -> Finding {
+    let down = told.iter().filter(|one| one.info.text("cluster_state") != "ok").count();
+    let found = match down {
+        0 => "ok".to_owned(),
+        down => format!("{down} of {} masters find it down", told.len()),
+    };
+    let finding = Finding::ok("state", STATE, found);
+    match down {
+        0 => finding,
+        _ => finding.fail(
+            "see to slots that nobody serves and to masters that are gone (redis-cli --cluster \
+             check)",
+        ),
+    }
+}
+
+fn covered(table: &Table, told: &[Told]) -> Finding {
+    let ill =
+        |one: &Told| one.info.number("cluster_slots_fail") + one.info.number("cluster_slots_pfail");
+    let failing = told.iter().map(ill).max().unwrap_or(0);
+    let found =
+        format!("{} of {SLOTS} served, {failing} by a node that is failing", table.covered());
+    let finding = Finding::ok("slots", COVERED, found);
+    match (table.covered() < SLOTS, failing) {
+        (true, _) => finding.fail("give each slot to a master (redis-cli --cluster fix)"),
+        (false, 0) => finding,
+        (false, _) => finding.warn("see to the node that is failing, or wait for its replica"),
+    }
+}
+
+fn masters(table: &Table) -> Finding {
+    let count = table.masters().count();
+    let finding = Finding::ok("masters", MASTERS, count.to_string());
+    match count < FEWEST_MASTERS {
+        true => finding.warn("spread the slots over three masters: of fewer no majority is left"),
+        false => finding,
+    }
+}
+
+fn replicas(table: &Table) -> Finding {
+    let count = |shard: &Shard| shard.replicas.len();
+    let counts: Vec<String> = table.shards().iter().map(|one| count(one).to_string()).collect();
+    let finding = Finding::ok("replicas", REPLICAS, counts.join(", "));
+    let bare = table.shards().iter().filter(|shard| shard.replicas.is_empty());
+    let bare: Vec<String> =
+        bare.map(|shard| format!("{}:{}", shard.master.0, shard.master.1)).collect();
+    if bare.is_empty() {
+        return finding;
+    }
+    let bare = bare.join(", ");
+    finding.warn(format!("give {bare} a replica that is well: without one nothing takes over"))
+}
+
+fn timeout(told: &[Told]) -> Finding {
+    let known: BTreeSet<u64> = told.iter().filter_map(|one| one.timeout).collect();
+    let (Some(least), Some(most)) = (known.first(), known.last()) else {
+        let finding = Finding::ok("node-timeout", TIMEOUT, "may not be asked");
+        return finding.warn("allow CONFIG GET to this user");
+    };
+    let found = if least == most { format!("{most} ms") } else { format!("{least} to {most} ms") };
+    let finding = Finding::ok("node-timeout", TIMEOUT, found);
+    match (*least, *most) {
+        (least, most) if least != most => {
+            finding.warn("set the same cluster-node-timeout on all nodes")
+        }
+        (_, most) if most > LONGEST_TIMEOUT => finding.warn(format!(
+            "set cluster-node-timeout {LONGEST_TIMEOUT} or less: leases run out before a replica \
+             has taken over"
+        )),
+        (..SHORTEST_TIMEOUT, _) => finding.warn(format!(
+            "set cluster-node-timeout {SHORTEST_TIMEOUT} or more: a busy machine is taken for \
+             dead, and each failover may lose the newest grants"
+        )),
+        _ => finding,
+    }
+}
+
+fn coverage(told: &[Told]) -> Finding {
+    let known: BTreeSet<&str> =
+        told.iter().filter_map(|one| one.full_coverage.as_deref()).collect();
+    let found: Vec<&str> = known.iter().copied().collect();
+    let finding = Finding::ok("full-coverage", COVERAGE, found.join(" and "));
+    if known.contains("yes") {
+        return finding.warn(
+            "set cluster-require-full-coverage no: a lost master then stops its own names only, \
+             and those of a minority stop all the same",
+        );
+    }
+    match known.is_empty() {
+        true => finding.warn("allow CONFIG GET to this user"),
+        false => finding,
+    }
+}
+
+fn moving(told: &[Told]) -> Finding {
+    let slots: BTreeSet<&str> =
+        told.iter().flat_map(|one| &one.moving).map(String::as_str).collect();
+    let found = match slots.len() {
+        0 => "no slot".to_owned(),
+        count => format!("{count}, as {}", slots.first().unwrap_or(&"none")),
+    };
+    let finding = Finding::ok("moving", MOVING, found);
+    match slots.is_empty() {
+        true => finding,
+        false => finding.warn("let the move end, or end it: redis-cli --cluster fix"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::Health;
+
+    use super::*;
+
+    fn told(lines: &str, timeout: u64, full_coverage: &str) -> Told {
+        Told {
+            info: Info::parse(lines),
+            timeout: Some(timeout),
+            full_coverage: Some(full_coverage.to_owned()),
+            moving: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn what_the_masters_say_is_judged() {
+        let well = || told("cluster_state:ok\r\ncluster_slots_fail:0\r\n", 5_000, "no");
+        let ill = told("cluster_state:fail\r\ncluster_slots_pfail:7\r\n", 5_000, "yes");
+        let both = [well(), ill];
+        for (judge, expected) in [
+            (state as fn(&[Told]) -> Finding, Health::Error),
+            (coverage, Health::Warning),
+            (moving, Health::Ok),
+            (timeout, Health::Ok),
+        ] {
+            assert_eq!(judge(&[well()]).health(), Health::Ok);
+            assert_eq!(judge(&both).health(), expected, "{:?}", judge(&both));
+        }
+        for (expected, timeouts) in [
+            (Health::Ok, [15_000, 15_000]),
+            (Health::Warning, [15_001, 15_001]),
+            (Health::Warning, [499, 499]),
+            (Health::Warning, [5_000, 6_000]),
+        ] {
+            let told = timeouts.map(|timeout| told("", timeout, "no"));
+            assert_eq!(timeout(&told).health(), expected, "{timeouts:?}");
+        }
+        assert_eq!(timeout(&[Told::default()]).health(), Health::Warning);
+        assert_eq!(coverage(&[Told::default()]).health(), Health::Warning);
+        assert_eq!(masters(&Table::default()).health(), Health::Warning);
+        assert_eq!(covered(&Table::default(), &both).health(), Health::Error);
+    }
+
+    #[test]
+    fn slots_that_move_are_read_from_the_nodes_own_line() {
+        let nodes = "ab 127.0.0.1:1@2 myself,master - 0 0 1 connected 0-99 [7->-cd] [9-<-ef]\n\
+                     cd 127.0.0.1:3@4 master - 0 0 2 connected 100-16383 [5->-ab]\n";
+        let slots: Vec<String> = moving_slots(nodes).into_iter().collect();
+        assert_eq!(slots, ["7", "9"]);
+        assert!(moving_slots("").is_empty());
+    }
+}

@@ -1,0 +1,7 @@
+//! The engine of a Redis Cluster, on real ones.
+
+mod checkup;
+mod conformance;
+mod inputs;
+mod routes;
+mod support;

@@ -1,0 +1,5 @@
+//! A real cluster: real failovers, and slots that move under load.
+
+mod failovers;
+mod ground;
+mod moves;

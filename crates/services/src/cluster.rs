@@ -1,0 +1,361 @@
+//! A real Redis Cluster: masters, each with its replicas.
+
+use crate::config::OBSERVER;
+use crate::ports::Port;
+use crate::redis::RedisServer;
+use crate::wait::{LIMIT, until};
+use crate::{Failure, RedisConfig, Reply};
+use std::time::Duration;
+
+const SLOTS: usize = 16_384;
+/// How many keys one step of a move takes.
+const KEYS_AT_ONCE: &str = "100";
+
+/// Describes a cluster; by default three masters with a replica each, of which a silent one is
+/// found dead after a second.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    servers: RedisConfig,
+    masters: usize,
+    replicas: usize,
+    node_timeout: Duration,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        let node_timeout = Duration::from_secs(1);
+        Self { servers: RedisConfig::default(), masters: 3, replicas: 1, node_timeout }
+    }
+}
+
+impl ClusterConfig {
+    /// Starts the servers like this.
+    #[must_use]
+    pub fn with_servers(mut self, servers: RedisConfig) -> Self {
+        self.servers = servers;
+        self
+    }
+
+    /// Sets how many masters there are, and how many replicas each has.
+    #[must_use]
+    pub fn with_size(mut self, masters: usize, replicas: usize) -> Self {
+        (self.masters, self.replicas) = (masters, replicas);
+        self
+    }
+
+    /// Sets after how long a silent node is found dead.
+    #[must_use]
+    pub fn with_node_timeout(mut self, node_timeout: Duration) -> Self {
+        self.node_timeout = node_timeout;
+        self
+    }
+}
+
+/// A running cluster: nodes by their number from 0, of which the first begin as masters.
+///
+/// Dropping it kills them all. Methods panic with the reason when a node does not do as told.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+    buses: Vec<Port>,
+    config: ClusterConfig,
+}
+
+impl RedisCluster {
+    /// Starts the nodes, joins them, and waits until each knows that all is well.
+    ///
+    /// # Panics
+    /// One of them does not start, or they do not join; the message says why.
+    #[must_use]
+    pub fn start(config: &ClusterConfig) -> Self {
+        Self::try_start(config).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts the nodes, joins them, and waits until each knows that all is well.
+    ///
+    /// # Errors
+    /// One of them does not start, or they do not join. Nothing is left behind.
+    pub fn try_start(config: &ClusterConfig) -> Result<Self, Failure> {
+        let count = config.masters * (1 + config.replicas);
+        let mut cluster = Self { nodes: Vec::new(), buses: Vec::new(), config: config.clone() };
+        for _ in 0..count {
+            let bus = Port::reserve()?;
+            let [user, password] = OBSERVER;
+            let mut server = config.servers.clone();
+            for line in [
+                "cluster-enabled yes".to_owned(),
+                format!("cluster-port {}", bus.number()),
+                format!("cluster-node-timeout {}", config.node_timeout.as_millis()),
+                "cluster-replica-validity-factor 0".to_owned(),
+                "cluster-allow-replica-migration no".to_owned(),
+                format!("masteruser {user}"),
+                format!("masterauth {password}"),
+            ] {
+                server = server.with_line(line);
+            }
+            cluster.nodes.push(RedisServer::try_start(server)?);
+            cluster.buses.push(bus);
+        }
+        cluster.join()?;
+        Ok(cluster)
+    }
+
+    fn join(&self) -> Result<(), Failure> {
+        let failed = |what: &str| Failure::new(format!("the nodes do not {what}"));
+        for (at, node) in self.nodes.iter().enumerate() {
+            self.tell(at, &format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1));
+            if at > 0 {
+                let (address, bus) = (node.address(), self.buses[at].number());
+                let meet = format!("CLUSTER MEET {} {} {bus}", address.ip(), address.port());
+                self.tell(0, &meet);
+            }
+        }
+        for master in 0..self.config.masters {
+            let bound = |at: usize| at * SLOTS / self.config.masters;
+            let (first, last) = (bound(master), bound(master + 1) - 1);
+            self.tell(master, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+        }
+        let count = self.nodes.len().to_string();
+        let met = || self.all_say("cluster_known_nodes", &count).then_some(());
+        until(LIMIT, met).ok_or_else(|| failed("meet"))?;
+        for at in self.config.masters..self.nodes.len() {
+            let id = self.id(at % self.config.masters);
+            let follows = || {
+                let reply = self.nodes[at].raw().say(&format!("CLUSTER REPLICATE {id}")).ok()?;
+                (!matches!(reply, Reply::Error(_))).then_some(())
+            };
+            until(LIMIT, follows).ok_or_else(|| failed("know their masters"))?;
+        }
+        let all = || self.is_well().then_some(());
+        until(LIMIT, all).ok_or_else(|| failed("agree"))
+    }
+
+    /// The nodes, in the order in which they were started.
+    #[must_use]
+    pub fn nodes(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+
+    /// The URL, which names the masters of the beginning.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let masters = self.nodes[..self.config.masters].iter();
+        let hosts: Vec<String> = masters.map(|node| node.address().to_string()).collect();
+        let url = self.nodes[0].url();
+        let secret = url.trim_start_matches("redis://").rsplit_once('@');
+        let secret = secret.map(|(secret, _)| format!("{secret}@")).unwrap_or_default();
+        format!("redis-cluster://{secret}{}", hosts.join(","))
+    }
+
+    /// Says something to a node, which must not refuse it.
+    ///
+    /// # Panics
+    /// It does.
+    pub fn tell(&self, node: usize, line: &str) -> Reply {
+        match self.nodes[node].raw().say(line) {
+            Ok(Reply::Error(says)) => panic!("node {node} refuses `{line}`: {says}"),
+            Ok(reply) => reply,
+            Err(why) => panic!("node {node} does not answer `{line}`: {why}"),
+        }
+    }
+
+    /// The id of a node.
+    ///
+    /// # Panics
+    /// It does not answer.
+    #[must_use]
+    pub fn id(&self, node: usize) -> String {
+        self.tell(node, "CLUSTER MYID").text().expect("an id")
+    }
+
+    /// The slot of a key.
+    ///
+    /// # Panics
+    /// The nodes do not answer.
+    #[must_use]
+    pub fn slot_of(&self, key: &str) -> u16 {
+        let any = self.nodes.iter().position(|node| node.is_running()).expect("a node runs");
+        let mut raw = self.nodes[any].raw();
+        let reply = raw.send(&["CLUSTER", "KEYSLOT", key]).expect("an answer");
+        u16::try_from(reply.integer().expect("a number")).expect("a slot")
+    }
+
+    /// Who serves a slot, as `witness` sees it.
+    ///
+    /// # Panics
+    /// The witness does not answer.
+    #[must_use]
+    pub fn owner(&self, slot: u16, witness: usize) -> Option<usize> {
+        let reply = self.tell(witness, "CLUSTER SLOTS");
+        let of = |range: &Reply| {
+            let [first, last, master, ..] = range.items()? else { return None };
+            let covers = (first.integer()?..=last.integer()?).contains(&i64::from(slot));
+            let port = master.items()?.get(1)?.integer()?;
+            covers.then(|| {
+                let port_of = |node: &RedisServer| i64::from(node.address().port());
+                self.nodes.iter().position(|node| port_of(node) == port)
+            })?
+        };
+        reply.items().unwrap_or_default().iter().find_map(of)
+    }
+
+    /// The first replica that a master of the beginning has.
+    #[must_use]
+    pub fn replica_of(&self, master: usize) -> usize {
+        master + self.config.masters
+    }
+
+    /// Waits until each node that runs finds all well and all slots served.
+    ///
+    /// # Panics
+    /// They do not.
+    pub fn await_well(&self) {
+        let well = || self.all_say("cluster_state", "ok").then_some(());
+        until(LIMIT, well).expect("the cluster is well");
+    }
+
+    /// Waits until all that run, and do not stand still, see this node as the owner of a slot.
+    ///
+    /// # Panics
+    /// They do not.
+    pub fn await_owner(&self, slot: u16, owner: usize, witnesses: &[usize]) {
+        let all = || {
+            let sees = |witness: &usize| self.owner(slot, *witness) == Some(owner);
+            (witnesses.iter().all(sees) && self.nodes[owner].is_master()).then_some(())
+        };
+        until(LIMIT, all).expect("the slot has its new owner");
+    }
+
+    /// Waits until each replica has all that its master was told.
+    ///
+    /// # Panics
+    /// It has not.
+    pub fn await_replicated(&self) {
+        for master in 0..self.config.masters {
+            let mut raw = self.nodes[master].raw();
+            // A key of a slot of the master's own is found by trying.
+            let written = (0..100 * self.config.masters).any(|at| {
+                let reply = raw.say(&format!("SET replicated:{at} 1")).expect("an answer");
+                !matches!(reply, Reply::Error(_))
+            });
+            assert!(written, "master {master} takes a key");
+            let count = i64::try_from(self.config.replicas).unwrap_or_default();
+            let reply = raw.say(&format!("WAIT {count} 60000")).expect("an answer");
+            assert_eq!(reply.integer(), Some(count), "the replicas of {master} have it");
+        }
+    }
+
+    /// Cuts a replica off from its master, so that it misses what that is told from now on, and
+    /// holds it there until it is told to go on ([`RedisServer::cont`]).
+    ///
+    /// # Panics
+    /// A node does not do as told.
+    pub fn hold_back(&self, master: usize, replica: usize) {
+        self.nodes[replica].stop();
+        // What waited in its socket is lost with the connection.
+        self.tell(master, "CLIENT KILL TYPE replica");
+    }
+
+    /// Begins to move a slot: from here on its keys lie on both sides.
+    ///
+    /// # Panics
+    /// A node does not do as told.
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        self.tell(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", self.id(from)));
+        self.tell(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", self.id(to)));
+    }
+
+    /// Moves one key of a slot that is being moved.
+    ///
+    /// # Panics
+    /// A node does not do as told.
+    pub fn move_key(&self, key: &str, from: usize, to: usize) {
+        let port = self.nodes[to].address().port().to_string();
+        let [user, password] = OBSERVER;
+        let words = ["MIGRATE", "127.0.0.1", &port, key, "0", "20000", "AUTH2", user, password];
+        let reply = self.nodes[from].raw().send(&words).expect("an answer");
+        assert!(matches!(reply, Reply::Simple(_)), "{key}: {reply:?}");
+    }
+
+    /// Moves the keys of a slot that is being moved.
+    ///
+    /// # Panics
+    /// A node does not do as told.
+    pub fn move_keys(&self, slot: u16, from: usize, to: usize) {
+        loop {
+            let line = format!("CLUSTER GETKEYSINSLOT {slot} {KEYS_AT_ONCE}");
+            let reply = self.tell(from, &line);
+            let keys: Vec<String> =
+                reply.items().unwrap_or_default().iter().filter_map(Reply::text).collect();
+            if keys.is_empty() {
+                return;
+            }
+            keys.iter().for_each(|key| self.move_key(key, from, to));
+        }
+    }
+
+    /// Ends a move: the slot is served where its keys are now.
+    ///
+    /// # Panics
+    /// A node does not do as told.
+    pub fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let id = self.id(to);
+        for node in [to, from] {
+            self.tell(node, &format!("CLUSTER SETSLOT {slot} NODE {id}"));
+        }
+        for (node, server) in self.nodes.iter().enumerate() {
+            if ![to, from].contains(&node) && server.is_running() && server.is_master() {
+                self.tell(node, &format!("CLUSTER SETSLOT {slot} NODE {id}"));
+            }
+        }
+    }
+
+    /// Moves a slot with its keys, as `redis-cli --cluster reshard` does.
+    ///
+    /// # Panics
+    /// A node does not do as told.
+    pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        self.begin_move(slot, from, to);
+        self.move_keys(slot, from, to);
+        self.end_move(slot, from, to);
+        // Who moves another slot before all have heard of this may start a dispute over it.
+        let epochs = || {
+            let masters = self.nodes.iter().filter(|node| node.is_running() && node.is_master());
+            let epochs: Vec<_> = masters.map(|node| field(node, "cluster_current_epoch")).collect();
+            epochs.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
+        };
+        until(LIMIT, epochs).expect("all masters hear of a move");
+    }
+
+    /// Tells whether all is well in the eyes of all, and the replicas follow.
+    fn is_well(&self) -> bool {
+        let replicas = self.nodes[self.config.masters..].iter();
+        let linked = |node: &RedisServer| {
+            let info = node.raw().say("INFO replication").ok();
+            let info = info.and_then(|info| info.text()).unwrap_or_default();
+            info.contains("master_link_status:up")
+        };
+        let nodes = 1 + self.config.replicas;
+        let seen = |node: &RedisServer| {
+            let reply = node.raw().say("CLUSTER SLOTS").ok();
+            let ranges = reply.as_ref().and_then(Reply::items).unwrap_or_default();
+            let full = |range: &Reply| range.items().is_some_and(|range| range.len() == 2 + nodes);
+            ranges.len() == self.config.masters && ranges.iter().all(full)
+        };
+        let mut replicas = replicas;
+        self.all_say("cluster_state", "ok") && replicas.all(linked) && self.nodes.iter().all(seen)
+    }
+
+    /// Tells whether each node that runs says this about the cluster.
+    fn all_say(&self, field: &str, value: &str) -> bool {
+        let says = |node: &RedisServer| self::field(node, field).as_deref() == Some(value);
+        self.nodes.iter().filter(|node| node.is_running()).all(says)
+    }
+}
+
+/// What a node says about the cluster.
+fn field(node: &RedisServer, name: &str) -> Option<String> {
+    let info = node.raw().say("CLUSTER INFO").ok()?.text()?;
+    let mut fields = info.lines().filter_map(|line| line.trim_end().split_once(':'));
+    fields.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+}

@@ -13,6 +13,8 @@
 //!   the longest lease nothing is left of that.
 //! - M4: its floor is the largest token of a majority that remembers and has that configuration:
 //!   every token that was proven with its old id is known to one of them.
+//! - M5: where no majority remembers, a node takes a slot only by the address or the id that the
+//!   slot has: else whoever lists one server of a set and blank ones would have the set.
 //!
 //! Why M4: two majorities share a node. Whoever proved a token with the help of the old id had
 //! evidence of a majority; one node of that is among those who are asked for the floor, and there
@@ -49,7 +51,7 @@ pub enum Standing {
         /// The places of nodes that did not answer.
         silent: Vec<usize>,
     },
-    /// These nodes belong to different sets.
+    /// These nodes belong to different sets, or to one of which most nodes are elsewhere.
     Foreign {
         /// For each place, what its node belongs to.
         sets: Vec<Option<Stamp>>,
@@ -80,6 +82,9 @@ pub fn plan(views: &[Option<View>], wish: &Wish) -> Plan {
     Look { views, wish }.plan()
 }
 
+/// A slot that goes to another node: the old id, the new one, the address.
+type Replaced = (NodeId, NodeId, String);
+
 struct Look<'a> {
     views: &'a [Option<View>],
     wish: &'a Wish,
@@ -90,11 +95,7 @@ impl Look<'_> {
         if let Some(places) = self.twice() {
             return Plan { standing: Standing::Twice { places }, steps: Vec::new() };
         }
-        let stamp = |view: &Option<View>| {
-            let configuration = view.as_ref()?.configuration.as_ref()?;
-            Some(configuration.stamp())
-        };
-        let sets: Vec<Option<Stamp>> = self.views.iter().map(stamp).collect();
+        let sets = self.sets();
         let distinct: BTreeSet<_> = sets.iter().flatten().map(|stamp| stamp.set).collect();
         if distinct.len() > 1 {
             return Plan { standing: Standing::Foreign { sets }, steps: Vec::new() };
@@ -106,6 +107,11 @@ impl Look<'_> {
             }
             false => self.founding(),
         }
+    }
+
+    /// For each place, what its node belongs to.
+    fn sets(&self) -> Vec<Option<Stamp>> {
+        self.views.iter().map(|view| view.as_ref().and_then(stamp_of)).collect()
     }
 
     /// Tells whether somebody founds a set of other nodes: one is proposed that has members which
@@ -208,6 +214,9 @@ impl Look<'_> {
             return Plan { standing: Standing::Miscounted { nodes }, steps: Vec::new() };
         }
         let replaced = self.replaced(&current);
+        if self.is_of_others(&current, &replaced) {
+            return Plan { standing: Standing::Foreign { sets: self.sets() }, steps: Vec::new() };
+        }
         let changed = split || !replaced.is_empty();
         let steps = match changed && self.may_change() {
             true => {
@@ -225,23 +234,40 @@ impl Look<'_> {
         matches!(view.gate, Gate::Open | Gate::Proposed)
     }
 
-    /// Tells whether what is seen cannot miss a change that was agreed to (M2).
-    fn may_change(&self) -> bool {
+    fn majority_remembers(&self) -> bool {
         let remember = self.seen().filter(|(_, view)| Look::remembers(view)).count();
-        remember >= majority(self.views.len()) || self.all_answer()
+        remember >= majority(self.views.len())
     }
 
-    /// Says which slots go to nodes that forgot: the old id, the new one, the address.
-    fn replaced(&self, current: &Configuration) -> Vec<(NodeId, NodeId, String)> {
+    /// Tells whether what is seen cannot miss a change that was agreed to (M2).
+    fn may_change(&self) -> bool {
+        self.majority_remembers() || self.all_answer()
+    }
+
+    /// Tells whether the set is rather one of others (M5): all are here, no majority of it is, and
+    /// some that are new have no place in it.
+    fn is_of_others(&self, current: &Configuration, replaced: &[Replaced]) -> bool {
+        let has_place = |view: &View| replaced.iter().any(|(_, new, _)| *new == view.id);
+        let strange = |view: &View| Look::is_new(current, view) && !has_place(view);
+        self.all_answer()
+            && !self.majority_remembers()
+            && self.seen().any(|(_, view)| strange(view))
+    }
+
+    /// Tells whether a node asks for a place in the set.
+    fn is_new(current: &Configuration, view: &View) -> bool {
+        matches!(view.gate, Gate::Blank | Gate::Forgot) && !current.has(view.id)
+    }
+
+    /// Says which slots go to nodes that forgot.
+    fn replaced(&self, current: &Configuration) -> Vec<Replaced> {
         let here = |at: usize| self.wish.addresses.get(at).cloned().unwrap_or_default();
         let mut free: Vec<_> = current
             .slots()
             .iter()
             .filter(|slot| self.seen().all(|(_, view)| view.id != slot.id))
             .collect();
-        let newcomers = self.seen().filter(|(_, view)| {
-            matches!(view.gate, Gate::Blank | Gate::Forgot) && !current.has(view.id)
-        });
+        let newcomers = self.seen().filter(|(_, view)| Look::is_new(current, view));
         let mut replaced = Vec::new();
         let mut unplaced = Vec::new();
         for (at, view) in newcomers {
@@ -255,18 +281,18 @@ impl Look<'_> {
             }
         }
         // Whoever is left takes what is left, if that is certain.
-        if self.all_answer() && unplaced.len() == free.len() {
+        if self.majority_remembers() && self.all_answer() && unplaced.len() == free.len() {
             let rest = free.iter().zip(unplaced);
             replaced.extend(rest.map(|(slot, (at, id))| (slot.id, id, here(at))));
         }
         replaced
     }
 
-    /// Tells all who have an older one.
+    /// Tells all who have an older one, and those who belong to it and have none.
     fn adopt(&self, configuration: &Configuration) -> Vec<(usize, Told)> {
-        let older = self.seen().filter(|(_, view)| {
-            let mine = view.configuration.as_ref();
-            mine.is_none_or(|mine| mine.epoch() < configuration.epoch())
+        let older = self.seen().filter(|(_, view)| match &view.configuration {
+            Some(mine) => mine.epoch() < configuration.epoch(),
+            None => configuration.has(view.id),
         });
         older
             .map(|(at, view)| {

@@ -345,6 +345,34 @@ fn who_lists_fewer_or_more_nodes_than_belong_to_a_set_changes_nothing() {
 }
 
 #[test]
+fn who_lists_one_node_of_a_set_and_blank_ones_does_not_get_the_set() {
+    for founded_by_operator in [true, false] {
+        let mut left = Set::blank(3);
+        left.settle(&wish(3, founded_by_operator));
+        let mut right = Set::blank(5);
+        right.nodes = [left.nodes.split_off(2), right.nodes.split_off(3)].concat();
+        let mut theirs = wish(3, true);
+        for (at, address) in
+            ["10.0.0.2:6379", "10.0.0.11:6379", "10.0.0.12:6379"].iter().enumerate()
+        {
+            (*address).clone_into(&mut theirs.addresses[at]);
+        }
+        for silent in [vec![], vec![2]] {
+            let before = right.nodes.clone();
+            right.silent.clone_from(&silent);
+            let standing = right.settle(&theirs);
+            assert_eq!(matches!(standing, Standing::Foreign { .. }), silent.is_empty());
+            assert_eq!(right.nodes[1..], before[1..], "a blank one is not told of the set either");
+        }
+        // Where its own servers have forgotten, all of them are known by their addresses.
+        right.silent.clear();
+        theirs.addresses[1..].clone_from_slice(&wish(3, true).addresses[..2]);
+        let standing = right.settle(&theirs);
+        assert_eq!(agreed(&standing).epoch(), 2);
+    }
+}
+
+#[test]
 fn two_addresses_of_one_node_are_seen() {
     let mut set = Set::founded(3);
     set.nodes[2] = set.nodes[0].clone();

@@ -171,6 +171,9 @@ impl FakeRedis {
 
     /// Ends waits whose time is over.
     pub(crate) fn end_waits(&mut self, now: Moment) {
+        if !self.state().may_wait {
+            return;
+        }
         let over = |until: Option<Moment>| until.is_some_and(|until| until <= now);
         let all = self.state().connections.values();
         let late = all.filter(|c| c.blocked.as_ref().is_some_and(|b| over(b.until)));

@@ -120,7 +120,8 @@ impl FakeRedis {
             return Vec::new();
         }
         let end = session.output.len().min(limit);
-        let bytes: Vec<u8> = session.output.drain(..end).collect();
+        let bytes = session.output[..end].to_vec();
+        session.output.drain(..end);
         if session.output.is_empty() && session.closing {
             state.forget(connection);
         }
@@ -162,9 +163,14 @@ impl FakeRedis {
     /// then.
     pub fn next_wake(&mut self) -> Option<Moment> {
         let state = self.state();
-        let blocked = state.connections.values().filter_map(|c| c.blocked.as_ref()?.until);
         let pause = state.pause.map(|(_, until)| until);
-        blocked.chain(pause).chain(state.asleep).min()
+        let own = pause.into_iter().chain(state.asleep).min();
+        if !state.may_wait {
+            return own;
+        }
+        let blocked = state.connections.values().filter_map(|c| c.blocked.as_ref());
+        state.may_wait = blocked.clone().next().is_some();
+        blocked.filter_map(|blocked| blocked.until).chain(own).min()
     }
 
     /// Does what has become due: ends sleeps and pauses, and waits that took too long.
@@ -267,14 +273,15 @@ impl FakeRedis {
     pub(crate) fn wake_readers(&mut self) {
         let state = self.state();
         let still = state.frozen || state.asleep.is_some();
-        for session in state.connections.values_mut() {
+        if still || !state.may_read {
+            return;
+        }
+        state.may_read = false;
+        for session in state.connections.values_mut().filter(|session| session.waker.is_some()) {
             let something = !session.output.is_empty() || session.closing;
-            if something
-                && !still
-                && !session.withheld
-                && let Some(waker) = session.waker.take()
-            {
-                waker.wake();
+            match session.waker.take_if(|_| something && !session.withheld) {
+                Some(waker) => waker.wake(),
+                None => state.may_read = true,
             }
         }
     }

@@ -48,6 +48,10 @@ pub(crate) struct State {
     pub(crate) databases: Vec<Keyspace>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) next_connection: u64,
+    /// A connection may wait for an element, and a reader for output: if not, nobody is looked
+    /// for among them.
+    pub(crate) may_wait: bool,
+    pub(crate) may_read: bool,
     /// Who watches which key.
     watchers: HashMap<(usize, Vec<u8>), Vec<ConnectionId>>,
     /// Who waits for an element of which list.
@@ -89,6 +93,8 @@ impl State {
             databases,
             connections: BTreeMap::new(),
             next_connection: 1,
+            may_wait: false,
+            may_read: false,
             watchers: HashMap::new(),
             ready: Vec::new(),
             channels: Channels::default(),

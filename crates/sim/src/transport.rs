@@ -148,8 +148,10 @@ impl Drop for RedisStream {
 impl FakeRedis {
     /// Remembers whom to wake when there is something to read.
     fn set_waker(&mut self, id: ConnectionId, waker: &Waker) {
-        if let Some(session) = self.state().connections.get_mut(&id) {
+        let state = self.state();
+        if let Some(session) = state.connections.get_mut(&id) {
             session.waker = Some(waker.clone());
+            state.may_read = true;
         }
     }
 }

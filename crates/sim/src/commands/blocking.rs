@@ -80,6 +80,7 @@ fn block(call: &mut Call<'_>, keys: &[&[u8]], wait: Option<Duration>, nothing: R
     match call.session().filter(|session| !session.in_transaction && !in_script) {
         Some(session) => {
             session.blocked = Some(Blocked { command, keys, until, since });
+            call.state.may_wait = true;
             Reply::Array(Vec::new())
         }
         None => nothing,

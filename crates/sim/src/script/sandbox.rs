@@ -1,8 +1,10 @@
 //! What a script sees, and how it is stopped.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 use parking_lot::Mutex;
 
@@ -12,6 +14,8 @@ use super::{bit, cjson, msgpack, redis_table, structs};
 
 /// How many instructions pass between two looks at the limit.
 const STRIDE: u32 = 10_000;
+/// By how many hundredths memory grows before garbage is looked for again.
+const PAUSE: c_int = 1_000;
 /// How many functions of the host may stand between an error and the line that caused it.
 const DEPTH: usize = 4;
 const PRELUDE: &str = include_str!("prelude.lua");
@@ -78,6 +82,8 @@ impl Sandbox {
     pub(super) fn new(slot: &Arc<Mutex<Slot>>, limit: u64) -> mlua::Result<Sandbox> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
+        // Scripts are short and leave little, and what is swept each time is the whole library.
+        lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(PAUSE)));
         let random = Arc::new(Random::default());
         let library = lua.create_table()?;
         library.raw_set("redis", redis_table::make(&lua, slot)?)?;

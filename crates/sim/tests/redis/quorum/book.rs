@@ -251,15 +251,22 @@ impl Book {
         }
     }
 
-    /// Looks whether all is as it must be.
-    pub(crate) fn check(&mut self, now: Moment) {
+    /// Looks whether all is as it must be. `passed`: time has moved on.
+    pub(crate) fn check(&mut self, now: Moment, passed: bool) {
         self.check_exclusion(now);
-        self.check_bounds(now);
+        if passed {
+            self.check_bounds(now);
+        }
     }
 
     /// P1: whoever believes to hold is alone in that.
     fn check_exclusion(&mut self, now: Moment) {
         if self.holds.len() < 2 {
+            return;
+        }
+        let mut names: Vec<_> = self.holds.values().map(|hold| hold.name).collect();
+        names.sort_unstable();
+        if names.windows(2).all(|pair| pair[0] != pair[1]) {
             return;
         }
         let (mut broken, mut allowed) = (None, 0);

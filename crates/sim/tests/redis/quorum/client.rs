@@ -161,8 +161,12 @@ impl Actor {
         let token = guard.fencing_token().get();
         self.work(name, token).await;
         // In peace others are to have it soon.
-        let hot = self.heat.filter(|_| self.clock.now() < at(PEACE));
-        let long = hot.map_or(if self.own.is_some() { 1 } else { 10 }, |heat| heat.long);
+        let long = match self.heat {
+            Some(heat) if self.clock.now() < at(PEACE) => heat.long,
+            Some(_) => 0,
+            None if self.own.is_some() => 1,
+            None => 10,
+        };
         if self.dice.percent(long) {
             self.idle(500, 12_000).await;
             self.work(name, token).await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use holdline_core::quorum::majority;
+use holdline_sim::RedisHost;
 
 use super::happens::{Event, Recalls};
 use super::nodes::{NODES, Node};
@@ -124,7 +125,7 @@ impl World {
     }
 
     /// A node forgets: where too few remember what is held, nothing is promised of it.
-    fn forgets(&mut self, node: usize) {
+    pub(crate) fn forgets(&mut self, node: usize) {
         let now = self.now();
         let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node);
         let voting = others.map(|(_, other)| other.votes()).filter(|votes| *votes).count();
@@ -261,6 +262,16 @@ impl World {
         self.net.lock().collect();
     }
 
+    /// Tells whether a copy that comes back is of a set before the one that the other servers are
+    /// now: they were all emptied in the meantime, one by one.
+    pub(crate) fn is_of_another_set(&self, node: usize, copy: &RedisHost) -> bool {
+        let Some(set) = super::nodes::set_of(copy) else { return false };
+        let others = self.nodes.iter().enumerate();
+        let others = others.filter(|(at, one)| *at != node && !one.frozen);
+        let mut others = others.filter_map(|(_, one)| super::nodes::set_of(&one.host));
+        others.any(|other| other != set)
+    }
+
     /// Another server that knows nothing takes over an address; the one that was there is gone, or
     /// comes back later.
     fn replace(&mut self, node: usize) {
@@ -287,7 +298,8 @@ impl World {
 
     pub(crate) fn bring_back(&mut self, node: usize) {
         let Some(old) = self.nodes[node].old.take() else { return };
-        if self.nodes[node].frozen || !self.may_forget(node) {
+        let late = self.is_of_another_set(node, &old);
+        if late || self.nodes[node].frozen || !self.may_forget(node) {
             old.server().crash();
             return self.net.lock().collect();
         }

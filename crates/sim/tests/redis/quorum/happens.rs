@@ -6,7 +6,7 @@ use holdline_sim::Memory;
 
 use super::client::NAMES;
 use super::run::{END, Kind, PEACE, World, at};
-use crate::world::net::Frame;
+use crate::world::frame::Frame;
 use crate::world::tasks::Process;
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +113,10 @@ impl World {
             (Recalls::Old | Recalls::Nothing, _) => Memory::Lost,
         };
         one.host.server().restart(memory);
+        let host = one.host.clone();
+        if recalls == Recalls::Old && self.is_of_another_set(node, &host) {
+            host.server().flush();
+        }
         let what = match recalls {
             Recalls::All => "a server is back as it was",
             Recalls::Old => "a server is back with an old snapshot",
@@ -151,8 +155,8 @@ impl World {
 /// Names what a request is, for whoever reads the story.
 pub(crate) fn verb_of(frame: &Frame) -> String {
     // Of what a connection says first the rest names the process that runs the test.
-    let most = if frame[0] == b"CLIENT" { 2 } else { frame.len() };
-    let words = frame.iter().take(most).enumerate().map(|(at, word)| {
+    let most = if &frame[0] == b"CLIENT" { 2 } else { frame.len() };
+    let words = frame.words().take(most).enumerate().map(|(at, word)| {
         let text = String::from_utf8_lossy(word);
         // Of a script, the last comment that tells its arguments tells which it is.
         let from = if at == 1 { text.rfind("-- ARGV:").map_or(0, |at| at + 9) } else { 0 };

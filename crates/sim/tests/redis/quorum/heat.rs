@@ -5,7 +5,7 @@
 use super::client::NAMES;
 use super::faults::Fault;
 use super::run::Kind;
-use crate::world::net::Frame;
+use crate::world::frame::Frame;
 use crate::world::tasks::Process;
 
 /// Which servers the clients reach. Operators reach all, and in peace everybody does.
@@ -215,7 +215,8 @@ pub(crate) const LATE_HEALING: Heat = Heat {
 };
 
 /// All forget at once and are vouched for at once, and the clocks differ by almost the second that
-/// tokens may be ahead. They run at one rate, so that it does not become more.
+/// tokens may be ahead. They run at one rate, so that it does not become more; and between two
+/// forgettings more time passes than they differ by, as that second lasts for one.
 pub(crate) const ALL_FORGET: Heat = Heat {
     name: "all-forget",
     kind: Kind::Wild,
@@ -224,8 +225,8 @@ pub(crate) const ALL_FORGET: Heat = Heat {
     one_rate: true,
     names: &["m1", "m2"],
     long: 2,
-    every_ms: (100, 1_500),
-    faults: &[Fault::FlushAll, Fault::FlushAll, Fault::Kill],
+    every_ms: (2_500, 5_000),
+    faults: &[Fault::FlushAll],
     ..WARM
 };
 
@@ -257,7 +258,7 @@ pub(crate) const ALL: [Heat; 8] = [
 const _: () = assert!(NAMES.len() > 2);
 
 fn has(frame: &Frame, word: &[u8]) -> bool {
-    frame.iter().any(|one| one.as_slice() == word)
+    frame.words().any(|one| one == word)
 }
 
 fn recovers(frame: &Frame) -> bool {
@@ -267,13 +268,10 @@ fn recovers(frame: &Frame) -> bool {
 /// A record as another server has it: nothing else has a token in its place, at the end of nothing
 /// but a lease.
 fn heals(frame: &Frame) -> bool {
-    frame.len() == 7 && frame[5].len() > 104 && frame[0].starts_with(b"EVAL")
+    frame.len() == 7 && frame[5].len() > 104 && frame.is_script()
 }
 
 /// A lease id and a token of 16 digits.
 fn writes_back(frame: &Frame) -> bool {
-    frame.len() == 7
-        && frame[0].starts_with(b"EVAL")
-        && frame[5].len() == 32
-        && frame[6].len() == 16
+    frame.len() == 7 && frame.is_script() && frame[5].len() == 32 && frame[6].len() == 16
 }

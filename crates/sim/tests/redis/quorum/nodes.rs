@@ -80,6 +80,17 @@ impl Node {
         matches!(gate, Some(Reply::Bulk(gate)) if gate == b"open")
     }
 
+    /// Tells whether it was started again while it waited, and nobody has taken its word since:
+    /// that may last for as long as the wait.
+    pub(crate) fn is_in_doubt(&mut self) -> bool {
+        if self.frozen {
+            return false;
+        }
+        let run = self.host.server().run_id();
+        let kept = |reply| matches!(reply, Some(Reply::Bulk(marker)) if marker != run.as_bytes());
+        kept(self.ask(&[b"HGET", b"holdline:node:1", b"m"]))
+    }
+
     /// Returns the lease id and the client that have a name here.
     pub(crate) fn holder(&mut self, name: &str) -> Option<(String, String)> {
         if self.frozen {
@@ -97,5 +108,18 @@ impl Node {
         self.snapshot = None;
         self.frozen = false;
         std::mem::replace(&mut self.host, host)
+    }
+}
+
+/// Returns which set a server says it is of.
+pub(crate) fn set_of(host: &RedisHost) -> Option<Vec<u8>> {
+    let mut server = host.server();
+    let id = server.connect().ok()?;
+    let words: [&[u8]; 3] = [b"HGET", b"holdline:node:1", b"s"];
+    let stamp = server.execute(id, &words).into_iter().next();
+    server.close(id);
+    match stamp {
+        Some(Reply::Bulk(stamp)) => stamp.get(..32).map(<[u8]>::to_vec),
+        _ => None,
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use holdline_core::{Engine, FencingToken, LockName, Operation};
 use holdline_redis::{QuorumAdmin, QuorumEngine};
 
+use super::nodes::NODES;
 use super::run::{Kind, World};
 use crate::world::tasks::Process;
 
@@ -111,10 +112,22 @@ impl World {
     /// What only operators may do is done.
     pub(crate) fn repair(&mut self) {
         if self.kind == Kind::Wild {
+            self.empty();
             self.vouch();
         }
         self.note(format_args!("an operator takes nodes in again"));
         self.operate(Order::Rejoin);
+    }
+
+    /// An operator empties servers of which no client takes a word: that may last for ten minutes.
+    fn empty(&mut self) {
+        for node in 0..NODES {
+            if self.nodes[node].is_in_doubt() {
+                self.forgets(node);
+                self.happens("an operator empties a server", format_args!("n{node}"));
+                self.nodes[node].host.server().flush();
+            }
+        }
     }
 
     /// An operator takes a grant away, politely or now.

@@ -22,7 +22,7 @@ use super::planted::Bug;
 use super::slow::OwnClock;
 use super::watched::Watched;
 use crate::world::dice::Dice;
-use crate::world::net::{Frame, Inside, Net, SharedNet};
+use crate::world::net::{Inside, Net, SharedNet};
 use crate::world::tasks::{Boxed, Process, Tasks};
 
 pub(crate) const CLIENTS: usize = 4;
@@ -361,9 +361,14 @@ impl World {
 
     /// Does one thing; false when it is all over.
     fn step(&mut self) -> bool {
-        let went_on = self.tasks.run_one(&mut self.dice) || self.deliver() || self.advance();
+        let ran = self.tasks.run_one(&mut self.dice);
+        // What arrives changes nothing of what anybody believes, until they run.
+        if !ran && self.deliver() {
+            return true;
+        }
+        let went_on = ran || self.advance();
         let now = self.now();
-        self.book.lock().check(now);
+        self.book.lock().check(now, !ran);
         went_on
     }
 
@@ -376,9 +381,9 @@ impl World {
         self.trace.add(&self.now().as_nanos().to_le_bytes());
         self.trace.add(&[process as u8, node as u8]);
         // What a connection says first names the process that runs the test.
-        let script = |frame: &&Frame| frame[0].starts_with(b"EVAL");
-        let words = delivered.frame.iter().filter(script).flatten();
-        words.for_each(|word| self.trace.add(word));
+        if let Some(frame) = delivered.frame.as_ref().filter(|frame| frame.is_script()) {
+            self.trace.add(frame.bytes());
+        }
         match &delivered.frame {
             None => self.note(format_args!("{process} -> n{node} closes")),
             Some(_) if self.book.lock().log.is_none() => {}
@@ -392,11 +397,11 @@ impl World {
 
     /// Moves time on to the next thing that happens, and lets it happen.
     fn advance(&mut self) -> bool {
-        let wakes: Vec<Option<Moment>> =
-            self.nodes.iter().map(|node| node.host.server().next_wake()).collect();
+        let wakes: [Option<Moment>; NODES] =
+            std::array::from_fn(|node| self.nodes[node].host.server().next_wake());
         let event = self.events.keys().next().map(|(at, _)| *at);
         let all = [self.clock.next_wake(), self.net.lock().next_event(), event];
-        let all = all.into_iter().chain(wakes.iter().copied());
+        let all = all.into_iter().chain(wakes);
         let Some(next) = all.flatten().min() else { return false };
         if next > self.now() {
             self.clock.advance(self.now().until(next));

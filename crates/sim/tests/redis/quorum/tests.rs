@@ -10,7 +10,7 @@ use super::planted::Bug;
 use super::run::{Kind, Scene};
 
 /// How many worlds are played.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 112;
 /// How many are searched for what a planted bug breaks, from the one on where it was seen first.
 const SEARCHED: u64 = 40;
 /// Of which of them it is shown that they replay.
@@ -203,7 +203,7 @@ fn a_rule_of_a_quorum_left_out_is_found() {
     let bugs: Vec<Bug> = match named.as_deref() {
         None | Some("all") => Bug::ALL.to_vec(),
         Some(named) => {
-            let known = Bug::ALL.into_iter().chain(Bug::COVERED).chain(Bug::UNPROVEN);
+            let known = Bug::ALL.into_iter().chain(Bug::COVERED);
             known.filter(|bug| format!("{bug:?}") == named).collect()
         }
     };

@@ -8,6 +8,7 @@ mod book;
 mod client;
 pub(crate) mod dice;
 mod faults;
+pub(crate) mod frame;
 pub(crate) mod net;
 mod operators;
 pub(crate) mod planted;

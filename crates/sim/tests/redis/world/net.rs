@@ -1,7 +1,7 @@
 //! The network between clients and the servers: whole requests travel one by one, with delays;
 //! links stall and break, and what was under way is late or lost.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,17 +10,15 @@ use std::time::Duration;
 
 use holdline_core::{Clock, Moment};
 use holdline_redis::{Elsewhere, Stream, Surroundings, Task};
-use holdline_sim::{ConnectionId, FakeRedis, RedisHost};
+use holdline_sim::{ConnectionId, RedisHost};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::dice::Dice;
+use super::frame::Frame;
 use super::planted::Mutation;
 use super::tasks::{Process, Spawner};
 use crate::quorum::heat::{Late, Reach};
-
-/// One request: its words.
-pub(crate) type Frame = Vec<Vec<u8>>;
 
 enum Up {
     Frame(Frame),
@@ -47,10 +45,25 @@ struct Link {
     /// Nothing travels before these moments.
     up_from: Moment,
     down_from: Moment,
+    /// When the next packet arrives, on its way up and down, as the net has it.
+    due: [Option<Moment>; 2],
     ended: bool,
     server_gone: bool,
     reader: Option<Waker>,
 }
+
+impl Link {
+    /// Returns when the next packet arrives, on its way up and down.
+    fn next(&self) -> [Option<Moment>; 2] {
+        let up = self.up.front().map(|(at, _)| (*at).max(self.up_from));
+        [up, self.down.front().map(|(at, _)| (*at).max(self.down_from))]
+    }
+}
+
+/// The ways of a link.
+const WAYS: [usize; 2] = [UP, DOWN];
+const UP: usize = 0;
+const DOWN: usize = 1;
 
 /// What reached a server.
 pub(crate) struct Delivered {
@@ -65,6 +78,10 @@ pub(crate) struct Net {
     clock: Arc<dyn Clock>,
     hosts: Vec<RedisHost>,
     links: BTreeMap<u64, Link>,
+    /// Which links lead to each server.
+    leading: Vec<Vec<u64>>,
+    /// When the next packet of each link arrives.
+    due: BTreeSet<(Moment, u64, usize)>,
     next: u64,
     dice: Dice,
     mutation: Option<Mutation>,
@@ -87,9 +104,20 @@ impl Net {
         dice: Dice,
         mutation: Option<Mutation>,
     ) -> Net {
-        let (links, next, slowest_ms, scripts) = (BTreeMap::new(), 0, 3, 0);
-        let (late, reach) = (None, None);
-        Net { clock, hosts, links, next, dice, mutation, slowest_ms, scripts, late, reach }
+        Net {
+            leading: vec![Vec::new(); hosts.len()],
+            clock,
+            hosts,
+            links: BTreeMap::new(),
+            due: BTreeSet::new(),
+            next: 0,
+            dice,
+            mutation,
+            slowest_ms: 3,
+            scripts: 0,
+            late: None,
+            reach: None,
+        }
     }
 
     /// Puts another server in the place of one; whoever is connected to the old one stays so.
@@ -122,12 +150,40 @@ impl Net {
             arrived: VecDeque::new(),
             up_from: Moment::ORIGIN,
             down_from: Moment::ORIGIN,
+            due: [None; 2],
             ended: false,
             server_gone: false,
             reader: None,
         };
         self.links.insert(number, link);
+        self.leading[node].push(number);
         Ok(number)
+    }
+
+    /// A link is over for both ends.
+    fn forget(&mut self, number: u64) {
+        let Some(link) = self.links.remove(&number) else { return };
+        self.leading[link.node].retain(|other| *other != number);
+        for way in WAYS {
+            if let Some(at) = link.due[way] {
+                self.due.remove(&(at, number, way));
+            }
+        }
+    }
+
+    /// What is under way on a link has changed.
+    fn note(&mut self, number: u64) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        let next = link.next();
+        let due = std::mem::replace(&mut link.due, next);
+        for way in WAYS.into_iter().filter(|way| due[*way] != next[*way]) {
+            if let Some(at) = due[way] {
+                self.due.remove(&(at, number, way));
+            }
+            if let Some(at) = next[way] {
+                self.due.insert((at, number, way));
+            }
+        }
     }
 
     fn write(&mut self, number: u64, bytes: &[u8]) -> io::Result<()> {
@@ -140,8 +196,8 @@ impl Net {
         if let Some((last, _)) = link.up.back() {
             at = at.max(*last);
         }
-        while let Some((frame, used)) = read_frame(&link.partial) {
-            link.partial.drain(..used);
+        while let Some(frame) = Frame::read(&link.partial) {
+            link.partial.drain(..frame.bytes().len());
             if let Some(late) = self.late.filter(|late| (late.which)(&frame))
                 && self.dice.percent(late.percent)
             {
@@ -150,6 +206,7 @@ impl Net {
             }
             link.up.push_back((at, Up::Frame(frame)));
         }
+        self.note(number);
         Ok(())
     }
 
@@ -165,32 +222,23 @@ impl Net {
         link.up.push_back((at, Up::Close));
         link.ended = true;
         link.reader = None;
+        self.note(number);
     }
 
     /// Returns when the next packet arrives.
     pub(crate) fn next_event(&self) -> Option<Moment> {
-        let up = self.links.values().filter_map(|l| Some(l.up.front()?.0.max(l.up_from)));
-        let down = self.links.values().filter_map(|l| Some(l.down.front()?.0.max(l.down_from)));
-        up.chain(down).min()
+        self.due.first().map(|(at, ..)| *at)
     }
 
     /// Delivers one packet that is due; the outer `None` when none is.
     pub(crate) fn deliver(&mut self) -> Option<Option<Delivered>> {
-        let now = self.clock.now();
-        let due_up = |l: &Link| l.up.front().is_some_and(|p| p.0.max(l.up_from) <= now);
-        let due_down = |l: &Link| l.down.front().is_some_and(|p| p.0.max(l.down_from) <= now);
-        let due: Vec<(u64, bool)> = self
-            .links
-            .iter()
-            .flat_map(|(n, l)| [(*n, true, due_up(l)), (*n, false, due_down(l))])
-            .filter(|(.., due)| *due)
-            .map(|(number, up, _)| (number, up))
-            .collect();
-        if due.is_empty() {
-            return None;
-        }
-        let (number, up) = self.dice.one_of(&due);
-        if !up {
+        let mut due = self.due.range(..=(self.clock.now(), u64::MAX, DOWN));
+        let chosen = match due.clone().count() {
+            0 => return None,
+            count => self.dice.below(count as u64) as usize,
+        };
+        let (_, number, way) = *due.nth(chosen)?;
+        if way == DOWN {
             self.arrive(number);
             return Some(None);
         }
@@ -198,21 +246,19 @@ impl Net {
         let (process, node, id, host) = (link.process, link.node, link.id, link.host.clone());
         let frame = match link.up.pop_front()?.1 {
             Up::Close => {
-                self.links.remove(&number);
+                self.forget(number);
                 host.server().close(id);
                 None
             }
             Up::Frame(frame) => {
-                self.scripts += u64::from(frame[0].starts_with(b"EVAL"));
-                let sent = match &mut self.mutation {
-                    Some(mutation) => write_frame(&mutation.apply(frame.clone())),
-                    None => write_frame(&frame),
-                };
-                host.server().receive(id, &sent);
+                self.note(number);
+                self.scripts += u64::from(frame.is_script());
+                let changed = self.mutation.as_mut().and_then(|change| change.apply(&frame));
+                host.server().receive(id, changed.as_ref().unwrap_or(&frame).bytes());
                 Some(frame)
             }
         };
-        self.collect_of(Some(node));
+        self.collect_from(node);
         Some(Some(Delivered { process, node, frame }))
     }
 
@@ -224,33 +270,38 @@ impl Net {
             None => {}
         }
         link.reader.take().into_iter().for_each(Waker::wake);
+        self.note(number);
     }
 
     /// Takes what the servers have sent.
     pub(crate) fn collect(&mut self) {
-        self.collect_of(None);
+        (0..self.hosts.len()).for_each(|node| self.collect_from(node));
     }
 
-    fn collect_of(&mut self, node: Option<usize>) {
-        let now = self.clock.now();
-        let of = |link: &Link| node.is_none_or(|node| link.node == node);
-        let numbers: Vec<u64> =
-            self.links.iter().filter(|(_, link)| of(link)).map(|(number, _)| *number).collect();
-        for number in numbers {
-            let delay = self.delay();
+    fn collect_from(&mut self, node: usize) {
+        for at in 0..self.leading[node].len() {
+            let number = self.leading[node][at];
             let Some(link) = self.links.get_mut(&number) else { continue };
-            let mut server: parking_lot::MutexGuard<'_, FakeRedis> = link.host.server();
+            let mut server = link.host.server();
             let bytes = server.take_output(link.id, usize::MAX);
             let gone = !server.is_open(link.id) && !link.server_gone;
             drop(server);
-            let at = link.down.back().map_or(now.after(delay), |(l, _)| now.after(delay).max(*l));
+            if bytes.is_empty() && !gone {
+                continue;
+            }
+            link.server_gone |= gone;
+            let mut at = self.clock.now().after(self.delay());
+            let Some(link) = self.links.get_mut(&number) else { continue };
+            if let Some((last, _)) = link.down.back() {
+                at = at.max(*last);
+            }
             if !bytes.is_empty() {
                 link.down.push_back((at, Down::Bytes(bytes)));
             }
             if gone {
-                link.server_gone = true;
                 link.down.push_back((at, Down::Close));
             }
+            self.note(number);
         }
     }
 
@@ -269,10 +320,11 @@ impl Net {
             link.server_gone = true;
             let (id, host) = (link.id, link.host.clone());
             if link.ended {
-                self.links.remove(&number);
+                self.forget(number);
             } else {
                 link.ended = true;
                 link.reader.take().into_iter().for_each(Waker::wake);
+                self.note(number);
             }
             host.server().close(id);
         }
@@ -299,6 +351,7 @@ impl Net {
             if down {
                 link.down_from = link.down_from.max(until);
             }
+            self.note(number);
         }
     }
 
@@ -311,52 +364,6 @@ impl Net {
     pub(crate) fn connections(&self, process: Process) -> Vec<ConnectionId> {
         self.links.values().filter(|l| l.process == process).map(|l| l.id).collect()
     }
-}
-
-/// Reads one request of the client: an array of bulk strings.
-fn read_frame(bytes: &[u8]) -> Option<(Frame, usize)> {
-    let mut at = 0;
-    let mut number = |mark: u8| -> Option<usize> {
-        let end = at + bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;
-        assert_eq!(bytes[at], mark, "the client writes arrays of bulk strings");
-        let text = std::str::from_utf8(&bytes[at + 1..end]).ok()?;
-        at = end + 2;
-        if mark == b'$' {
-            at += text.parse::<usize>().ok()? + 2;
-        }
-        text.parse().ok()
-    };
-    let count = number(b'*')?;
-    let mut frame = Frame::with_capacity(count);
-    let mut ends = Vec::with_capacity(count);
-    for _ in 0..count {
-        let length = number(b'$')?;
-        ends.push(length);
-    }
-    let total = at;
-    if bytes.len() < total {
-        return None;
-    }
-    let mut at = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
-    for length in ends {
-        at += bytes[at..].windows(2).position(|pair| pair == b"\r\n")? + 2;
-        frame.push(bytes[at..at + length].to_vec());
-        at += length + 2;
-    }
-    Some((frame, total))
-}
-
-fn write_frame(frame: &Frame) -> Vec<u8> {
-    use std::io::Write;
-    let length: usize = frame.iter().map(|word| word.len() + 16).sum();
-    let mut bytes = Vec::with_capacity(length + 16);
-    let _ = write!(bytes, "*{}\r\n", frame.len());
-    for word in frame {
-        let _ = write!(bytes, "${}\r\n", word.len());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
 }
 
 /// What one client's engine takes from the world.
@@ -414,8 +421,11 @@ impl AsyncRead for Wire {
         let Some(link) = net.links.get_mut(&self.number) else { return Poll::Ready(Ok(())) };
         if !link.arrived.is_empty() {
             let count = link.arrived.len().min(buffer.remaining());
-            let bytes: Vec<u8> = link.arrived.drain(..count).collect();
-            buffer.put_slice(&bytes);
+            let (first, second) = link.arrived.as_slices();
+            let more = count.saturating_sub(first.len());
+            buffer.put_slice(&first[..count - more]);
+            buffer.put_slice(&second[..more]);
+            link.arrived.drain(..count);
             return Poll::Ready(Ok(()));
         }
         if link.ended {

@@ -14,7 +14,7 @@ use holdline_core::{
     ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
-use super::net::Frame;
+use super::frame::Frame;
 
 /// A known bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,19 +108,23 @@ impl Mutation {
         self.applied.iter().all(|applied| *applied)
     }
 
-    /// Changes a script; what is asked for by name goes by, and is not known under that name.
-    pub(crate) fn apply(&mut self, mut frame: Frame) -> Frame {
-        if frame.first().is_some_and(|verb| verb == b"EVAL") {
-            let mut text = String::from_utf8(std::mem::take(&mut frame[1])).expect("Lua is text");
-            for ((from, to), applied) in self.changes.iter().zip(&mut self.applied) {
-                if text.contains(from) {
-                    *applied = true;
-                    text = text.replace(from, to);
-                }
-            }
-            frame[1] = text.into_bytes();
+    /// Returns a script as it is changed, if it is; what is asked for by name goes by, and is not
+    /// known under that name.
+    pub(crate) fn apply(&mut self, frame: &Frame) -> Option<Frame> {
+        if &frame[0] != b"EVAL" {
+            return None;
         }
-        frame
+        let mut text = String::from_utf8(frame[1].to_vec()).expect("Lua is text");
+        for ((from, to), applied) in self.changes.iter().zip(&mut self.applied) {
+            if text.contains(from) {
+                *applied = true;
+                text = text.replace(from, to);
+            }
+        }
+        let words = frame.words().enumerate();
+        let changed: Vec<&[u8]> =
+            words.map(|(at, word)| if at == 1 { text.as_bytes() } else { word }).collect();
+        Some(Frame::of(&changed))
     }
 }
 

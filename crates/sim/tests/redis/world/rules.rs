@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_core::Moment;
 
 use super::book::Book;
-use super::net::Frame;
+use super::frame::Frame;
 use super::view::{Record, View};
 
 type Views = BTreeMap<&'static str, View>;
@@ -241,10 +241,10 @@ fn check_order(
 
 /// Tells whether a request ends what a lease id has.
 fn releases(frame: &Frame, id: &str) -> bool {
-    frame.iter().any(|word| word.len() == 34 && word.starts_with(id.as_bytes()))
+    frame.words().any(|word| word.len() == 34 && word.starts_with(id.as_bytes()))
 }
 
 /// Tells whether a request asks for a lease id.
 fn asks_for(frame: &Frame, id: &str) -> bool {
-    frame.iter().any(|word| word.len() > 34 && word.starts_with(id.as_bytes()))
+    frame.words().any(|word| word.len() > 34 && word.starts_with(id.as_bytes()))
 }

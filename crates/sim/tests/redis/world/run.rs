@@ -277,7 +277,7 @@ impl World {
             None => self.note(&format!("{process} is closed")),
             Some(frame) => {
                 let verb = String::from_utf8_lossy(&frame[0]).into_owned();
-                let bytes: usize = frame.iter().map(Vec::len).sum();
+                let bytes: usize = frame.words().map(<[u8]>::len).sum();
                 self.note(&format!("{process} -> {verb} of {} words, {bytes} bytes", frame.len()));
             }
         }

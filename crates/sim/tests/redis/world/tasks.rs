@@ -19,14 +19,18 @@ pub(crate) type Process = u64;
 struct Inbox {
     next: u64,
     spawned: Vec<(u64, Process, Boxed)>,
-    woken: BTreeSet<u64>,
+    woken: Vec<u64>,
 }
 
 struct Waking(Arc<Mutex<Inbox>>, u64);
 
 impl Wake for Waking {
     fn wake(self: Arc<Self>) {
-        self.0.lock().woken.insert(self.1);
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.lock().woken.push(self.1);
     }
 }
 
@@ -46,17 +50,24 @@ impl Spawner {
         let number = inbox.next;
         inbox.next += 1;
         inbox.spawned.push((number, process, task));
-        inbox.woken.insert(number);
+        inbox.woken.push(number);
     }
+}
+
+struct One {
+    process: Process,
+    work: Boxed,
+    waker: Waker,
 }
 
 /// All tasks of a world.
 #[derive(Default)]
 pub(crate) struct Tasks {
     inbox: Arc<Mutex<Inbox>>,
-    tasks: BTreeMap<u64, (Process, Boxed)>,
+    tasks: BTreeMap<u64, One>,
     ready: BTreeSet<u64>,
-    paused: BTreeSet<Process>,
+    /// Those that could run, of processes that stand still.
+    held: BTreeMap<Process, BTreeSet<u64>>,
     killed: BTreeSet<Process>,
 }
 
@@ -66,25 +77,30 @@ impl Tasks {
     }
 
     pub(crate) fn pause(&mut self, process: Process) {
-        self.paused.insert(process);
+        let tasks = &self.tasks;
+        let of = |number: &u64| tasks.get(number).is_some_and(|one| one.process == process);
+        let held: BTreeSet<u64> = self.ready.iter().copied().filter(of).collect();
+        self.ready.retain(|number| !held.contains(number));
+        self.held.entry(process).or_default().extend(held);
     }
 
     pub(crate) fn resume(&mut self, process: Process) {
-        self.paused.remove(&process);
+        self.ready.extend(self.held.remove(&process).into_iter().flatten());
     }
 
     /// Makes a process vanish with all its tasks.
     pub(crate) fn kill(&mut self, process: Process) {
-        self.paused.remove(&process);
-        self.killed.insert(process);
         self.collect();
+        self.held.remove(&process);
+        self.killed.insert(process);
         let gone: Vec<u64> = self
             .tasks
             .iter()
-            .filter(|(_, (owner, _))| *owner == process)
+            .filter(|(_, one)| one.process == process)
             .map(|(number, _)| *number)
             .collect();
         for number in gone {
+            self.ready.remove(&number);
             self.tasks.remove(&number);
         }
         self.collect();
@@ -93,18 +109,14 @@ impl Tasks {
     /// Runs one task that can run, drawn from the dice; false when there is none.
     pub(crate) fn run_one(&mut self, dice: &mut Dice) -> bool {
         self.collect();
-        let can = |number: &&u64| {
-            self.tasks.get(number).is_some_and(|(owner, _)| !self.paused.contains(owner))
+        let chosen = match self.ready.len() {
+            0 => return false,
+            count => dice.below(count as u64) as usize,
         };
-        let ready: Vec<u64> = self.ready.iter().filter(can).copied().collect();
-        if ready.is_empty() {
-            return false;
-        }
-        let number = dice.one_of(&ready);
+        let Some(number) = self.ready.iter().nth(chosen).copied() else { return false };
         self.ready.remove(&number);
-        let Some((_, task)) = self.tasks.get_mut(&number) else { return true };
-        let waker = Waker::from(Arc::new(Waking(self.inbox.clone(), number)));
-        if let Poll::Ready(()) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
+        let Some(one) = self.tasks.get_mut(&number) else { return true };
+        if let Poll::Ready(()) = one.work.as_mut().poll(&mut Context::from_waker(&one.waker)) {
             self.tasks.remove(&number);
         }
         true
@@ -115,13 +127,15 @@ impl Tasks {
             let mut inbox = self.inbox.lock();
             (std::mem::take(&mut inbox.spawned), std::mem::take(&mut inbox.woken))
         };
-        for (number, process, task) in spawned {
+        for (number, process, work) in spawned {
             if !self.killed.contains(&process) {
-                self.tasks.insert(number, (process, task));
+                let waker = Waker::from(Arc::new(Waking(self.inbox.clone(), number)));
+                self.tasks.insert(number, One { process, work, waker });
             }
         }
-        self.ready.extend(woken);
-        let tasks = &self.tasks;
-        self.ready.retain(|number| tasks.contains_key(number));
+        for number in woken {
+            let Some(one) = self.tasks.get(&number) else { continue };
+            self.held.get_mut(&one.process).unwrap_or(&mut self.ready).insert(number);
+        }
     }
 }

@@ -6,8 +6,8 @@ use holdline::Client;
 use holdline_conformance::Status;
 use holdline_conformance::processes::{self, Reachable};
 use holdline_services::{
-    EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisConfig, RedisServer, ZooKeeper,
-    ZooKeeperConfig,
+    ClusterConfig, EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisCluster,
+    RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
 };
 
 /// A directory of this test, removed at its end.
@@ -61,6 +61,15 @@ fn redis() {
     let server = RedisServer::start(RedisConfig::default());
     processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::redis"))
         .conclude();
+}
+
+#[test]
+fn redis_cluster() {
+    let scratch = Scratch::new("redis-cluster");
+    let calm = ClusterConfig::default().with_node_timeout(std::time::Duration::from_secs(90));
+    let cluster = RedisCluster::start(&calm.with_size(3, 0));
+    let files = scratch.directory("files");
+    processes::run(&reachable(cluster.url(), &files, "processes::redis_cluster")).conclude();
 }
 
 #[test]

@@ -28,7 +28,7 @@ mod group;
 mod read;
 mod url;
 
-pub(crate) use group::{Group, Replicas};
+pub(crate) use group::{Group, Replicas, is_near};
 pub(crate) use url::Address;
 
 const URL: Reader = Reader { engine: ENGINE, port: 6379 };
@@ -223,10 +223,10 @@ impl RedisOptions {
                 open && self.access.password.expose().is_some()
             }
             Address::Tcp { host, tls: false, .. } => {
-                self.access.password.expose().is_some() && !group::is_near(host)
+                self.access.password.expose().is_some() && !is_near(host)
             }
             Address::Cluster { seeds, tls: false } => {
-                let near = seeds.iter().all(|(host, _)| group::is_near(host));
+                let near = seeds.iter().all(|(host, _)| is_near(host));
                 self.access.password.expose().is_some() && !near
             }
             _ => false,

@@ -31,13 +31,13 @@ const SHORTEST_TIMEOUT: u64 = 500;
 /// A majority of fewer loses none.
 const FEWEST_MASTERS: usize = 3;
 
-/// What one master says about the cluster.
+/// What one master says about the cluster; `None` for what it may not be asked.
 #[derive(Default)]
 struct Told {
-    info: Info,
+    info: Option<Info>,
     timeout: Option<u64>,
     full_coverage: Option<String>,
-    moving: BTreeSet<String>,
+    moving: Option<BTreeSet<String>>,
 }
 
 /// Looks how a cluster stands, together and master by master.
@@ -86,18 +86,17 @@ fn reachable(masters: usize, silent: &[String], slowest: Duration) -> Finding {
     }
 }
 
-/// Asks a master about the cluster. What it does not tell stays unknown.
+/// Asks a master about the cluster.
 async fn about_cluster(probe: &Probe) -> Told {
-    let text = async |words: &[&str]| probe.text(words).await.unwrap_or_default();
     let setting = async |name: &str| {
         let value = probe.ask(&["CONFIG", "GET", name]).await.ok()?;
         value.as_array()?.get(1)?.as_text().map(str::to_owned)
     };
     Told {
-        info: Info::parse(&text(&["CLUSTER", "INFO"]).await),
+        info: probe.text(&["CLUSTER", "INFO"]).await.ok().map(|text| Info::parse(&text)),
         timeout: setting("cluster-node-timeout").await.and_then(|value| value.parse().ok()),
         full_coverage: setting("cluster-require-full-coverage").await,
-        moving: moving_slots(&text(&["CLUSTER", "NODES"]).await),
+        moving: probe.text(&["CLUSTER", "NODES"]).await.ok().map(|text| moving_slots(&text)),
     }
 }
 
@@ -132,7 +131,12 @@ fn together(table: &Table, told: &[Told]) -> Vec<Finding> {
 }
 
 fn state(told: &[Told]) -> Finding {
-    let down = told.iter().filter(|one| one.info.text("cluster_state") != "ok").count();
+    let known = told.iter().filter_map(|one| one.info.as_ref());
+    let down = known.clone().filter(|info| info.text("cluster_state") != "ok").count();
+    if known.count() < told.len() {
+        let finding = Finding::ok("state", STATE, "may not be asked");
+        return finding.warn("allow CLUSTER INFO to this user");
+    }
     let found = match down {
         0 => "ok".to_owned(),
         down => format!("{down} of {} masters find it down", told.len()),
@@ -148,9 +152,8 @@ fn state(told: &[Told]) -> Finding {
 }
 
 fn covered(table: &Table, told: &[Told]) -> Finding {
-    let ill =
-        |one: &Told| one.info.number("cluster_slots_fail") + one.info.number("cluster_slots_pfail");
-    let failing = told.iter().map(ill).max().unwrap_or(0);
+    let ill = |info: &Info| info.number("cluster_slots_fail") + info.number("cluster_slots_pfail");
+    let failing = told.iter().filter_map(|one| one.info.as_ref()).map(ill).max().unwrap_or(0);
     let found =
         format!("{} of {SLOTS} served, {failing} by a node that is failing", table.covered());
     let finding = Finding::ok("slots", COVERED, found);
@@ -226,8 +229,12 @@ fn coverage(told: &[Told]) -> Finding {
 }
 
 fn moving(told: &[Told]) -> Finding {
+    if told.iter().any(|one| one.moving.is_none()) {
+        let finding = Finding::ok("moving", MOVING, "may not be asked");
+        return finding.warn("allow CLUSTER NODES to this user");
+    }
     let slots: BTreeSet<&str> =
-        told.iter().flat_map(|one| &one.moving).map(String::as_str).collect();
+        told.iter().flat_map(|one| &one.moving).flatten().map(String::as_str).collect();
     let found = match slots.len() {
         0 => "no slot".to_owned(),
         count => format!("{count}, as {}", slots.first().unwrap_or(&"none")),
@@ -247,10 +254,10 @@ mod tests {
 
     fn told(lines: &str, timeout: u64, full_coverage: &str) -> Told {
         Told {
-            info: Info::parse(lines),
+            info: Some(Info::parse(lines)),
             timeout: Some(timeout),
             full_coverage: Some(full_coverage.to_owned()),
-            moving: BTreeSet::new(),
+            moving: Some(BTreeSet::new()),
         }
     }
 
@@ -279,6 +286,8 @@ mod tests {
         }
         assert_eq!(timeout(&[Told::default()]).health(), Health::Warning);
         assert_eq!(coverage(&[Told::default()]).health(), Health::Warning);
+        assert_eq!(state(&[Told::default()]).health(), Health::Warning, "unknown is not well");
+        assert_eq!(moving(&[Told::default()]).health(), Health::Warning);
         assert_eq!(masters(&Table::default()).health(), Health::Warning);
         assert_eq!(covered(&Table::default(), &both).health(), Health::Error);
     }

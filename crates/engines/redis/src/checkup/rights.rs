@@ -4,7 +4,7 @@ use holdline_core::{Finding, LockError, LockName};
 
 use super::Probe;
 use crate::keys::Layout;
-use crate::options::{Address, Dialect, RedisOptions};
+use crate::options::{Address, Dialect, RedisOptions, is_near};
 use crate::plain::Keys;
 
 const RIGHTS: &str = "without one of these commands locks cannot be taken, kept or released";
@@ -270,17 +270,17 @@ async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Fin
 fn way(address: &Address) -> (String, bool) {
     match address {
         Address::Unix(_) => ("by a socket of this machine".to_owned(), true),
-        Address::Service { tls, .. } | Address::Cluster { tls, .. } => {
-            let how = if *tls { "encrypted" } else { "in the clear" };
-            (format!("over the network, {how}"), false)
+        Address::Service { tls, .. } => by_network(false, *tls),
+        Address::Cluster { seeds, tls } => {
+            by_network(seeds.iter().all(|(host, _)| is_near(host)), *tls)
         }
-        Address::Tcp { host, tls, .. } => {
-            let is_near = host == "localhost"
-                || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-            let place = if is_near { "on this machine" } else { "over the network" };
-            (format!("{place}, {}", if *tls { "encrypted" } else { "in the clear" }), is_near)
-        }
+        Address::Tcp { host, tls, .. } => by_network(is_near(host), *tls),
     }
+}
+
+fn by_network(is_near: bool, tls: bool) -> (String, bool) {
+    let place = if is_near { "on this machine" } else { "over the network" };
+    (format!("{place}, {}", if tls { "encrypted" } else { "in the clear" }), is_near)
 }
 
 #[cfg(test)]
@@ -350,11 +350,17 @@ mod tests {
     #[test]
     fn what_stays_on_this_machine_is_known() {
         let tcp = |host: &str, tls| Address::Tcp { host: host.to_owned(), port: 1, tls };
+        let cluster = |hosts: &[&str]| {
+            let seeds = hosts.iter().map(|host| ((*host).to_owned(), 1)).collect();
+            Address::Cluster { seeds, tls: false }
+        };
         for (address, told) in [
             (tcp("127.0.0.1", false), ("on this machine, in the clear", true)),
             (tcp("::1", true), ("on this machine, encrypted", true)),
             (tcp("example.org", true), ("over the network, encrypted", false)),
             (tcp("10.0.0.1", false), ("over the network, in the clear", false)),
+            (cluster(&["::1", "localhost"]), ("on this machine, in the clear", true)),
+            (cluster(&["127.0.0.1", "h"]), ("over the network, in the clear", false)),
         ] {
             let (way, is_near) = way(&address);
             assert_eq!((way.as_str(), is_near), told);

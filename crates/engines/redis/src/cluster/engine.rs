@@ -266,7 +266,7 @@ impl Shelf for Inner {
             self.router.ready().await?;
         }
         for place in self.router.table().masters() {
-            let node = self.router.node(place)?;
+            let node = self.router.node(place).await?;
             let add = &mut |name| ahead.add(name);
             scan.names_after(&node, (prefix, after), steps, add).await?;
         }

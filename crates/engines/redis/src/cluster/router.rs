@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Place;
@@ -156,8 +156,8 @@ impl Router {
     }
 
     /// The connection to one of the masters.
-    pub(crate) fn node(&self, place: &Place) -> Result<Node, LockError> {
-        self.shared.node(place)
+    pub(crate) async fn node(&self, place: &Place) -> Result<Node, LockError> {
+        self.shared.node(place).await
     }
 
     /// Asks the master that serves the slot, whoever that is.
@@ -176,7 +176,7 @@ impl Router {
                 return Err(trouble.unwrap_or_else(|| nothing_within(ask.deadline)));
             }
             let mut version = shared.version.subscribe();
-            let why = match shared.owner(ask.slot)? {
+            let why = match shared.owner(ask.slot).await? {
                 None => shared.uncovered(ask.slot),
                 Some((place, node)) => match shared.try_whole(&ask, &place, &node, left).await? {
                     Tried::Done(value) => return Ok(value),
@@ -201,19 +201,26 @@ impl Router {
 }
 
 impl Shared {
-    fn owner(&self, slot: u16) -> Result<Option<(Place, Node)>, LockError> {
+    async fn owner(&self, slot: u16) -> Result<Option<(Place, Node)>, LockError> {
         let owner = self.table.lock().owner(slot).cloned();
-        owner.map(|place| Ok((place.clone(), self.node(&place)?))).transpose()
+        let Some(place) = owner else { return Ok(None) };
+        let node = self.node(&place).await?;
+        Ok(Some((place, node)))
     }
 
-    fn node(&self, place: &Place) -> Result<Node, LockError> {
-        let mut nodes = self.nodes.lock();
-        if let Some(node) = nodes.get(place) {
+    async fn node(&self, place: &Place) -> Result<Node, LockError> {
+        if let Some(node) = self.nodes.lock().get(place) {
             return Ok(node.clone());
         }
-        let node = Node::new(&self.options.at(&place.0, place.1), self.clock.clone())?;
-        nodes.insert(place.clone(), node.clone());
-        Ok(node)
+        // Its tasks are to run where those of the scout do, and not where somebody asks first.
+        let (options, clock) = (self.options.at(&place.0, place.1), self.clock.clone());
+        let (told, made) = oneshot::channel();
+        self.scout.spawn(Box::pin(async move { drop(told.send(Node::new(&options, clock))) }));
+        let node = match made.await {
+            Ok(made) => made?,
+            Err(_) => Node::new(&self.options.at(&place.0, place.1), self.clock.clone())?,
+        };
+        Ok(self.nodes.lock().entry(place.clone()).or_insert(node).clone())
     }
 
     /// Sends a call to a node, and follows what that says.
@@ -246,7 +253,7 @@ impl Shared {
         loop {
             let Some(call) = (ask.alone)() else { return Ok(Tried::Later(moving(ask.slot))) };
             let call = call.within(left);
-            let node = self.node(&place)?;
+            let node = self.node(&place).await?;
             let told = node.answer(|| call.clone(), asking).await;
             match self.heed(told, &place)? {
                 Ok(Value::Nil) | Err(Go::Again) => return Ok(Tried::Later(moving(ask.slot))),

@@ -210,7 +210,7 @@ impl Group {
 }
 
 /// Tells whether what goes to a host stays on this machine.
-pub(super) fn is_near(host: &str) -> bool {
+pub(crate) fn is_near(host: &str) -> bool {
     let parsed = host.parse::<std::net::IpAddr>();
     host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
 }

@@ -325,7 +325,10 @@ fn calls(cluster: &RedisCluster) -> [usize; 2] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_off_takes_three_round_trips_and_one_message() {
     let cluster = masters();
-    let engine = engine(&cluster).await;
+    // With keys and channels of one's own.
+    let parameters = "command_timeout_ms=10000&prefix=fence:&key_template=app:{name}:x";
+    let options = options(&cluster, parameters);
+    let engine = ClusterEngine::connect(&options, Arc::new(MachineClock)).await.expect("there");
     // The scripts are known, and the connections made.
     for _ in 0..2 {
         let (first, next) = (request("handed"), request("handed"));
@@ -333,6 +336,9 @@ async fn a_hand_off_takes_three_round_trips_and_one_message() {
         let before = calls(&cluster);
         queue(&engine, &next).await;
         let_go(&engine, &first).await;
+        let mut watch = engine.watch(&next.name, next.lease_id);
+        let hint = std::future::poll_fn(|context| watch.as_mut().poll_next(context)).await;
+        assert!(hint.is_some(), "the message is heard");
         let claim = holdline_core::AcquireRequest { known: true, ..next.clone() };
         take(&engine, &claim).await;
         let [scripts, messages] = calls(&cluster);

@@ -1,6 +1,6 @@
 //! Rounds in which floor and subject take turns, and their medians.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Whatever ends a benchmark early.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -17,6 +17,29 @@ pub(crate) struct Round {
 
 /// Another library: its name, and its figure of each round.
 pub(crate) type Peer = (&'static str, Vec<f64>);
+
+/// Takes floor and subject in turn, so many times a round; each round has their middle values.
+pub(crate) async fn in_turn(
+    times: usize,
+    mut floor: impl AsyncFnMut() -> Result<(), Failure>,
+    mut subject: impl AsyncFnMut() -> Result<(), Failure>,
+) -> Result<Vec<Round>, Failure> {
+    let mut rounds = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let (mut floors, mut subjects) = (Vec::new(), Vec::new());
+        for _ in 0..times {
+            let start = Instant::now();
+            floor().await?;
+            floors.push(each(start.elapsed(), 1));
+            let start = Instant::now();
+            subject().await?;
+            subjects.push(each(start.elapsed(), 1));
+        }
+        let (floor, subject) = (median(floors.into_iter()), median(subjects.into_iter()));
+        rounds.push(Round { floor, subject });
+    }
+    Ok(rounds)
+}
 
 /// Prints one line: medians of both, and the median of the ratios with its range.
 pub(crate) fn report(title: &str, rounds: &[Round], budget: &str) {

@@ -11,7 +11,7 @@ use holdline::Client;
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
+use crate::rounds::{Failure, ROUNDS, Round, each, flat, in_turn, median, report};
 use crate::waiters::go_round;
 
 const CYCLES: usize = 500;
@@ -39,21 +39,15 @@ async fn cycles(server: &ZooKeeper) -> Result<(), Failure> {
     let mutex = client.mutex("bench")?;
     let raw = raw(server).await?;
     let contender = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        let (mut floors, mut subjects) = (Vec::new(), Vec::new());
-        for _ in 0..CYCLES {
-            let start = Instant::now();
-            let (_, number) = raw.create("/floor/lock-", b"value", &contender).await?;
-            raw.delete(&format!("/floor/lock-{number}"), None).await?;
-            floors.push(each(start.elapsed(), 1));
-            let start = Instant::now();
-            mutex.lock().await?.release().await;
-            subjects.push(each(start.elapsed(), 1));
-        }
-        let (floor, subject) = (median(floors.into_iter()), median(subjects.into_iter()));
-        rounds.push(Round { floor, subject });
-    }
+    let floor = async || {
+        let (_, number) = raw.create("/floor/lock-", b"value", &contender).await?;
+        Ok(raw.delete(&format!("/floor/lock-{number}"), None).await?)
+    };
+    let subject = async || {
+        mutex.lock().await?.release().await;
+        Ok(())
+    };
+    let rounds = in_turn(CYCLES, floor, subject).await?;
     report("zookeeper: lock + release, one task, p50", &rounds, "at most 1.5");
     Ok(())
 }

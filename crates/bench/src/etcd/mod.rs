@@ -10,7 +10,7 @@ use std::time::Instant;
 use holdline::Client;
 use holdline_services::{EtcdConfig, EtcdServer};
 
-use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
+use crate::rounds::{Failure, ROUNDS, Round, each, flat, in_turn, median, report};
 use crate::waiters::go_round;
 use raw::Raw;
 
@@ -32,21 +32,15 @@ async fn cycles(server: &EtcdServer) -> Result<(), Failure> {
     let client = Client::connect(&server.url()).await?;
     let mutex = client.mutex("bench")?;
     let mut raw = Raw::connect(server.address()).await?;
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        let (mut floors, mut subjects) = (Vec::new(), Vec::new());
-        for _ in 0..CYCLES {
-            let start = Instant::now();
-            raw.put("floor").await?;
-            raw.delete("floor").await?;
-            floors.push(each(start.elapsed(), 1));
-            let start = Instant::now();
-            mutex.lock().await?.release().await;
-            subjects.push(each(start.elapsed(), 1));
-        }
-        let (floor, subject) = (median(floors.into_iter()), median(subjects.into_iter()));
-        rounds.push(Round { floor, subject });
-    }
+    let floor = async || {
+        raw.put("floor").await?;
+        raw.delete("floor").await
+    };
+    let subject = async || {
+        mutex.lock().await?.release().await;
+        Ok(())
+    };
+    let rounds = in_turn(CYCLES, floor, subject).await?;
     report("etcd: lock + release, one task, p50", &rounds, "at most 1.4");
     Ok(())
 }

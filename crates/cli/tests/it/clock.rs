@@ -8,8 +8,6 @@ use std::process::Command;
 use crate::world::World;
 
 const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stepped_clock.c");
-/// Longer than the lease, so that it lasts by renewals that come under the stepped clock.
-const JOB: &str = "date +%s; read line; date +%s; sleep 21; echo $HOLDLINE_NAME";
 
 pub(crate) fn build_shim(world: &World) -> PathBuf {
     let shim = world.path("stepped_clock.so");
@@ -26,13 +24,35 @@ pub(crate) fn number(text: &str) -> u64 {
 #[test]
 fn a_wall_clock_that_is_stepped_changes_nothing() {
     let world = World::new();
-    let (shim, step) = (build_shim(&world), world.path("step"));
-    let stepped = |arguments: &[&str]| {
+    steps_change_nothing(&world, &world.url(), 20);
+}
+
+/// There the client crate counts time too, for its signs of life.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_wall_clock_that_is_stepped_changes_nothing_on_zookeeper() {
+    use holdline_services::{ZooKeeper, ZooKeeperConfig};
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let url = format!("{}?command_timeout_ms=10000", server.url());
+    steps_change_nothing(&World::new(), &url, 10);
+}
+
+fn steps_change_nothing(world: &World, url: &str, seconds: u64) {
+    let (shim, step) = (build_shim(world), world.path("step"));
+    let unstepped = |arguments: &[&str]| {
         let mut command = world.command(arguments);
+        command.env("HOLDLINE_URL", url);
+        command
+    };
+    let stepped = |arguments: &[&str]| {
+        let mut command = unstepped(arguments);
         command.env("LD_PRELOAD", &shim).env("STEP_FILE", &step);
         command
     };
-    let lease = ["run", "--lease", "20s", "--grace", "1s", "night", "--", "sh", "-c", JOB];
+    let lease = format!("{seconds}s");
+    // Longer than the lease, so that it lasts by renewals that come under the stepped clock.
+    let job = format!("date +%s; read line; date +%s; sleep {}; echo $HOLDLINE_NAME", seconds + 1,);
+    let lease = ["run", "--lease", &lease, "--grace", "1s", "night", "--", "sh", "-c", &job];
     let mut holder = world.start_command(&mut stepped(&lease));
     let before = number(&holder.line());
     std::fs::write(&step, "").expect("a file");
@@ -42,7 +62,7 @@ fn a_wall_clock_that_is_stepped_changes_nothing() {
 
     // Nobody else gets in, whichever clock they see.
     let attempt = ["run", "--try", "night", "--", "true"];
-    assert_eq!(world.run(&attempt).code, 75);
+    assert_eq!(world.start_command(&mut unstepped(&attempt)).code(), 75);
     assert_eq!(world.start_command(&mut stepped(&attempt)).code(), 75);
 
     assert_eq!(holder.line(), "night");

@@ -1,9 +1,13 @@
 //! Contenders of the tests on real servers, and waiting for what must happen.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
-use holdline::{Client, ErrorKind, Guard, LockName, LockOptions, ReleaseOutcome};
+use futures_util::FutureExt;
+use holdline::{
+    Client, ErrorKind, Guard, ListRequest, LockError, LockName, LockOptions, ReleaseOutcome,
+};
 use tokio::task::JoinHandle;
 
 /// What must happen happens within this time, on any machine.
@@ -80,5 +84,56 @@ pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     while !so().await {
         assert!(tokio::time::Instant::now() < end, "never: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await; // event: looked for until it is seen
+    }
+}
+
+/// Releases one guard, drops another and asks for a third name: all without waiting for anything.
+pub(crate) fn misuse(client: &Client, released: Guard, dropped: Guard) -> String {
+    let outcome = released.release().now_or_never();
+    drop(dropped);
+    let mutex = client.mutex_with("c", &patient()).expect("a good lock");
+    let asked = mutex.try_lock().now_or_never();
+    match (outcome, asked) {
+        (Some(ReleaseOutcome::Released { confirmed: false, .. }), Some(Err(error))) => {
+            error.to_string()
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// What is typed must be refused.
+pub(crate) fn invalid(outcome: Result<impl Sized, LockError>, what: &str) {
+    let Err(error) = outcome else { panic!("accepted: {what}") };
+    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{what}: {error:?}");
+}
+
+/// Leases that no engine of servers gives are refused.
+pub(crate) async fn durations_out_of_range_are_invalid(client: &Client) {
+    for lease in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(31), Duration::MAX]
+    {
+        let options = LockOptions::default().with_lease_duration(lease);
+        let outcome = match client.mutex_with("a", &options) {
+            Ok(mutex) => soon("an answer", mutex.try_lock()).await.map(drop),
+            Err(error) => Err(error),
+        };
+        invalid(outcome, &format!("{lease:?}"));
+    }
+}
+
+/// Takes all names at once: each is a lock, and is shown as it was written.
+pub(crate) async fn all_are_locks_of_their_own(client: &Client, names: &[&str]) {
+    let mut guards = Vec::new();
+    for name in names {
+        guards.push(take(client, name, &patient()).await);
+    }
+    let tokens: BTreeSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
+    assert_eq!(tokens.len(), names.len(), "no two of them are one lock");
+    let request = ListRequest { limit: 1_000, ..ListRequest::default() };
+    let listed = soon("a list", client.list(&request)).await.expect("an answer").names;
+    let listed: BTreeSet<String> =
+        listed.iter().map(|shown| shown.name.as_str().to_owned()).collect();
+    assert_eq!(listed, names.iter().map(|name| (*name).to_owned()).collect(), "byte for byte");
+    for guard in guards {
+        let_go(guard).await;
     }
 }

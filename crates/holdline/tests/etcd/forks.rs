@@ -1,27 +1,13 @@
 //! A process that is copied by `fork` while it holds and waits: the copy has the memory of its
 //! parent, its connections and its session, and a right to nothing.
 
-use futures_util::FutureExt;
-use holdline::{Client, ErrorKind, Guard, ReleaseOutcome};
+use holdline::ErrorKind;
 use holdline_services::{EtcdConfig, EtcdServer, PrivateNetwork};
 use tokio::runtime::Builder;
 
+use crate::contenders::misuse;
 use crate::copies::in_a_copy;
 use crate::support::{LONG, client, let_go, patient, queued, renewed, soon, take, taking};
-
-/// Releases one guard, drops another and asks for a third name: all without waiting for anything.
-fn misuse(client: &Client, released: Guard, dropped: Guard) -> String {
-    let outcome = released.release().now_or_never();
-    drop(dropped);
-    let mutex = client.mutex_with("c", &patient()).expect("a good lock");
-    let asked = mutex.try_lock().now_or_never();
-    match (outcome, asked) {
-        (Some(ReleaseOutcome::Released { confirmed: false, .. }), Some(Err(error))) => {
-            error.to_string()
-        }
-        other => format!("{other:?}"),
-    }
-}
 
 /// A client of the copy's own contends like any other process's.
 fn contend(url: &str) -> String {

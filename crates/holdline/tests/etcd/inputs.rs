@@ -1,17 +1,9 @@
 //! What is typed: names of every kind, and durations out of range.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use holdline::{ErrorKind, ListRequest, LockError, LockOptions};
 use holdline_services::{EtcdConfig, EtcdServer};
 
-use crate::support::{client, let_go, patient, soon, take};
-
-fn invalid(outcome: Result<impl Sized, LockError>, what: &str) {
-    let Err(error) = outcome else { panic!("accepted: {what}") };
-    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{what}: {error:?}");
-}
+use crate::contenders::{all_are_locks_of_their_own, durations_out_of_range_are_invalid, invalid};
+use crate::support::client;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_name_is_refused_or_its_own_lock() {
@@ -62,20 +54,7 @@ async fn every_name_is_refused_or_its_own_lock() {
         "\u{200b}",
         "A",
     ];
-    let mut guards = Vec::new();
-    for name in good {
-        guards.push(take(&client, name, &patient()).await);
-    }
-    let tokens: BTreeSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
-    assert_eq!(tokens.len(), good.len(), "no two of them are one lock");
-    let request = ListRequest { limit: 1_000, ..ListRequest::default() };
-    let listed = soon("a list", client.list(&request)).await.expect("an answer").names;
-    let listed: BTreeSet<String> =
-        listed.iter().map(|shown| shown.name.as_str().to_owned()).collect();
-    assert_eq!(listed, good.iter().map(|name| (*name).to_owned()).collect(), "byte for byte");
-    for guard in guards {
-        let_go(guard).await;
-    }
+    all_are_locks_of_their_own(&client, &good).await;
     assert_eq!(server.ctl(&["get", "", "--prefix", "--keys-only"]), "");
 }
 
@@ -83,15 +62,6 @@ async fn every_name_is_refused_or_its_own_lock() {
 async fn durations_out_of_range_are_refused_before_anything_is_asked() {
     let server = EtcdServer::start(EtcdConfig::default());
     let client = client(&server.url()).await;
-    let asked = |options: &LockOptions| client.mutex_with("a", options);
-    for lease in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(31), Duration::MAX]
-    {
-        let options = LockOptions::default().with_lease_duration(lease);
-        let outcome = match asked(&options) {
-            Ok(mutex) => soon("an answer", mutex.try_lock()).await.map(drop),
-            Err(error) => Err(error),
-        };
-        invalid(outcome, &format!("{lease:?}"));
-    }
+    durations_out_of_range_are_invalid(&client).await;
     assert_eq!(server.ctl(&["get", "", "--prefix", "--keys-only"]), "");
 }

@@ -2,27 +2,13 @@
 //! parent and its connections, and a right to nothing. It has none of the threads by which the
 //! client crate hears of its sockets, so it is told that it cannot have a client of its own.
 
-use futures_util::FutureExt;
-use holdline::{Client, ErrorKind, Guard, ReleaseOutcome};
+use holdline::{Client, ErrorKind};
 use holdline_services::{PrivateNetwork, ZooKeeper, ZooKeeperConfig};
 use tokio::runtime::Builder;
 
+use crate::contenders::misuse;
 use crate::copies::in_a_copy;
 use crate::support::{LONG, client, let_go, patient, queued, renewed, soon, take, taking};
-
-/// Releases one guard, drops another and asks for a third name: all without waiting for anything.
-fn misuse(client: &Client, released: Guard, dropped: Guard) -> String {
-    let outcome = released.release().now_or_never();
-    drop(dropped);
-    let mutex = client.mutex_with("c", &patient()).expect("a good lock");
-    let asked = mutex.try_lock().now_or_never();
-    match (outcome, asked) {
-        (Some(ReleaseOutcome::Released { confirmed: false, .. }), Some(Err(error))) => {
-            error.to_string()
-        }
-        other => format!("{other:?}"),
-    }
-}
 
 fn connect(url: &str) -> String {
     let alone = Builder::new_current_thread().enable_all().build().expect("a runtime");

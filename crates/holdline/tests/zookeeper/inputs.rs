@@ -1,17 +1,9 @@
 //! What is typed: names of every kind, and durations out of range.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use holdline::{Client, ErrorKind, ListRequest, LockError, LockOptions};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 
-use crate::support::{client, let_go, patient, soon, take};
-
-fn invalid(outcome: Result<impl Sized, LockError>, what: &str) {
-    let Err(error) = outcome else { panic!("accepted: {what}") };
-    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{what}: {error:?}");
-}
+use crate::contenders::{all_are_locks_of_their_own, durations_out_of_range_are_invalid, invalid};
+use crate::support::client;
 
 /// Names that try to be a path, a contender or a mark, names that ZooKeeper refuses in a path, and
 /// names that only look alike.
@@ -56,23 +48,6 @@ const NAMES: [&str; 38] = [
     "A",
 ];
 
-async fn all_are_locks_of_their_own(client: &Client) {
-    let mut guards = Vec::new();
-    for name in NAMES {
-        guards.push(take(client, name, &patient()).await);
-    }
-    let tokens: BTreeSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
-    assert_eq!(tokens.len(), NAMES.len(), "no two of them are one lock");
-    let request = ListRequest { limit: 1_000, ..ListRequest::default() };
-    let listed = soon("a list", client.list(&request)).await.expect("an answer").names;
-    let listed: BTreeSet<String> =
-        listed.iter().map(|shown| shown.name.as_str().to_owned()).collect();
-    assert_eq!(listed, NAMES.iter().map(|name| (*name).to_owned()).collect(), "byte for byte");
-    for guard in guards {
-        let_go(guard).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_name_is_refused_or_its_own_lock_and_so_is_every_duration() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
@@ -81,19 +56,11 @@ async fn every_name_is_refused_or_its_own_lock_and_so_is_every_duration() {
     for bad in ["", "a\0b", "a\r\nb", "a\x1b[31m", "\u{85}", &long] {
         invalid(client.mutex(bad), bad);
     }
-    for lease in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(31), Duration::MAX]
-    {
-        let options = LockOptions::default().with_lease_duration(lease);
-        let outcome = match client.mutex_with("a", &options) {
-            Ok(mutex) => soon("an answer", mutex.try_lock()).await.map(drop),
-            Err(error) => Err(error),
-        };
-        invalid(outcome, &format!("{lease:?}"));
-    }
+    durations_out_of_range_are_invalid(&client).await;
     assert!(server.sessions_below("/").is_empty(), "nothing was written");
-    all_are_locks_of_their_own(&client).await;
+    all_are_locks_of_their_own(&client, &NAMES).await;
     // The same in a root of somebody else's.
     let elsewhere = crate::support::client(&format!("{}/apps/ours", server.url())).await;
-    all_are_locks_of_their_own(&elsewhere).await;
+    all_are_locks_of_their_own(&elsewhere, &NAMES).await;
     assert!(server.sessions_below("/").is_empty());
 }

@@ -6,7 +6,7 @@ use holdline_core::{AcquireReply, ErrorKind, Mode};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use tokio::process::Command;
 
-use crate::peer::{Peer, is_handed};
+use crate::peer::{Peer, is_handed, take_turns};
 use crate::support::{contender, engine, nodes, until};
 
 const JARS: &str = "curator-recipes curator-framework curator-client zookeeper zookeeper-jute \
@@ -45,40 +45,10 @@ async fn start(server: &ZooKeeper) -> Peer {
 async fn curator_and_we_are_served_in_one_order() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let mut peer = start(&server).await;
-    mutexes_share_a_name_both_ways(&server, &mut peer).await;
+    take_turns(&server, &server.url(), &mut peer, "mutex").await;
     readers_and_writers_share_a_name_both_ways(&server, &mut peer).await;
     what_would_not_see_us_is_refused(&server, &mut peer).await;
     a_killed_process_frees_the_name(&server, peer).await;
-}
-
-/// In turn ours and Curator's: each waits for the one before.
-async fn mutexes_share_a_name_both_ways(server: &ZooKeeper, peer: &mut Peer) {
-    let engine = engine(&server.url()).await;
-    let path = "/holdline/mutex";
-    let mut first = contender(&engine, "mutex");
-    let mut last_token = first.take().await;
-    let mut ours = Vec::new();
-    for number in 0..4 {
-        peer.ask(&format!("mutex {number} {path}")).await;
-        let so_many = 2 * number + 2;
-        until("Curator's stands in the queue", async || nodes(server, path).await.len() == so_many)
-            .await;
-        let mut one = contender(&engine, "mutex");
-        one.queue().await;
-        ours.push(one);
-    }
-    first.let_go().await;
-    for (number, mut one) in ours.into_iter().enumerate() {
-        peer.hear(&format!("held {number}")).await;
-        assert!(matches!(one.ask().await, Ok(AcquireReply::Queued { .. })), "{number}");
-        peer.unlock(&number.to_string()).await;
-        is_handed(&mut one).await;
-        let token = one.take().await;
-        assert!(token > last_token, "{token} after {last_token}");
-        last_token = token;
-        one.let_go().await;
-    }
-    until("nothing is left", async || nodes(server, path).await.is_empty()).await;
 }
 
 async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &mut Peer) {

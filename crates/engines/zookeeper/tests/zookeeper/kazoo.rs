@@ -6,7 +6,7 @@ use holdline_core::{AcquireReply, ErrorKind, Mode};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use tokio::process::Command;
 
-use crate::peer::{Peer, is_handed};
+use crate::peer::{Peer, is_handed, take_turns};
 use crate::support::{contender, engine, nodes, until};
 
 fn start(server: &ZooKeeper) -> Peer {
@@ -22,47 +22,18 @@ fn start(server: &ZooKeeper) -> Peer {
 #[tokio::test]
 async fn kazoo_and_we_are_served_in_one_order() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
-    let mut peer = start(&server);
-    locks_share_a_name_both_ways(&server, &mut peer).await;
+    let (mut peer, url) = (start(&server), format!("{}?family=kazoo", server.url()));
+    take_turns(&server, &url, &mut peer, "lock").await;
     readers_and_writers_share_a_name_both_ways(&server, &mut peer).await;
     what_would_not_see_us_is_refused(&server, &mut peer).await;
     // Its session is closed by nobody: its end frees the name.
-    let engine = engine(&format!("{}?family=kazoo", server.url())).await;
+    let engine = engine(&url).await;
     peer.ask("lock last /holdline/killed").await;
     peer.hear("held last").await;
     let mut waiter = contender(&engine, "killed");
     waiter.queue().await;
     peer.kill().await;
     is_handed(&mut waiter).await;
-}
-
-/// In turn ours and kazoo's: each waits for the one before.
-async fn locks_share_a_name_both_ways(server: &ZooKeeper, peer: &mut Peer) {
-    let engine = engine(&format!("{}?family=kazoo", server.url())).await;
-    let path = "/holdline/lock";
-    let mut first = contender(&engine, "lock");
-    let mut last_token = first.take().await;
-    let mut ours = Vec::new();
-    for number in 0..4 {
-        peer.ask(&format!("lock {number} {path}")).await;
-        let so_many = 2 * number + 2;
-        until("kazoo's stands in the queue", async || nodes(server, path).await.len() == so_many)
-            .await;
-        let mut one = contender(&engine, "lock");
-        one.queue().await;
-        ours.push(one);
-    }
-    first.let_go().await;
-    for (number, mut one) in ours.into_iter().enumerate() {
-        peer.hear(&format!("held {number}")).await;
-        assert!(matches!(one.ask().await, Ok(AcquireReply::Queued { .. })), "{number}");
-        peer.unlock(&number.to_string()).await;
-        is_handed(&mut one).await;
-        let token = one.take().await;
-        assert!(token > last_token, "{token} after {last_token}");
-        last_token = token;
-        one.let_go().await;
-    }
 }
 
 async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &mut Peer) {

@@ -2,12 +2,13 @@
 
 use std::process::Stdio;
 
-use holdline_core::{Purpose, RenewReply};
+use holdline_core::{AcquireReply, Purpose, RenewReply};
+use holdline_services::ZooKeeper;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::support::{Contender, LONG, until};
+use crate::support::{Contender, LONG, contender, engine, nodes, until};
 
 pub(crate) struct Peer {
     child: Child,
@@ -52,4 +53,34 @@ pub(crate) async fn is_handed(contender: &mut Contender) {
     })
     .await;
     contender.take().await;
+}
+
+/// In turn ours and theirs, of this kind: each waits for the one before.
+pub(crate) async fn take_turns(server: &ZooKeeper, url: &str, peer: &mut Peer, kind: &str) {
+    let engine = engine(url).await;
+    let path = format!("/holdline/{kind}");
+    let mut first = contender(&engine, kind);
+    let mut last_token = first.take().await;
+    let mut ours = Vec::new();
+    for number in 0..4 {
+        peer.ask(&format!("{kind} {number} {path}")).await;
+        let so_many = 2 * number + 2;
+        until("theirs stands in the queue", async || nodes(server, &path).await.len() == so_many)
+            .await;
+        let mut one = contender(&engine, kind);
+        one.queue().await;
+        ours.push(one);
+    }
+    first.let_go().await;
+    for (number, mut one) in ours.into_iter().enumerate() {
+        peer.hear(&format!("held {number}")).await;
+        assert!(matches!(one.ask().await, Ok(AcquireReply::Queued { .. })), "{number}");
+        peer.unlock(&number.to_string()).await;
+        is_handed(&mut one).await;
+        let token = one.take().await;
+        assert!(token > last_token, "{token} after {last_token}");
+        last_token = token;
+        one.let_go().await;
+    }
+    until("nothing is left", async || nodes(server, &path).await.is_empty()).await;
 }

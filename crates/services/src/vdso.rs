@@ -1,9 +1,10 @@
 //! The wall clock of a server in a test's hand.
 //!
 //! A program of Go asks no library for the time, so none that is preloaded is heard: it calls the
-//! page that the kernel maps into every process, the vDSO; so does the library that others ask. While the process stands still, the
-//! function there is written over with one that asks the kernel and adds seconds to wall clocks.
-//! The page is the process's own from then on, and gone with it. For x86-64.
+//! page that the kernel maps into every process, the vDSO; so does the library that others ask.
+//! While the process stands still, the function there is written over with one that asks the
+//! kernel and adds seconds to wall clocks. The page is the process's own from then on, and gone
+//! with it. For x86-64.
 
 use crate::Failure;
 use crate::wait::{LIMIT, until};

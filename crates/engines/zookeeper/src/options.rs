@@ -80,7 +80,8 @@ impl Default for ZooKeeperOptions {
 impl ZooKeeperOptions {
     /// Reads the settings from a URL, with the parameters `user`, `password_file`, `password_env`
     /// (the name of a variable), `acl` (`creator` or `open`), `family` (`curator`,
-    /// `curator-readwrite` or `kazoo`), `connect_timeout_ms`, `command_timeout_ms` and `max_waiters`.
+    /// `curator-readwrite` or `kazoo`), `connect_timeout_ms`, `command_timeout_ms` and
+    /// `max_waiters`.
     ///
     /// # Errors
     /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown

@@ -107,8 +107,8 @@ impl Queue {
     }
 
     /// Checks that a contender of this mode may share the name with who is there: exclusive and
-    /// shared go together, permits only with permits of the same total, and one of another library's
-    /// must see us as we see it.
+    /// shared go together, permits only with permits of the same total, and one of another
+    /// library's must see us as we see it.
     ///
     /// # Errors
     /// `Invalid`, with what would do.

@@ -31,7 +31,7 @@ usage: cargo xtask VERB
   tidy --list       the rules
   services redis [--count N] [--flavour debian|valkey|redis8]
   services redis-cluster [--count N] [--flavour debian|valkey|redis8]
-  services postgres | etcd | etcd-cluster | zookeeper | zookeeper-ensemble [--count N]
+  services sentinel | postgres | etcd | etcd-cluster | zookeeper | zookeeper-ensemble [--count N]
                     real servers, until the end of the input or ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
                     postgres, redis, and redis-leases, which takes a minute

@@ -2,7 +2,7 @@
 
 use crate::Flavour;
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 /// The user that [`Raw`](crate::Raw) connections of a test sign in as. It may do everything, so
@@ -143,14 +143,17 @@ impl RedisConfig {
     }
 
     /// The text of `redis.conf` for a server in `directory`.
-    pub(crate) fn text(&self, directory: &Path, port: u16) -> String {
+    pub(crate) fn text(&self, directory: &Path, ip: Ipv4Addr, port: u16) -> String {
         let directory = directory.display();
         let appendonly = if self.appendonly { "yes" } else { "no" };
         let mut text = format!(
-            "bind 127.0.0.1\nport {port}\nunixsocket {directory}/socket\nunixsocketperm 700\n\
+            "bind {ip}\nport {port}\nunixsocket {directory}/socket\nunixsocketperm 700\n\
              dir {directory}\nsave \"\"\nappendonly {appendonly}\ndaemonize no\n\
              repl-diskless-sync-delay 0\n"
         );
+        if !ip.is_loopback() {
+            text.push_str("protected-mode no\n");
+        }
         if self.users_in_file {
             let _ = writeln!(text, "aclfile {directory}/users.acl");
         } else {

@@ -49,7 +49,7 @@ pub use failure::Failure;
 pub use flavour::Flavour;
 pub use hosts::Cut;
 pub use network::{Loss, PrivateNetwork};
-pub use postgres::{PgBouncer, PostgresConfig, PostgresFlavour, PostgresServer};
+pub use postgres::{ChangeStream, PgBouncer, PostgresConfig, PostgresFlavour, PostgresServer};
 pub use proxy::{Event, Fault, FaultProxy, Frames, Traffic, What};
 pub use raw::Raw;
 pub use redis::RedisServer;

@@ -5,7 +5,8 @@
 
 use holdline_services::{
     ClusterConfig, EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour,
-    PostgresConfig, PostgresServer, RedisCluster, RedisConfig, RedisServer, ZooKeeper,
+    PostgresConfig, PostgresServer, RedisCluster, RedisConfig, RedisServer, SentinelConfig,
+    SentinelGroup, ZooKeeper,
     ZooKeeperConfig,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,6 +18,7 @@ use std::sync::mpsc::sync_channel;
 const USAGE: &str = "\
 usage: services redis [--count N] [--flavour debian|valkey|redis8]
        services redis-cluster [--count N] [--flavour debian|valkey|redis8]
+       services sentinel [--count N] [--flavour debian|valkey|redis8]
        services postgres [--count N]
        services etcd [--count N] [--flavour debian|3.5|3.7]
        services etcd-cluster [--count N] [--flavour debian|3.5|3.7]
@@ -26,7 +28,7 @@ usage: services redis [--count N] [--flavour debian|valkey|redis8]
   Starts N servers (1 unless said otherwise, at most 100) on free loopback ports, with no
   persistence, prints their URLs, and stops them at the end of the input or at ^C. A cluster
   or ensemble is three members, one of Redis three masters with a replica each, and its URL
-  names them all.";
+  names them all; `sentinel` is a master, two replicas and three sentinels, which grants at once.";
 
 const MOST: usize = 100;
 
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
 enum Kind {
     Redis(Flavour),
     RedisCluster(Flavour),
+    Sentinel(Flavour),
     Postgres,
     Etcd(EtcdFlavour),
     EtcdCluster(EtcdFlavour),
@@ -68,6 +71,7 @@ impl Kind {
             Self::RedisCluster(_) => {
                 Self::RedisCluster(name.parse().map_err(|f: Failure| f.to_string())?)
             }
+            Self::Sentinel(_) => Self::Sentinel(name.parse().map_err(|f: Failure| f.to_string())?),
             Self::Etcd(_) => Self::Etcd(name.parse().map_err(|f: Failure| f.to_string())?),
             Self::EtcdCluster(_) => {
                 Self::EtcdCluster(name.parse().map_err(|f: Failure| f.to_string())?)
@@ -84,6 +88,7 @@ impl Kind {
 enum Server {
     Redis(RedisServer),
     RedisCluster(RedisCluster),
+    Sentinel(SentinelGroup),
     Postgres(PostgresServer),
     Etcd(EtcdServer),
     EtcdCluster(EtcdCluster),
@@ -101,6 +106,14 @@ impl Server {
                 let servers = RedisConfig::default().with_flavour(flavour);
                 let config = ClusterConfig::default().with_servers(servers);
                 RedisCluster::try_start(&config).map(Self::RedisCluster)
+            }
+            Kind::Sentinel(flavour) => {
+                let servers = RedisConfig::default().with_flavour(flavour);
+                let config = SentinelConfig::default().with_servers(servers);
+                SentinelGroup::try_start(&config).map(|group| {
+                    group.settle(0);
+                    Self::Sentinel(group)
+                })
             }
             Kind::Postgres => {
                 PostgresServer::try_start(PostgresConfig::default()).map(Self::Postgres)
@@ -127,6 +140,7 @@ impl Server {
         match self {
             Self::Redis(server) => server.url(),
             Self::RedisCluster(cluster) => cluster.url(),
+            Self::Sentinel(group) => group.url(),
             Self::Postgres(server) => server.url(),
             Self::Etcd(server) => server.url(),
             Self::EtcdCluster(cluster) => cluster.url(),
@@ -139,6 +153,7 @@ fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
     let (mut kind, options) = match words {
         ["redis", options @ ..] => (Kind::Redis(Flavour::default()), options),
         ["redis-cluster", options @ ..] => (Kind::RedisCluster(Flavour::default()), options),
+        ["sentinel", options @ ..] => (Kind::Sentinel(Flavour::default()), options),
         ["postgres", options @ ..] => (Kind::Postgres, options),
         ["etcd", options @ ..] => (Kind::Etcd(EtcdFlavour::default()), options),
         ["etcd-cluster", options @ ..] => (Kind::EtcdCluster(EtcdFlavour::default()), options),
@@ -198,6 +213,8 @@ mod tests {
         let words = ["redis-cluster", "--flavour", "redis8"];
         assert_eq!(parse(&words), Ok((1, Kind::RedisCluster(Flavour::Redis8))));
         assert_eq!(parse(&["postgres", "--count", "2"]), Ok((2, Kind::Postgres)));
+        let words = ["sentinel", "--flavour", "valkey"];
+        assert_eq!(parse(&words), Ok((1, Kind::Sentinel(Flavour::Valkey))));
         let words = ["etcd-cluster", "--flavour", "3.5"];
         assert_eq!(parse(&words), Ok((1, Kind::EtcdCluster(EtcdFlavour::V35))));
         assert_eq!(parse(&["zookeeper-ensemble"]), Ok((1, Kind::ZooKeeperEnsemble)));

@@ -1,6 +1,7 @@
 //! A real Redis server of a test's own.
 
 use crate::config::{ClientCertificates, OBSERVER};
+use crate::hosts::Host;
 use crate::ports::Port;
 use crate::scratch::Scratch;
 use crate::wait::{LIMIT, until};
@@ -10,7 +11,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long the server may take for the first answer to a connection while it starts.
@@ -27,6 +28,8 @@ const PORTS: usize = 5;
 pub struct RedisServer {
     config: RedisConfig,
     program: PathBuf,
+    /// The machine it runs on, if not on ours.
+    host: Option<Arc<Host>>,
     port: Port,
     tls: Option<Tls>,
     clock: Option<ServerClock>,
@@ -93,6 +96,14 @@ impl RedisServer {
     /// # Errors
     /// The program is missing or the server does not start. Nothing is left behind.
     pub fn try_start(config: RedisConfig) -> Result<Self, Failure> {
+        Self::try_start_on(None, config)
+    }
+
+    /// The same on a machine of a test's own network.
+    pub(crate) fn try_start_on(
+        host: Option<Arc<Host>>,
+        config: RedisConfig,
+    ) -> Result<Self, Failure> {
         let program = config.flavour.program()?;
         let directory = Scratch::new("redis")?;
         let path = directory.path();
@@ -103,6 +114,7 @@ impl RedisServer {
             child: Mutex::new(None),
             directory,
             program,
+            host,
             config,
         };
         for _ in 1..PORTS {
@@ -117,7 +129,11 @@ impl RedisServer {
     /// Where the server listens by TCP; the same for as long as this value lives.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+        SocketAddr::from((self.ip(), self.port.number()))
+    }
+
+    fn ip(&self) -> Ipv4Addr {
+        self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, |host| host.address())
     }
 
     /// The address as a URL, with the default user's password if there is one.
@@ -376,7 +392,7 @@ impl RedisServer {
 
     fn spawn(&self) -> Result<Child, Failure> {
         let tls = self.tls.as_ref().map(Tls::text).unwrap_or_default();
-        let text = self.config.text(self.directory.path(), self.port.number());
+        let text = self.config.text(self.directory.path(), self.ip(), self.port.number());
         let file = self.directory.write("redis.conf", tls + &text)?;
         let users = self.directory.path().join("users.acl");
         // The file of users is the server's own once it exists.
@@ -386,7 +402,10 @@ impl RedisServer {
         let open = File::options().create(true).append(true).open(self.log_path());
         let log = open.and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
-        let mut command = spawner::mortal(&self.program);
+        let mut command = match &self.host {
+            Some(host) => host.mortal(&self.program),
+            None => spawner::mortal(&self.program),
+        };
         command.envs(self.clock.iter().flat_map(ServerClock::environment));
         command.arg(file).stdin(Stdio::null()).stdout(out).stderr(err);
         spawner::spawn(command)

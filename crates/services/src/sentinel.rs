@@ -1,17 +1,18 @@
 //! Real servers that Sentinels look after: one master, two replicas, three sentinels.
 
 use crate::config::OBSERVER;
+use crate::hosts::{self, Cut, Host};
 use crate::ports::Port;
 use crate::redis::RedisServer;
 use crate::scratch::Scratch;
 use crate::wait::{LIMIT, until};
-use crate::{Failure, Flavour, Raw, RedisConfig, Reply, spawner};
+use crate::{Certificates, Failure, Flavour, PrivateNetwork, Raw, RedisConfig, Reply, spawner};
 use rustix::process::Signal;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const SERVERS: usize = 3;
@@ -26,12 +27,20 @@ pub struct SentinelConfig {
     down_after: Duration,
     quorum: usize,
     password: Option<String>,
+    tls: bool,
+    lines: Vec<String>,
 }
 
 impl Default for SentinelConfig {
     fn default() -> Self {
-        let down_after = Duration::from_secs(1);
-        Self { servers: RedisConfig::default(), down_after, quorum: QUORUM, password: None }
+        Self {
+            servers: RedisConfig::default(),
+            down_after: Duration::from_secs(1),
+            quorum: QUORUM,
+            password: None,
+            tls: false,
+            lines: Vec::new(),
+        }
     }
 }
 
@@ -63,6 +72,20 @@ impl SentinelConfig {
         self.password = Some(password.to_owned());
         self
     }
+
+    /// Has servers and sentinels speak TLS among each other, and listen with TLS too.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Adds a line of `sentinel.conf`.
+    #[must_use]
+    pub fn with_sentinel_line(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(line.into());
+        self
+    }
 }
 
 /// A running group: servers by their number from 0, of which the first begins as the master, and
@@ -73,6 +96,39 @@ impl SentinelConfig {
 pub struct SentinelGroup {
     servers: Vec<RedisServer>,
     sentinels: Vec<Sentinel>,
+    tls: Option<Tls>,
+    /// One for each server and the sentinel of its number, if they were started apart.
+    hosts: Vec<Arc<Host>>,
+}
+
+/// The certificates that all of a group share.
+#[derive(Debug)]
+struct Tls {
+    certificates: Certificates,
+    _directory: Scratch,
+}
+
+impl Tls {
+    fn new() -> Result<Self, Failure> {
+        let directory = Scratch::new("group")?;
+        Ok(Self { certificates: Certificates::write(directory.path())?, _directory: directory })
+    }
+
+    fn lines(&self) -> [String; 5] {
+        let (certificate, key) = self.certificates.server();
+        [
+            "tls-replication yes".to_owned(),
+            "tls-auth-clients no".to_owned(),
+            format!("tls-cert-file {}", certificate.display()),
+            format!("tls-key-file {}", key.display()),
+            format!("tls-ca-cert-file {}", self.certificates.ca().display()),
+        ]
+    }
+}
+
+/// Where a server listens for replicas, sentinels and clients.
+fn place(server: &RedisServer, tls: bool) -> SocketAddr {
+    if tls { server.tls_address() } else { server.address() }
 }
 
 impl SentinelGroup {
@@ -93,19 +149,152 @@ impl SentinelGroup {
     /// # Errors
     /// One of them does not start. Nothing is left behind.
     pub fn try_start(config: &SentinelConfig) -> Result<Self, Failure> {
-        let master = RedisServer::try_start(config.servers.clone())?;
-        let address = master.address();
+        Self::start_on(config, Vec::new())
+    }
+
+    /// Starts each server and the sentinel of its number on a machine of their own, in a network of
+    /// the test's own. Any of these can be cut off then: [`SentinelGroup::cut`].
+    ///
+    /// # Panics
+    /// One of them does not start, or the network already has machines; the message says why.
+    #[must_use]
+    pub fn start_apart(config: &SentinelConfig, network: &PrivateNetwork) -> Self {
+        let started = hosts::join(network, SERVERS)
+            .and_then(|hosts| Self::start_on(config, hosts.into_iter().map(Arc::new).collect()));
+        started.unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    fn start_on(config: &SentinelConfig, hosts: Vec<Arc<Host>>) -> Result<Self, Failure> {
+        let tls = config.tls.then(Tls::new).transpose()?;
+        let mut wanted = config.servers.clone();
+        if let Some(tls) = &tls {
+            wanted = tls.lines().into_iter().fold(wanted.with_tls(), RedisConfig::with_line);
+        }
+        let host = |number: usize| hosts.get(number).cloned();
+        let master = RedisServer::try_start_on(host(0), wanted.clone())?;
+        let address = place(&master, config.tls);
         let mut servers = vec![master];
         while servers.len() < SERVERS {
-            let replica = config.servers.clone().with_replica_of(address);
-            servers.push(RedisServer::try_start(replica)?);
+            let replica = wanted.clone().with_replica_of(address);
+            servers.push(RedisServer::try_start_on(host(servers.len()), replica)?);
         }
-        let start = |_| Sentinel::start(config, address);
+        let start = |number| Sentinel::start(config, address, host(number), tls.as_ref());
         let sentinels = (0..SENTINELS).map(start).collect::<Result<_, _>>()?;
-        let group = Self { servers, sentinels };
+        let group = Self { servers, sentinels, tls, hosts };
         group.await_known(SERVERS - 1);
         group.await_linked();
         Ok(group)
+    }
+
+    /// The addresses of the sentinels and the service as a URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_by("redis+sentinel", &[0, 1, 2])
+    }
+
+    /// The same by some of the sentinels, as whoever reaches no other.
+    #[must_use]
+    pub fn url_of(&self, sentinels: &[usize]) -> String {
+        self.url_by("redis+sentinel", sentinels)
+    }
+
+    /// The same with TLS.
+    ///
+    /// # Panics
+    /// The group was started without.
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        self.url_by("rediss+sentinel", &[0, 1, 2])
+    }
+
+    fn url_by(&self, scheme: &str, sentinels: &[usize]) -> String {
+        let address = |number: &usize| match scheme {
+            "redis+sentinel" => self.sentinels[*number].address(),
+            _ => self.sentinels[*number].tls_address(),
+        };
+        let hosts: Vec<String> = sentinels.iter().map(|one| address(one).to_string()).collect();
+        format!("{scheme}://{}/{}", hosts.join(","), Self::SERVICE)
+    }
+
+    /// The certificates of servers, sentinels and clients.
+    ///
+    /// # Panics
+    /// The group was started without TLS.
+    #[must_use]
+    pub fn certificates(&self) -> &Certificates {
+        &self.tls.as_ref().expect("the group was started with TLS").certificates
+    }
+
+    /// Leaves at a server what a client leaves there that has known it as the master for long: it
+    /// grants at once.
+    ///
+    /// # Panics
+    /// The server does not answer, or takes no writes.
+    pub fn settle(&self, server: usize) {
+        let mut raw = self.servers[server].raw();
+        let mut field = |section: &str, name: &str| {
+            let info = raw.send(&["INFO", section]).expect("an answer").text().expect("text");
+            let line = info.lines().find_map(|line| line.strip_prefix(name));
+            line.expect("the field").trim().to_owned()
+        };
+        let run = field("server", "run_id:");
+        let followed = field("replication", "master_replid2:");
+        let words = ["HSET", "holdline:reign:1", "m", &run, "f", &followed, "q", "0", "w", "1"];
+        let reply = raw.send(&words).expect("an answer");
+        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+    }
+
+    /// Has a sentinel give the master's place to a replica while all are well; returns its number.
+    ///
+    /// # Panics
+    /// None is promoted.
+    pub fn fail_over(&self) -> usize {
+        let before = self.master();
+        let words = ["SENTINEL", "FAILOVER", Self::SERVICE];
+        let begun = || self.sentinels.iter().find_map(|sentinel| sentinel.say(&words));
+        until(LIMIT, begun).expect("a sentinel begins");
+        self.await_promotion(before)
+    }
+
+    /// Makes a server that was the master follow the one that is, and waits until it does. The
+    /// sentinels see to that themselves, after ten seconds.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn follow(&self, server: usize, master: usize) {
+        let place = place(&self.servers[master], self.tls.is_some());
+        let line = format!("REPLICAOF {} {}", place.ip(), place.port());
+        let reply = self.servers[server].raw().say(&line).expect("an answer");
+        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+        self.await_linked();
+    }
+
+    /// Waits until the replicas have all that the master was told.
+    ///
+    /// # Panics
+    /// They do not get it.
+    pub fn await_replicated(&self) {
+        let mut raw = self.servers[self.master()].raw();
+        raw.say("SET replicated 1").expect("written");
+        let reply = raw.say("WAIT 2 60000").expect("an answer");
+        assert_eq!(reply.integer(), Some(2), "both have it");
+    }
+
+    /// Cuts a machine off, besides what it is cut off from already: no packet comes through, and
+    /// nobody is told.
+    ///
+    /// # Panics
+    /// The group was not started apart, or the kernel refuses.
+    pub fn cut(&self, machine: usize, from: Cut) {
+        self.hosts[machine].cut(from);
+    }
+
+    /// Lets all packets to and from a machine pass again.
+    ///
+    /// # Panics
+    /// As [`cut`](Self::cut).
+    pub fn heal(&self, machine: usize) {
+        self.hosts[machine].heal();
     }
 
     /// The servers, in the order in which they were started.
@@ -126,8 +315,13 @@ impl SentinelGroup {
     /// The sentinel does not answer, or names a stranger.
     #[must_use]
     pub fn master(&self) -> usize {
-        let named = self.sentinels[0].master().expect("the sentinel knows the service");
-        self.servers.iter().position(|server| server.address() == named).expect("a server of ours")
+        self.master_seen_by(0)
+    }
+
+    fn master_seen_by(&self, sentinel: usize) -> usize {
+        let named = self.sentinels[sentinel].master().expect("the sentinel knows the service");
+        let is_named = |server: &RedisServer| place(server, self.tls.is_some()) == named;
+        self.servers.iter().position(is_named).expect("a server of ours")
     }
 
     /// Waits until all sentinels name another server than this one, and that is a master; returns
@@ -136,12 +330,17 @@ impl SentinelGroup {
     /// # Panics
     /// They do not.
     pub fn await_promotion(&self, before: usize) -> usize {
+        self.await_promotion_seen_by(&[0, 1, 2], before)
+    }
+
+    /// The same for some of the sentinels: others may be away.
+    ///
+    /// # Panics
+    /// They do not.
+    pub fn await_promotion_seen_by(&self, sentinels: &[usize], before: usize) -> usize {
         let promoted = || {
-            let now = self.master();
-            let all = self
-                .sentinels
-                .iter()
-                .all(|sentinel| sentinel.master() == Some(self.servers[now].address()));
+            let now = self.master_seen_by(*sentinels.first()?);
+            let all = sentinels.iter().all(|sentinel| self.master_seen_by(*sentinel) == now);
             (now != before && all && self.servers[now].is_master()).then_some(now)
         };
         until(LIMIT, promoted).expect("a replica is promoted")
@@ -200,7 +399,10 @@ impl SentinelGroup {
 /// A running sentinel on a loopback port.
 #[derive(Debug)]
 pub struct Sentinel {
+    /// The machine it runs on, if not on ours.
+    host: Option<Arc<Host>>,
     port: Port,
+    tls_port: Option<Port>,
     password: Option<String>,
     child: Mutex<Option<Child>>,
     directory: Scratch,
@@ -208,15 +410,26 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    fn start(config: &SentinelConfig, master: SocketAddr) -> Result<Self, Failure> {
+    fn start(
+        config: &SentinelConfig,
+        master: SocketAddr,
+        host: Option<Arc<Host>>,
+        tls: Option<&Tls>,
+    ) -> Result<Self, Failure> {
         let sentinel = Self {
+            host,
             port: Port::reserve()?,
+            tls_port: tls.map(|_| Port::reserve()).transpose()?,
             password: config.password.clone(),
             child: Mutex::new(None),
             directory: Scratch::new("sentinel")?,
             program: Flavour::Debian.program()?,
         };
-        sentinel.directory.write("sentinel.conf", sentinel.text(config, master))?;
+        let mut text = sentinel.text(config, master);
+        if let (Some(port), Some(tls)) = (&sentinel.tls_port, tls) {
+            text += &format!("tls-port {}\n{}\n", port.number(), tls.lines().join("\n"));
+        }
+        sentinel.directory.write("sentinel.conf", text)?;
         sentinel.launch()?;
         Ok(sentinel)
     }
@@ -229,7 +442,7 @@ impl Sentinel {
     pub fn idle() -> Self {
         let config = SentinelConfig { quorum: 0, ..SentinelConfig::default() };
         let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        Self::start(&config, nobody).unwrap_or_else(|failure| panic!("{failure}"))
+        Self::start(&config, nobody, None, None).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     fn text(&self, config: &SentinelConfig, master: SocketAddr) -> String {
@@ -237,7 +450,8 @@ impl Sentinel {
         let directory = self.directory.path().display();
         let (ip, port) = (master.ip(), master.port());
         let mut text = format!(
-            "bind 127.0.0.1\nport {}\ndir {directory}\ndaemonize no\nprotected-mode no\n",
+            "bind {}\nport {}\ndir {directory}\ndaemonize no\nprotected-mode no\n",
+            self.ip(),
             self.port.number()
         );
         let [user, password] = OBSERVER;
@@ -256,6 +470,9 @@ impl Sentinel {
         if let Some(password) = &self.password {
             text += &format!("requirepass {password}\n");
         }
+        for line in &config.lines {
+            text += &format!("{line}\n");
+        }
         text
     }
 
@@ -264,7 +481,10 @@ impl Sentinel {
         let open = File::options().create(true).append(true).open(path);
         let log = open.and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
-        let mut command = spawner::mortal(&self.program);
+        let mut command = match &self.host {
+            Some(host) => host.mortal(&self.program),
+            None => spawner::mortal(&self.program),
+        };
         command.arg(self.directory.path().join("sentinel.conf")).arg("--sentinel");
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         *self.child() = Some(spawner::spawn(command)?);
@@ -276,7 +496,21 @@ impl Sentinel {
     /// Where it listens; the same for as long as this value lives.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+        SocketAddr::from((self.ip(), self.port.number()))
+    }
+
+    /// Where it listens with TLS.
+    ///
+    /// # Panics
+    /// The group was started without.
+    #[must_use]
+    pub fn tls_address(&self) -> SocketAddr {
+        let port = self.tls_port.as_ref().expect("the group was started with TLS");
+        SocketAddr::from((self.ip(), port.number()))
+    }
+
+    fn ip(&self) -> Ipv4Addr {
+        self.host.as_ref().map_or(Ipv4Addr::LOCALHOST, |host| host.address())
     }
 
     /// What it has written to its log.

@@ -41,7 +41,7 @@ use holdline_core::{Clock, Engine, LockError};
 
 pub use checkup::{checkup, quorum_checkup};
 pub use cluster::ClusterEngine;
-pub use command::command;
+pub use command::{command, fail_over};
 pub use engine::RedisEngine;
 pub use options::{Dialect, RedisOptions};
 pub use plain::{LeaseFormat, PlainEngine};

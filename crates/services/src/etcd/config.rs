@@ -92,6 +92,7 @@ pub struct EtcdConfig {
     pub(super) password: Option<String>,
     pub(super) tls: bool,
     pub(super) client_certificates: bool,
+    pub(super) quota: Option<u64>,
 }
 
 impl EtcdConfig {
@@ -106,6 +107,13 @@ impl EtcdConfig {
     #[must_use]
     pub fn with_password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Bounds the database to so many bytes: beyond them an alarm is raised.
+    #[must_use]
+    pub fn with_quota(mut self, bytes: u64) -> Self {
+        self.quota = Some(bytes);
         self
     }
 

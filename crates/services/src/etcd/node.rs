@@ -176,6 +176,7 @@ impl Node {
         .collect();
         // Tests kill servers; they do not cut the machine's power.
         arguments.push("--unsafe-no-fsync".to_owned());
+        arguments.extend(self.config.quota.map(|quota| format!("--quota-backend-bytes={quota}")));
         if let Some(certificates) = &self.certificates {
             let (certificate, key) = certificates.server();
             arguments.push(format!("--cert-file={}", certificate.display()));

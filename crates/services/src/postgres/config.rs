@@ -115,6 +115,6 @@ impl PostgresConfig {
             }
             _ => format!("host all all 127.0.0.1/32 {method}\n"),
         };
-        format!("local all all trust\n{by_tcp}")
+        format!("local all all trust\nlocal replication all trust\n{by_tcp}")
     }
 }

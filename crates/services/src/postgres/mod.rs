@@ -41,6 +41,18 @@ pub struct PostgresServer {
     directory: Scratch,
 }
 
+/// A program that takes the stream of changes; its end is the end of that.
+#[derive(Debug)]
+pub struct ChangeStream(Child);
+
+impl Drop for ChangeStream {
+    fn drop(&mut self) {
+        // Only a process that is gone already cannot be killed, and it still must be reaped.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl PostgresServer {
     /// Starts a server and waits until it answers.
     ///
@@ -159,6 +171,27 @@ impl PostgresServer {
         psql.arg("-h").arg(self.directory()).args(["-p", &self.port.number().to_string()]);
         psql.args(["-d", database, "-c", statements]).env_remove("PGOPTIONS");
         psql.stdin(Stdio::null()).output()
+    }
+
+    /// Takes the stream of changes from the server, as a standby does, until it is dropped.
+    ///
+    /// # Panics
+    /// The server gives none.
+    #[must_use]
+    pub fn stream_changes(&self) -> ChangeStream {
+        let kept = self.directory().join("stream");
+        std::fs::create_dir_all(&kept).expect("a directory of ours");
+        self.programs.hand_over(&kept).unwrap_or_else(|failure| panic!("{failure}"));
+        let mut command = self.programs.mortal("pg_receivewal");
+        command.arg("-h").arg(self.directory()).args(["-p", &self.port.number().to_string()]);
+        command.args(["-U", "postgres", "--no-loop", "-D"]).arg(&kept).stdin(Stdio::null());
+        let child = spawner::spawn(command).unwrap_or_else(|failure| panic!("{failure}"));
+        let streams = || {
+            let count = self.sql("select count(*) from pg_stat_replication");
+            (count == ["1"]).then_some(())
+        };
+        until(LIMIT, streams).expect("the server sends its changes");
+        ChangeStream(child)
     }
 
     /// What the server has written to its log since the first start.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use holdline_services::{EtcdCluster, PostgresServer, RedisCluster, RedisServer, Reply, ZooKeeper};
+use holdline_services::{
+    EtcdCluster, PostgresServer, RedisCluster, RedisServer, Reply, SentinelGroup, ZooKeeper,
+};
 use holdline_torture::{Blow, Fault, Nemesis};
 
 /// How much faster or slower a clock may run: well within what the lock allows for.
@@ -215,6 +217,51 @@ impl Nemesis for OwnZooKeeper {
             self.0.cont(blow.node);
             self.0.await_ready(blow.node);
         }
+        Ok(())
+    }
+}
+
+/// Servers that sentinels look after: it is always the master of the moment that is hit.
+pub(crate) struct OwnGroup(pub(crate) SentinelGroup);
+
+impl OwnGroup {
+    /// The master stands still until another is in its place, and goes on.
+    fn freeze_master(&self, master: usize) {
+        self.0.servers()[master].stop();
+        let next = self.0.await_promotion(master);
+        self.0.servers()[master].cont();
+        self.0.follow(master, next);
+    }
+}
+
+impl Nemesis for OwnGroup {
+    fn faults(&self) -> Vec<Fault> {
+        vec![Fault::Restart, Fault::ClientKill, Fault::Failover]
+    }
+
+    fn strike(&self, blow: Blow) -> Result<(), String> {
+        let master = self.0.master();
+        match blow.fault {
+            Fault::Restart => {
+                self.0.servers()[master].kill();
+                let next = self.0.await_promotion(master);
+                self.0.servers()[master].restart();
+                self.0.follow(master, next);
+            }
+            Fault::Failover if blow.dice.is_multiple_of(2) => self.freeze_master(master),
+            Fault::Failover => {
+                let next = self.0.fail_over();
+                self.0.follow(master, next);
+            }
+            Fault::ClientKill => {
+                say(&self.0.servers()[master], "CLIENT KILL TYPE normal SKIPME yes")?;
+            }
+            other => return Err(format!("{other} is not done to a group")),
+        }
+        Ok(())
+    }
+
+    fn mend(&self, _blow: Blow) -> Result<(), String> {
         Ok(())
     }
 }

@@ -7,11 +7,11 @@ use holdline::{ClockKind, SystemClock};
 use holdline_redis::{QuorumAdmin, QuorumOptions};
 use holdline_services::{
     ClusterConfig, EtcdCluster, EtcdConfig, PostgresConfig, PostgresServer, RedisCluster,
-    RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
+    RedisConfig, RedisServer, SentinelConfig, SentinelGroup, ZooKeeper, ZooKeeperConfig,
 };
 use holdline_torture::{Fault, Nemesis, Report, Verdict};
 
-use crate::owned::{OwnEtcd, OwnPostgres, OwnRedis, OwnRedisCluster, OwnZooKeeper};
+use crate::owned::{OwnEtcd, OwnGroup, OwnPostgres, OwnRedis, OwnRedisCluster, OwnZooKeeper};
 use crate::{Scratch, alone, carry_out, plan, with_network};
 
 #[track_caller]
@@ -117,6 +117,26 @@ fn a_redis_cluster_that_loses_masters_costs_no_fenced_write() {
     plan.faults = vec![Fault::PauseHolder, Fault::Restart];
     plan.soft_exclusion = true;
     kept_but_for_exclusion(&carry_out(&plan, Arc::new(OwnRedisCluster { cluster, faults })));
+}
+
+/// The master is killed, stopped, and replaced by an operator, again and again: that costs time
+/// without grants, and neither exclusion nor the order of tokens.
+#[test]
+fn redis_with_sentinels() {
+    let servers = RedisConfig::default().with_line("min-replicas-to-write 1");
+    let servers = servers.with_line("min-replicas-max-lag 2");
+    let group = SentinelGroup::start(&SentinelConfig::default().with_servers(servers));
+    group.settle(0);
+    let url = format!("{}?max_lease_duration_ms=1000&old_master_ms=1500", group.url());
+    let mut plan = plan(url);
+    // Each of them takes seconds.
+    plan.lasting = plan.lasting.max(Duration::from_secs(18));
+    plan.faults = vec![Fault::PauseHolder, Fault::Kill, Fault::Restart, Fault::Failover];
+    let report = carry_out(&plan, Arc::new(OwnGroup(group)));
+    kept(&report);
+    for fault in [Fault::Restart, Fault::Failover] {
+        assert!(report.faults.contains_key(&fault), "{report}");
+    }
 }
 
 /// Makes blank servers a set, as an operator does.

@@ -41,8 +41,9 @@ const LONGEST: u64 = 3_600;
 #[command(after_help = "Exit codes: 0 all promises were kept, 1 one was broken and the witnesses \
     say which, 2 the run shows nothing.\n\nFaults: pause-holder, pause, kill; by proxies before \
     the servers of redis://, postgres://, etcd:// and zk://: cut, cut-requests, cut-replies, \
-    reset, delay; with --store-is-expendable, on Redis: script-flush, client-kill, \
-    flush-all.\n\nExample:\n  holdline torture --url redis://localhost --seconds 20 --seed 7")]
+    reset, delay; with --store-is-expendable, on Redis: script-flush, client-kill, flush-all, \
+    and where Sentinels make the master failover.\n\nExample:\n  holdline torture \
+    --url redis://localhost --seconds 20 --seed 7")]
 pub(crate) struct TortureArgs {
     /// How long harm is done; the run ends some seconds later, and within four minutes whatever
     /// happens
@@ -201,11 +202,12 @@ fn faults(words: &[String], network: bool, nemesis: &dyn Nemesis) -> Result<Vec<
             continue;
         }
         let failure = Failure::usage(format_args!("--nemesis {word}: cannot be done here"));
-        let on_redis = [Fault::ScriptFlush, Fault::ClientKill, Fault::FlushAll].contains(&fault);
+        let on_redis = [Fault::ScriptFlush, Fault::ClientKill, Fault::FlushAll, Fault::Failover];
+        let on_redis = on_redis.contains(&fault);
         return Err(if fault.needs_network() {
             failure.fix(
                 "it needs a proxy, and none can stand before this store: it has no server, is \
-                 behind a unix socket, or shows a certificate",
+                 behind a unix socket, named by Sentinels, or shows a certificate",
             )
         } else if on_redis && servers.is_empty() {
             failure.fix("on a Redis that serves nobody else: --store-is-expendable")

@@ -18,7 +18,8 @@ pub(super) struct Servers {
 impl Servers {
     /// Finds the servers of a URL; `None` if they are no Redis servers, or cannot be told apart.
     pub(super) fn of(url: &str) -> Result<Option<Servers>, LockError> {
-        let redis = ["redis://", "rediss://", "redis+unix://"];
+        let redis =
+            ["redis://", "rediss://", "redis+unix://", "redis+sentinel://", "rediss+sentinel://"];
         let urls = match Endpoints::of(url) {
             Some(all) if url.starts_with("redlock://") => each(&all, "redlock://"),
             None if url.starts_with("redis-cluster://") => {
@@ -50,19 +51,27 @@ fn each(all: &Endpoints, scheme: &str) -> Vec<String> {
 
 impl Nemesis for Servers {
     fn faults(&self) -> Vec<Fault> {
-        vec![Fault::ScriptFlush, Fault::ClientKill, Fault::FlushAll]
+        let mut faults = vec![Fault::ScriptFlush, Fault::ClientKill, Fault::FlushAll];
+        faults
+            .extend(self.nodes.iter().any(RedisOptions::has_sentinels).then_some(Fault::Failover));
+        faults
     }
 
     fn strike(&self, blow: Blow) -> Result<(), String> {
+        let node = self.nodes.get(blow.node).ok_or("there is no such node")?;
+        let failed = |error: LockError| format!("{}: {error}", blow.fault);
         let words: &[&str] = match blow.fault {
+            Fault::Failover => {
+                let done = holdline_redis::fail_over(node, self.clock.clone());
+                return self.runtime.block_on(done).map_err(failed);
+            }
             Fault::ScriptFlush => &["SCRIPT", "FLUSH"],
             Fault::ClientKill => &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"],
             Fault::FlushAll => &["FLUSHALL"],
             other => return Err(format!("{other} is not done over a connection")),
         };
-        let node = self.nodes.get(blow.node).ok_or("there is no such node")?;
         let sent = holdline_redis::command(node, self.clock.clone(), words);
-        self.runtime.block_on(sent).map_err(|error| format!("{}: {error}", blow.fault))
+        self.runtime.block_on(sent).map_err(failed)
     }
 
     fn mend(&self, _blow: Blow) -> Result<(), String> {

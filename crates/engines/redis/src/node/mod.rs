@@ -450,9 +450,13 @@ impl Node {
     }
 
     fn refused(&self, words: ServerWords) -> LockError {
-        match self.watcher().is_some() && is_of_replica(&words) {
-            true => reign::refused_by_replica(&refusal(words)),
-            false => refusal(words),
+        match self.watcher() {
+            Some(_) if is_of_replica(&words) => reign::refused_by_replica(&refusal(words)),
+            Some(watcher) if words.code == reign::LONELY => {
+                watcher.hurry();
+                reign::refused_for_loneliness(words)
+            }
+            _ => refusal(words),
         }
     }
 

@@ -21,11 +21,14 @@ use super::resp::Reply;
 use super::script::Script;
 use super::value::Value;
 use super::wire::{Broke, Wire};
-use crate::error::{ENGINE, protocol, refusal, unavailable};
+use crate::error::{ENGINE, ServerWords, protocol, refusal, unavailable};
 use crate::keys::Layout;
 use crate::options::{Group, RedisOptions, Replicas};
 
 static REIGN: Script = Script::new("reign", include_str!("../../scripts/reign.lua"));
+
+/// What a master answers that has fewer replicas than `min-replicas-to-write`.
+pub(super) const LONELY: &str = "NOREPLICAS";
 
 /// Asks a server that the sentinels name; `options` are those of the group.
 pub(super) async fn ask(
@@ -80,6 +83,7 @@ fn one(answers: Result<Vec<Reply>, Broke>) -> Result<Value, LockError> {
             let message = "the sentinels name a replica: a failover is under way";
             Err(unavailable(message, Certainty::NotApplied))
         }
+        Ok(Some(Err(words))) if words.code == LONELY => Err(refused_for_loneliness(words)),
         Ok(Some(Err(words))) => Err(settled(&refusal(words))),
         Ok(None) => Err(protocol("no answer where one must be")),
         Err(Broke::Stream(error)) => {
@@ -100,6 +104,17 @@ pub(super) fn refused_by_replica(error: &LockError) -> LockError {
     let message = "the server is no longer the master: the sentinels are asked again";
     let kind = ErrorKind::Unavailable { message: message.to_owned() };
     LockError::new(ENGINE, kind, certainty)
+}
+
+/// A master that has lost its replicas may have been replaced: that passes, or an operator sees to
+/// it. The server says so before it writes anything.
+pub(super) fn refused_for_loneliness(words: ServerWords) -> LockError {
+    let message = format!(
+        "the master has too few replicas and takes no writes: it may have been replaced, and the \
+         sentinels are asked; if it was not, see to its replicas or to min-replicas-to-write \
+         ({words})"
+    );
+    unavailable(message, Certainty::NotApplied).with_source(words)
 }
 
 #[cfg(test)]

@@ -257,6 +257,11 @@ impl RedisOptions {
         options
     }
 
+    /// Tells whether sentinels say where the server is.
+    pub fn has_sentinels(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// The sentinels, if the URL names any.
     pub(crate) fn group(&self) -> Option<&Group> {
         self.group.as_ref()

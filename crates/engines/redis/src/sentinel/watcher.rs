@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use holdline_core::{Certainty, Clock, ErrorKind, Escaped, LockError};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::answers::{Answer, Seen, choose};
 use crate::error::{ENGINE, unavailable};
@@ -23,10 +23,12 @@ use crate::quorum::race::Race;
 
 /// How often the sentinels are asked although nobody has said anything.
 const POLL: Duration = Duration::from_secs(10);
-/// How often while nobody knows the master.
+/// How often while nobody knows the master, or it is in doubt.
 const SOON: Duration = Duration::from_secs(1);
 /// How long the others are waited for once one has answered.
 const GRACE: Duration = Duration::from_millis(300);
+/// How long a failover may take that somebody asks for.
+const FAILOVER: Duration = Duration::from_secs(20);
 const SWITCH: &str = "+switch-master";
 
 /// The sentinels of one service, and what they said last.
@@ -37,6 +39,7 @@ pub(crate) struct Watcher {
     limit: Duration,
     known: Mutex<Option<Seen>>,
     told: watch::Sender<Option<(String, u16)>>,
+    doubted: Notify,
 }
 
 impl std::fmt::Debug for Watcher {
@@ -63,6 +66,7 @@ impl Watcher {
             limit: options.command_timeout(),
             known: Mutex::default(),
             told: watch::Sender::new(None),
+            doubted: Notify::new(),
         }))
     }
 
@@ -110,6 +114,42 @@ impl Watcher {
         Ok(seen)
     }
 
+    /// Has a sentinel give the master's place to a replica, and waits until that is so.
+    pub(crate) async fn fail_over(&self) -> Result<(), LockError> {
+        let before = self.look().await?;
+        let end = self.clock.now().after(FAILOVER);
+        let mut begun = Err(unavailable("nobody was asked", Certainty::NotApplied));
+        while self.clock.now() < end {
+            if begun.is_err() {
+                begun = self.begin_failover().await;
+            }
+            if self.look().await.is_ok_and(|seen| !seen.is_at(&before.host, before.port)) {
+                return Ok(());
+            }
+            self.clock.sleep_until(self.clock.now().after(SOON / 4)).await;
+        }
+        begun?;
+        Err(unavailable("the master is the same as before", Certainty::Unknown))
+    }
+
+    /// Asks one after the other: one may have begun already, or know no replica that is well.
+    async fn begin_failover(&self) -> Result<(), LockError> {
+        let mut last = unavailable("the URL names no sentinels", Certainty::NotApplied);
+        for (_, sentinel) in &self.sentinels {
+            let words = Words::from(["SENTINEL", "FAILOVER", &self.service]);
+            match sentinel.command(words, None, self.limit).await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Has the sentinels asked soon: the master does not behave as one.
+    pub(crate) fn hurry(&self) {
+        self.doubted.notify_one();
+    }
+
     /// Looks whenever there is reason to, for as long as it is polled.
     pub(crate) async fn watch(&self) {
         let mut inboxes: Vec<Inbox> = (self.sentinels.iter())
@@ -118,10 +158,16 @@ impl Watcher {
         let service = format!("{} ", self.service);
         loop {
             let pause = if self.known.lock().is_some() { POLL } else { SOON };
-            let end = self.clock.now().after(pause);
+            let now = self.clock.now();
+            let end = now.after(pause);
+            let doubt = async {
+                self.doubted.notified().await;
+                self.clock.sleep_until(now.after(SOON)).await;
+            };
             tokio::select! {
                 biased;
                 () = news(&mut inboxes, service.as_bytes()) => {}
+                () = doubt => {}
                 () = self.clock.sleep_until(end) => {}
             }
             if let Err(error) = self.look().await {

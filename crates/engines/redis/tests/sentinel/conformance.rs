@@ -9,7 +9,7 @@ use holdline_core::{Engine, LockError, LockName};
 use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_services::{RedisConfig, RedisServer, Reply, SentinelConfig, SentinelGroup};
 
-use crate::support::{settle, url};
+use crate::support::url;
 
 /// How long a client may take to find a server that is there again.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -31,7 +31,7 @@ impl Group {
         let servers = RedisConfig::default().with_appendonly("always");
         let config = SentinelConfig::default().with_servers(servers).with_down_after(LIMIT);
         let group = SentinelGroup::start(&config);
-        settle(&group.servers()[0]);
+        group.settle(0);
         Group { group, test, parameters, engines: Mutex::default() }
     }
 
@@ -42,7 +42,7 @@ impl Group {
     async fn restart(&self) -> Disturbed {
         self.master().restart();
         // It has lost nothing, and whoever knows that may say so.
-        settle(self.master());
+        self.group.settle(0);
         for kind in ["pubsub", "normal"] {
             let mut raw = self.master().raw();
             raw.send(&["CLIENT", "KILL", "TYPE", kind]).expect("an answer");

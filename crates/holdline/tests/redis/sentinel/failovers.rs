@@ -1,12 +1,15 @@
 //! A replica takes over: what it knows goes on, what it missed is told as lost, and nothing is
 //! granted before all that may have been lost has run out.
 
-use holdline::LostReason;
+use std::time::Duration;
 
-use super::ground::{Group, fixed, lost, patient, quarantined, settle};
+use holdline::LostReason;
+use holdline_services::{RedisConfig, SentinelConfig};
+
+use super::ground::{Group, LONGEST, fixed, lost, patient, quarantined};
 use crate::support::{
-    Referee, is_not_lost, let_go, queued, renewed, soon, take, the_resource_refuses, try_take,
-    unspoilt, until,
+    Referee, behind, is_not_lost, let_go, queued, renewed, soon, take, the_resource_refuses,
+    try_take, unspoilt, until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,7 +25,7 @@ async fn a_master_is_killed_and_who_is_known_goes_on() {
             async move { take(&other, "a", &patient()).await }
         });
         queued(group.server(0), "a", 1).await;
-        group.await_replicated();
+        group.0.await_replicated();
         group.server(0).kill();
         group.0.await_promotion(0);
         if !guard.is_valid() {
@@ -46,7 +49,7 @@ async fn a_replica_without_the_key_grants_nothing_until_the_lost_lease_is_over()
         let group = Group::start();
         let (holder, other) = (group.client("").await, group.client("").await);
         let_go(take(&holder, "a", &patient()).await).await;
-        group.await_replicated();
+        group.0.await_replicated();
         group.0.hold_replicas_back();
         let renewed = take(&holder, "a", &patient()).await;
         let unheard = take(&holder, "b", &fixed()).await;
@@ -69,18 +72,43 @@ async fn a_replica_without_the_key_grants_nothing_until_the_lost_lease_is_over()
     .await;
 }
 
+/// The clock of the promoted one is behind, by less than nothing is granted for: tokens go on above
+/// those that it never heard of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_when_the_clock_of_the_promoted_one_is_behind() {
+    let servers = RedisConfig::default().with_clock();
+    let group = Group::start_with(&SentinelConfig::default().with_servers(servers));
+    for replica in [1, 2] {
+        group.server(replica).clock().step_back(Duration::from_millis(LONGEST / 2));
+        group.server(replica).await_clock();
+    }
+    let client = group.client("").await;
+    let_go(take(&client, "a", &patient()).await).await;
+    group.0.await_replicated();
+    group.0.hold_replicas_back();
+    let unheard = take(&client, "a", &patient()).await;
+    let token = unheard.fencing_token();
+    let_go(unheard).await;
+    let promoted = group.promote_who_missed_it();
+    let known = behind(group.server(promoted), "GET holdline:fence");
+    assert!(known.text().is_some_and(|known| known < token.to_string()), "{known:?}");
+    let next = take(&client, "a", &patient()).await;
+    assert!(next.fencing_token() > token, "{:?} after {token:?}", next.fencing_token());
+    let_go(next).await;
+}
+
 /// The control: it is the quarantine that keeps two from believing, and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_quarantine_a_replica_without_the_key_makes_a_second_holder() {
     unspoilt("the failover took longer than the lease", async || {
         let group = Group::start();
         let holder = group.client("").await;
-        group.await_replicated();
+        group.0.await_replicated();
         group.0.hold_replicas_back();
         let first = take(&holder, "a", &fixed()).await;
         let promoted = group.promote_who_missed_it();
         // An operator who says, wrongly, that nothing is held.
-        settle(group.server(promoted), "1");
+        group.0.settle(promoted);
         let other = group.client("").await;
         let second = take(&other, "a", &patient()).await;
         if !first.is_valid() {
@@ -100,7 +128,7 @@ async fn a_master_that_stood_still_is_left_for_good() {
         let group = Group::start();
         let (holder, other) = (group.client("").await, group.client("").await);
         let guard = take(&holder, "a", &patient()).await;
-        group.await_replicated();
+        group.0.await_replicated();
         group.server(0).stop();
         let promoted = group.0.await_promotion(0);
         // It believes that it is the master, and would grant.

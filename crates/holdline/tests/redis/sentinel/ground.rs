@@ -15,8 +15,13 @@ pub(super) struct Group(pub(super) SentinelGroup);
 impl Group {
     /// Starts a group that has been used for long.
     pub(super) fn start() -> Group {
-        let group = Group(SentinelGroup::start(&SentinelConfig::default()));
-        settle(&group.0.servers()[0], "1");
+        Group::start_with(&SentinelConfig::default())
+    }
+
+    /// The same, set up otherwise.
+    pub(super) fn start_with(config: &SentinelConfig) -> Group {
+        let group = Group(SentinelGroup::start(config));
+        group.0.settle(0);
         group
     }
 
@@ -26,13 +31,10 @@ impl Group {
 
     /// The URL for leases of so many milliseconds at most.
     pub(super) fn url_up_to(&self, longest: u64, parameters: &str) -> String {
-        let hosts: Vec<String> =
-            self.0.sentinels().iter().map(|sentinel| sentinel.address().to_string()).collect();
         format!(
-            "redis+sentinel://{}/{}?command_timeout_ms=4000&connect_timeout_ms=10000\
+            "{}?command_timeout_ms=4000&connect_timeout_ms=10000\
              &max_lease_duration_ms={longest}&old_master_ms=0{parameters}",
-            hosts.join(","),
-            SentinelGroup::SERVICE,
+            self.0.url()
         )
     }
 
@@ -51,27 +53,6 @@ impl Group {
         self.server(master).kill();
         self.0.let_replicas_go(master);
         self.0.await_promotion(master)
-    }
-
-    /// Waits until the replicas have all that the master was told.
-    pub(super) fn await_replicated(&self) {
-        let mut raw = self.server(self.0.master()).raw();
-        raw.say("SET replicated 1").expect("written");
-        let reply = raw.say("WAIT 2 60000").expect("an answer");
-        assert_eq!(reply.integer(), Some(2), "both have it");
-    }
-}
-
-/// Leaves at a master what somebody has left there who knew it for long: it may grant at once.
-/// `weak` is 1 where somebody counts grants that a replica may lack.
-pub(super) fn settle(master: &RedisServer, weak: &str) {
-    let mut raw = master.raw();
-    let run = field(&mut raw, "server", "run_id:");
-    let followed = field(&mut raw, "replication", "master_replid2:");
-    let words = ["HSET", "holdline:reign:1", "m", &run, "f", &followed, "q", "0"];
-    raw.send(&words).expect("written");
-    if weak == "1" {
-        raw.say("HSET holdline:reign:1 w 1").expect("written");
     }
 }
 

@@ -2,5 +2,7 @@
 
 mod failovers;
 mod ground;
+mod network;
+mod refusals;
 mod replicas;
 mod watching;

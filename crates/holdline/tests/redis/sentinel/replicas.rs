@@ -3,6 +3,8 @@
 use holdline::{Certainty, ErrorKind, LostReason};
 
 use super::ground::{Group, await_uptime, fixed, lost, patient, quarantined};
+use holdline_services::RedisServer;
+
 use crate::support::{behind, let_go, renewed, take, try_take, unspoilt, until};
 
 /// With `replicas=all` nothing that counts is lost, so no quarantine follows a promotion. But
@@ -57,6 +59,48 @@ async fn a_grant_that_a_replica_lacks_is_undone() {
     let_go(take(&client, "a", &patient()).await).await;
 }
 
+/// The connection on which replicas are waited for, as the server knows it.
+fn waiting(server: &RedisServer) -> Option<String> {
+    let list = behind(server, "CLIENT LIST").text()?;
+    let line = list.lines().find(|line| line.contains(" cmd=wait "))?;
+    line.split(' ').find_map(|field| field.strip_prefix("id=").map(str::to_owned))
+}
+
+/// Whether the replicas have it nobody knows then, and a grant that nobody knows of is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_whose_confirmation_is_lost_is_undone() {
+    let group = Group::start();
+    let client = group.client("&replicas=all").await;
+    let before = take(&client, "a", &patient()).await;
+    let token = before.fencing_token();
+    let_go(before).await;
+    unspoilt("the server had answered", async || {
+        group.server(2).stop();
+        let asking = tokio::spawn({
+            let client = client.clone();
+            async move { try_take(&client, "a", &patient()).await }
+        });
+        // The library asks again for what it does not know.
+        until("nobody asks any more", || {
+            if let Some(id) = waiting(group.server(0)) {
+                behind(group.server(0), &format!("CLIENT KILL ID {id}"));
+            }
+            asking.is_finished()
+        })
+        .await;
+        let error = asking.await.expect("no panic").expect_err("nobody knows");
+        assert_eq!(error.certainty(), Certainty::Unknown, "{error:?}");
+        let undone = || behind(group.server(0), "EXISTS holdline:{a}").integer() == Some(0);
+        until("it is undone", undone).await;
+        group.server(2).cont();
+        error.to_string().contains("nobody knows which replicas have it")
+    })
+    .await;
+    let next = take(&client, "a", &patient()).await;
+    assert!(next.fencing_token() > token);
+    let_go(next).await;
+}
+
 /// Fewer than all narrow the window and do not close it: the one that lacks the grant may be
 /// promoted. So the quarantine stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,7 +108,7 @@ async fn a_grant_that_one_replica_has_is_lost_with_that_one() {
     unspoilt("the failover took longer than the lease", async || {
         let group = Group::start();
         let (holder, other) = (group.client("&replicas=1").await, group.client("").await);
-        group.await_replicated();
+        group.0.await_replicated();
         group.0.hold_replicas_back();
         group.server(1).cont();
         let guard = take(&holder, "a", &patient()).await;

@@ -3,7 +3,7 @@
 use holdline::ErrorKind;
 
 use super::ground::{Group, patient, quarantined};
-use crate::support::{behind, client, let_go, reached, renewed, take, try_take, until};
+use crate::support::{behind, client, let_go, reached, renewed, take, try_take};
 use holdline_services::{Sentinel, SentinelConfig, SentinelGroup};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,13 +35,8 @@ async fn an_operator_moves_the_master_and_who_holds_goes_on() {
     let group = Group::start();
     let client = group.client("").await;
     let guard = take(&client, "a", &patient()).await;
-    group.await_replicated();
-    let moved = || {
-        let words = ["SENTINEL", "FAILOVER", SentinelGroup::SERVICE];
-        group.0.sentinels()[0].say(&words).is_some()
-    };
-    until("the sentinel begins", moved).await;
-    group.0.await_promotion(0);
+    group.0.await_replicated();
+    group.0.fail_over();
     renewed(&guard).await;
     quarantined(try_take(&client, "b", &patient()).await);
     let_go(guard).await;

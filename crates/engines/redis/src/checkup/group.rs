@@ -16,16 +16,35 @@ const REPLICAS: &str = "one of them takes over when the master is lost";
 const ISOLATION: &str = "a master that is cut off must stop, or some clients hold there what \
                          others hold with the new one";
 
+const DOWN_AFTER: &str = "a master that is silent for so long is replaced: until then nobody is \
+                          granted anything, and each replacement costs a time without grants";
+const RIGHTS: &str = "without one of these commands a master is not found, or found late";
+
+/// What the user must be allowed at a sentinel, besides what was asked already.
+const NEEDED: [&str; 2] = ["SENTINEL MASTERS", "SUBSCRIBE +switch-master"];
+/// A master that is silent for less is well: machines stand still now and then.
+const SHORTEST_MS: u64 = 1_000;
+/// Nobody wants to wait longer for a master that is dead.
+const LONGEST_MS: u64 = 60_000;
+/// How much later than `min-replicas-max-lag` a master that is cut off may still take writes.
+const NOTICED_MS: u64 = 2_000;
+const USUAL_LAG_S: u64 = 10;
+
 /// What the sentinels say, each by itself.
 pub(super) struct Group {
     each: Vec<Result<Told, LockError>>,
+    /// How long a master that was replaced is allowed for, in ms.
+    old_master: u64,
 }
 
 /// What one of them says.
 struct Told {
     seen: Seen,
-    /// How many of the replicas that it knows are well.
-    well: u64,
+    down_after: u64,
+    /// Those of the replicas that it knows that are well.
+    well: Vec<(String, u16)>,
+    /// What we may not do there.
+    lacks: Result<Vec<&'static str>, LockError>,
 }
 
 impl Group {
@@ -41,11 +60,23 @@ impl Group {
             let probe = Probe { node, limit: options.command_timeout() };
             each.push(told(&probe, group.service()).await);
         }
-        Ok(Some(Group { each }))
+        let old_master = u64::try_from(group.old_master().as_millis()).unwrap_or(u64::MAX);
+        Ok(Some(Group { each, old_master }))
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
-        vec![self.sentinels(), self.replicas()]
+        let mut found = vec![self.sentinels(), self.replicas()];
+        if self.answered().next().is_some() {
+            found.extend([self.down_after(), self.rights()]);
+        }
+        found
+    }
+
+    /// The replicas that all who answer find well.
+    pub(super) fn replicas_up(&self) -> Vec<(String, u16)> {
+        let all = |place: &(String, u16)| self.answered().all(|told| told.well.contains(place));
+        let first = self.answered().next().map_or(&[][..], |told| &told.well);
+        first.iter().filter(|place| all(place)).cloned().collect()
     }
 
     fn answered(&self) -> impl Iterator<Item = &Told> {
@@ -68,6 +99,10 @@ impl Group {
             _ if quorum > known => {
                 finding.fail("set the quorum to a majority: so many sentinels there are not")
             }
+            _ if !self.agree() => finding.warn(
+                "let them watch the same servers: some name another master (cut off, or set up \
+                 for themselves)",
+            ),
             _ if known < 3 => finding.warn("run three sentinels: of these none may be lost"),
             _ if 2 * quorum <= known => {
                 finding.warn("set the quorum to a majority: so few may be wrong about the master")
@@ -77,9 +112,55 @@ impl Group {
         }
     }
 
+    fn agree(&self) -> bool {
+        let mut places = self.answered().map(|told| (&told.seen.host, told.seen.port));
+        let first = places.next();
+        places.all(|place| Some(place) == first)
+    }
+
+    fn down_after(&self) -> Finding {
+        let all = || self.answered().map(|told| told.down_after);
+        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        let found = match least == most {
+            true => format!("{least} ms"),
+            false => format!("{least} to {most} ms"),
+        };
+        let finding = Finding::ok("down_after", DOWN_AFTER, found);
+        if least < SHORTEST_MS {
+            return finding.warn(
+                "set down-after-milliseconds to at least 1000: a machine that stands still for a \
+                 moment is no dead one",
+            );
+        }
+        if most > LONGEST_MS {
+            return finding.warn("set down-after-milliseconds to at most 60000");
+        }
+        finding
+    }
+
+    fn rights(&self) -> Finding {
+        let lacks: Vec<&str> = self
+            .answered()
+            .filter_map(|told| told.lacks.as_ref().ok())
+            .flatten()
+            .copied()
+            .collect();
+        let unknown = self.answered().find_map(|told| told.lacks.as_ref().err());
+        let finding = |found: String| Finding::ok("sentinel_rights", RIGHTS, found);
+        match (lacks.first(), unknown) {
+            (Some(_), _) => finding(format!("we may not: {}", lacks.join(", "))).warn(
+                "give the sentinels' user the rights that docs/redis.md lists: a failover is \
+                 noticed late without them",
+            ),
+            (None, Some(error)) => finding(format!("may not be asked: {error}"))
+                .warn("allow ACL WHOAMI and ACL DRYRUN to the sentinels' user"),
+            (None, None) => finding("all that is needed".to_owned()),
+        }
+    }
+
     fn replicas(&self) -> Finding {
         let known = self.most(|told| told.seen.replicas);
-        let well = self.most(|told| told.well);
+        let well = self.most(|told| told.well.len() as u64);
         let finding =
             Finding::ok("replicas", REPLICAS, format!("{known}, of which {well} are well"));
         match (known, well) {
@@ -102,17 +183,32 @@ impl Group {
                 return finding.warn("allow CONFIG GET to this user");
             }
         };
-        let finding = Finding::ok("isolation", ISOLATION, format!("min-replicas-to-write {set}"));
+        let lag = config.as_ref().ok().and_then(|config| config.number("min-replicas-max-lag"));
+        let stops_within = lag.unwrap_or(USUAL_LAG_S).saturating_mul(1_000) + NOTICED_MS;
+        let found = format!("min-replicas-to-write {set} of {known}");
+        let finding = Finding::ok("isolation", ISOLATION, found);
+        // With it a majority of the servers, and so of sentinels that stand beside them.
+        let enough = known.div_ceil(2);
         match set {
-            0 => finding.warn(format!(
-                "set min-replicas-to-write {known}: nothing stops a master that is cut off"
+            _ if set > known => finding.fail(format!(
+                "set min-replicas-to-write {enough}: with fewer replicas it takes no writes"
             )),
-            set if set < known => finding.warn(format!(
-                "set min-replicas-to-write {known}: a master that is cut off together with {set} \
+            0 => finding.warn(format!(
+                "set min-replicas-to-write {enough}: nothing stops a master that is cut off"
+            )),
+            _ if set < enough => finding.warn(format!(
+                "set min-replicas-to-write {enough}: a master that is cut off together with {set} \
                  replicas goes on"
             )),
-            set if set > known => finding.fail(format!(
-                "set min-replicas-to-write {known}: with fewer replicas it takes no writes"
+            _ if set == known => finding.warn(format!(
+                "a failover brings nothing: the next master has a replica less, and takes no \
+                 writes until the lost server is back. Run at least two replicas and set \
+                 min-replicas-to-write to half of them, rounded up ({enough} of {known}), with \
+                 the sentinels on the machines of the servers"
+            )),
+            _ if stops_within > self.old_master => finding.warn(format!(
+                "set old_master_ms={stops_within} in the URL of all clients: for so long a master \
+                 that is cut off may take writes (min-replicas-max-lag and 2 s)"
             )),
             _ => finding,
         }
@@ -125,13 +221,37 @@ async fn told(probe: &Probe, service: &str) -> Result<Told, LockError> {
     let replicas = probe.ask(&["SENTINEL", "REPLICAS", service]).await?;
     let seen = Seen::read(&address, &fields)
         .ok_or_else(|| crate::error::protocol("what came is no answer of a sentinel"))?;
-    let is_well = |replica: &&Value| {
-        let (pairs, _) = replica.as_array().unwrap_or_default().as_chunks::<2>();
-        let flags = pairs.iter().find(|[key, _]| key.as_text() == Some("flags"));
-        flags.is_some_and(|[_, flags]| flags.as_text() == Some("slave"))
-    };
-    let well = replicas.as_array().unwrap_or_default().iter().filter(is_well).count();
-    Ok(Told { seen, well: well as u64 })
+    let down_after = field(&fields, "down-after-milliseconds").and_then(|told| told.parse().ok());
+    let down_after = down_after.unwrap_or(0);
+    let well = replicas.as_array().unwrap_or_default().iter().filter_map(place_if_well).collect();
+    Ok(Told { seen, down_after, well, lacks: lacks(probe).await })
+}
+
+fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a str> {
+    let (pairs, _) = fields.as_array()?.as_chunks::<2>();
+    let found = pairs.iter().find(|[key, _]| key.as_text() == Some(name));
+    found.and_then(|[_, value]| value.as_text())
+}
+
+fn place_if_well(replica: &Value) -> Option<(String, u16)> {
+    let is = |name, wanted| field(replica, name) == Some(wanted);
+    let well = is("flags", "slave") && is("master-link-status", "ok");
+    let place = (field(replica, "ip")?.to_owned(), field(replica, "port")?.parse().ok()?);
+    well.then_some(place)
+}
+
+/// Asks a sentinel what we may not do there.
+async fn lacks(probe: &Probe) -> Result<Vec<&'static str>, LockError> {
+    let user = probe.text(&["ACL", "WHOAMI"]).await?;
+    let mut lacks = Vec::new();
+    for form in NEEDED {
+        let asked: Vec<&str> =
+            ["ACL", "DRYRUN", &user].into_iter().chain(form.split(' ')).collect();
+        if probe.text(&asked).await? != "OK" {
+            lacks.push(form);
+        }
+    }
+    Ok(lacks)
 }
 
 #[cfg(test)]
@@ -140,11 +260,49 @@ mod tests {
 
     use super::*;
 
-    fn group(sentinels: u64, quorum: u64, replicas: u64, well: u64, silent: usize) -> Group {
-        let one = || Told { seen: Seen { sentinels, quorum, replicas, ..Seen::default() }, well };
+    fn told(sentinels: u64, quorum: u64, replicas: u64, well: u16) -> Told {
+        let host = "h".to_owned();
+        let seen = Seen { host, port: 1, sentinels, quorum, replicas, ..Seen::default() };
+        let well = (0..well).map(|port| ("h".to_owned(), port)).collect();
+        Told { seen, down_after: 5_000, well, lacks: Ok(Vec::new()) }
+    }
+
+    fn group(sentinels: u64, quorum: u64, replicas: u64, well: u16, silent: usize) -> Group {
+        let one = || told(sentinels, quorum, replicas, well);
         let error = || crate::error::unavailable("away", Certainty::NotApplied);
         let each = (0..3).map(|at| if at < silent { Err(error()) } else { Ok(one()) });
-        Group { each: each.collect() }
+        Group { each: each.collect(), old_master: 12_000 }
+    }
+
+    #[test]
+    fn what_one_says_otherwise_is_told() {
+        let changed = |change: fn(&mut Told)| {
+            let mut group = group(3, 2, 2, 2, 0);
+            group.each.last_mut().and_then(|one| one.as_mut().ok()).map(change).expect("one");
+            group
+        };
+        let other = changed(|told| told.seen.port = 2).sentinels();
+        assert_eq!(other.health(), Health::Warning, "{other:?}");
+        for (expected, millis) in [
+            (Health::Ok, 1_000),
+            (Health::Ok, 60_000),
+            (Health::Warning, 999),
+            (Health::Warning, 60_001),
+        ] {
+            let mut group = group(3, 2, 2, 2, 0);
+            let Some(Ok(told)) = group.each.first_mut() else { panic!("one") };
+            told.down_after = millis;
+            assert_eq!(group.down_after().health(), expected, "{millis}");
+        }
+        let lacking = changed(|told| told.lacks = Ok(vec![NEEDED[1]])).rights();
+        assert_eq!(lacking.health(), Health::Warning, "{lacking:?}");
+        assert!(lacking.found().contains("SUBSCRIBE"), "{lacking:?}");
+        let no = || crate::error::unavailable("no", Certainty::NotApplied);
+        let mut mute = group(3, 2, 2, 2, 0);
+        mute.each[0] = Ok(Told { lacks: Err(no()), ..told(3, 2, 2, 2) });
+        assert_eq!(mute.rights().health(), Health::Warning);
+        let away = changed(|told| told.well.truncate(1));
+        assert_eq!(away.replicas_up(), [("h".to_owned(), 0)]);
     }
 
     #[test]
@@ -174,14 +332,23 @@ mod tests {
 
     #[test]
     fn a_master_must_stop_when_it_is_cut_off() {
-        for (expected, set) in [
-            (Health::Warning, "0"),
-            (Health::Warning, "1"),
-            (Health::Ok, "2"),
-            (Health::Error, "3"),
+        let of = |known: u64, set: &str, lag: &str| {
+            let config =
+                Ok(Config::of(&[("min-replicas-to-write", set), ("min-replicas-max-lag", lag)]));
+            group(3, 2, known, 2, 0).isolation(&config).health()
+        };
+        for (expected, known, set, lag) in [
+            (Health::Warning, 2, "0", "10"),
+            (Health::Ok, 2, "1", "10"),
+            (Health::Warning, 2, "1", "11"),
+            (Health::Warning, 2, "2", "10"),
+            (Health::Error, 2, "3", "10"),
+            (Health::Warning, 4, "1", "10"),
+            (Health::Ok, 4, "2", "10"),
+            (Health::Ok, 4, "3", "10"),
+            (Health::Warning, 1, "1", "10"),
         ] {
-            let config = Ok(Config::of(&[("min-replicas-to-write", set)]));
-            assert_eq!(group(3, 2, 2, 2, 0).isolation(&config).health(), expected, "{set}");
+            assert_eq!(of(known, set, lag), expected, "{set} of {known}, {lag} s");
         }
         let mute = Err(crate::error::unavailable("no", Certainty::NotApplied));
         assert_eq!(group(3, 2, 2, 2, 0).isolation(&mute).health(), Health::Warning);

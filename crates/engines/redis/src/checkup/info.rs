@@ -33,10 +33,11 @@ impl Info {
 pub(super) struct Config(BTreeMap<&'static str, String>);
 
 impl Config {
-    const ASKED: [&'static str; 6] = [
+    const ASKED: [&'static str; 7] = [
         "appendfsync",
         "client-output-buffer-limit",
         "maxmemory-clients",
+        "min-replicas-max-lag",
         "min-replicas-to-write",
         "stop-writes-on-bgsave-error",
         "timeout",

@@ -8,7 +8,7 @@ use super::Probe;
 
 /// The server's clock may be this far from ours before it is worth a word: leases do not compare
 /// the two, only tokens that must grow over a server that forgot do.
-const FAR: i128 = 1_000_000;
+pub(super) const FAR: i128 = 1_000_000;
 const TRIPS: usize = 5;
 
 const CLOCK: &str = "after the server forgot, fencing tokens go on from its clock: set back, they \
@@ -25,28 +25,40 @@ pub(super) async fn round_trip(probe: &Probe, clock: &dyn Clock) -> Result<Durat
     Ok(shortest)
 }
 
+/// How far a server's clock is from ours, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offset {
+    /// Of the server's clock, less ours.
+    pub(super) ahead: i128,
+    /// How wrong that may be, either way.
+    pub(super) error: i128,
+}
+
 /// Compares the server's time of day with ours.
 pub(super) async fn clock(probe: &Probe) -> Finding {
-    let before = micros_now();
-    let reply = probe.ask(&["TIME"]).await;
-    let after = micros_now();
-    let told = match &reply {
-        Ok(value) => value.as_array().and_then(|parts| match parts {
-            [seconds, micros] => Some((seconds.as_integer()?, micros.as_integer()?)),
-            _ => None,
-        }),
+    match offset(probe).await {
+        Ok(Some(offset)) => judge(offset),
+        Ok(None) => Finding::ok("clock", CLOCK, "TIME answers what it must not")
+            .fail("find out what stands between us and the server"),
         Err(error) => {
             let found = format!("may not be asked: {error}");
-            return Finding::ok("clock", CLOCK, found).warn("allow TIME to this user");
+            Finding::ok("clock", CLOCK, found).warn("allow TIME to this user")
         }
-    };
-    match told {
-        Some((seconds, micros)) => {
-            judge(i128::from(seconds) * 1_000_000 + i128::from(micros), before, after)
-        }
-        None => Finding::ok("clock", CLOCK, "TIME answers what it must not")
-            .fail("find out what stands between us and the server"),
     }
+}
+
+/// Measures how far the server's clock is from ours; `None` where its answer is none.
+pub(super) async fn offset(probe: &Probe) -> Result<Option<Offset>, LockError> {
+    let before = micros_now();
+    let reply = probe.ask(&["TIME"]).await?;
+    let after = micros_now();
+    let told = reply.as_array().and_then(|parts| match parts {
+        [seconds, micros] => Some((seconds.as_integer()?, micros.as_integer()?)),
+        _ => None,
+    });
+    Ok(told.map(|(seconds, micros)| {
+        measure(i128::from(seconds) * 1_000_000 + i128::from(micros), before, after)
+    }))
 }
 
 fn micros_now() -> i128 {
@@ -55,19 +67,23 @@ fn micros_now() -> i128 {
 }
 
 /// The server read its clock between `before` and `after` on ours, in microseconds.
-fn judge(server: i128, before: i128, after: i128) -> Finding {
+fn measure(server: i128, before: i128, after: i128) -> Offset {
     let error = (after - before).max(0) / 2;
-    let offset = server - (before + error);
-    let found = format!("{:+.3} s from ours, ± {:.3} s", seconds(offset), seconds(error));
+    Offset { ahead: server - (before + error), error }
+}
+
+fn judge(offset: Offset) -> Finding {
+    let Offset { ahead, error } = offset;
+    let found = format!("{:+.3} s from ours, ± {:.3} s", seconds(ahead), seconds(error));
     let finding = Finding::ok("clock", CLOCK, found);
-    if offset.abs() - error <= FAR {
+    if ahead.abs() - error <= FAR {
         return finding;
     }
     finding.warn("let both machines keep the same time (NTP), slewed and not stepped")
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with three digits")]
-fn seconds(micros: i128) -> f64 {
+pub(super) fn seconds(micros: i128) -> f64 {
     micros as f64 / 1e6
 }
 
@@ -88,9 +104,9 @@ mod tests {
             // The clock of ours was set back meanwhile.
             (0, 10, 5, Health::Ok),
         ] {
-            let finding = judge(server, before, after);
+            let finding = judge(measure(server, before, after));
             assert_eq!(finding.health(), health, "{}", finding.found());
         }
-        assert_eq!(judge(2_500_000, 0, 2_000).found(), "+2.499 s from ours, ± 0.001 s");
+        assert_eq!(judge(measure(2_500_000, 0, 2_000)).found(), "+2.499 s from ours, ± 0.001 s");
     }
 }

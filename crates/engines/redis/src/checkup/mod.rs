@@ -4,8 +4,9 @@
 //! never taken for well.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `group` for the sentinels above it, `cluster` for the masters of one, `rights` for what the user
-//! may do, `inventory` for what stands under our keys, `quorum` for servers that are a quorum.
+//! `group` for the sentinels above it, `replicas` for those that may take its place, `cluster` for
+//! the masters of one, `rights` for what the user may do, `inventory` for what stands under our
+//! keys, `quorum` for servers that are a quorum.
 
 mod alike;
 mod cluster;
@@ -14,6 +15,7 @@ mod info;
 mod inventory;
 mod machine;
 mod quorum;
+mod replicas;
 mod rights;
 mod settings;
 
@@ -67,6 +69,13 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
         });
     }
     checkup.add(machine::clock(&probe).await);
+    if let Some(group) = &group {
+        let each = replicas::ask(options, &group.replicas_up(), &clock).await?;
+        let master = replicas::Settings::of(&info, &config);
+        checkup.add(replicas::alike(&master, &each));
+        checkup.add(replicas::links(&info, &each));
+        checkup.add(replicas::clocks(options, machine::offset(&probe).await, &each));
+    }
     for finding in rights::findings(&probe, options).await {
         checkup.add(finding);
     }

@@ -4,7 +4,7 @@ use holdline_core::{Finding, LockError, LockName};
 
 use super::Probe;
 use crate::keys::Layout;
-use crate::options::{Address, Dialect, RedisOptions, is_near};
+use crate::options::{Address, Dialect, RedisOptions, Replicas, is_near};
 use crate::plain::Keys;
 
 const RIGHTS: &str = "without one of these commands locks cannot be taken, kept or released";
@@ -111,6 +111,10 @@ const NEEDED_QUORUM: [&str; 21] = [
 const NEEDED_CLUSTER: [&str; 4] = ["ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SET C 1 PX 1 GET"];
 /// What it does not need.
 const NOT_IN_CLUSTER: [&str; 2] = ["GETSET C 1", "SET C 1"];
+/// What a server that sentinels watch is asked besides, with `R` for what is kept of the masters.
+const NEEDED_GROUP: [&str; 4] = ["HMGET R f", "HSET R f v", "INFO", "ROLE"];
+/// What counts replicas.
+const NEEDED_COPIES: &str = "WAIT 1 1";
 /// What `ls` needs besides.
 const FOR_LISTS: &str = "SCAN 0";
 
@@ -159,6 +163,7 @@ struct Places {
     inbox: Vec<u8>,
     signal: Vec<u8>,
     node: Vec<u8>,
+    reign: Vec<u8>,
     wake: Vec<u8>,
 }
 
@@ -171,6 +176,7 @@ impl Places {
             inbox: layout.inbox("0000000000000000"),
             signal: Vec::new(),
             node: layout.node(),
+            reign: layout.reign(),
             wake: layout.wake(name),
         };
         if options.dialect() == Dialect::Plain {
@@ -193,13 +199,20 @@ fn needed(options: &RedisOptions) -> Needed {
     }
     let plain = match (options.dialect(), options.fencing()) {
         (Dialect::Native, _) => {
-            return Needed { forms: NEEDED.to_vec(), lists: true, document: "docs/redis.md" };
+            let forms = [&NEEDED[..], &of_group(options)].concat();
+            return Needed { forms, lists: true, document: "docs/redis.md" };
         }
         (Dialect::Plain, true) => &NEEDED_PLAIN[..],
         (Dialect::Plain, false) => &NEEDED_BARE[..],
     };
     let signal = if options.signal_template().is_some() { &NEEDED_SIGNAL[..] } else { &[] };
     Needed { forms: [plain, signal].concat(), lists: false, document: "docs/interop.md" }
+}
+
+fn of_group(options: &RedisOptions) -> Vec<&'static str> {
+    let Some(group) = options.group() else { return Vec::new() };
+    let counts = (group.replicas() != Replicas::None).then_some(NEEDED_COPIES);
+    NEEDED_GROUP.into_iter().chain(counts).collect()
 }
 
 async fn rights(probe: &Probe, user: &str, options: &RedisOptions, needed: Needed) -> Finding {
@@ -233,6 +246,7 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
         "I" => places.inbox.clone(),
         "S" => places.signal.clone(),
         "N" => places.node.clone(),
+        "R" => places.reign.clone(),
         "W" => places.wake.clone(),
         plain => plain.as_bytes().to_vec(),
     });
@@ -242,7 +256,10 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
 }
 
 async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Finding {
-    let (way, is_near) = way(options.address());
+    // Where sentinels tell where the server is, they have told by now.
+    let told = probe.node.watcher().and_then(|watcher| watcher.known());
+    let place = told.map(|seen| options.at(&seen.host, seen.port));
+    let (way, is_near) = way(place.as_ref().unwrap_or(options).address());
     let finding = Finding::ok("guard", GUARD, way);
     if user != Some("default") {
         return finding;
@@ -327,6 +344,9 @@ mod tests {
             include_str!("../../scripts/quorum_write_back.lua"),
         );
         assert_eq!(called(scripts), asked(&NEEDED_QUORUM));
+        let first_words = called(include_str!("../../scripts/reign.lua"));
+        let known: BTreeSet<_> = asked(&NEEDED).into_iter().chain(["INFO"]).collect();
+        assert!(first_words.is_subset(&known), "{first_words:?}");
     }
 
     #[test]

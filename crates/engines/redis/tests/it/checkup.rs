@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_redis::{RedisOptions, checkup};
-use holdline_services::{RedisConfig, RedisServer};
+use holdline_services::{RedisConfig, RedisServer, Sentinel};
 
 use crate::support::{engine, request, take};
 
@@ -105,6 +105,64 @@ async fn a_clock_that_is_off_is_told() {
     let found = look(&server.url()).await;
     assert_eq!(of(&found, "clock").health(), Health::Warning, "{found:?}");
     assert!(of(&found, "clock").found().starts_with("+3"), "{found:?}");
+}
+
+/// One setting after the other is wrong, and the check of each tells it.
+#[tokio::test]
+async fn each_setting_that_harms_locks_is_told() {
+    let server = RedisServer::start(RedisConfig::default().with_debug_command());
+    let say = |line: &str| {
+        let reply = server.raw().say(line).expect("an answer");
+        assert!(reply.error().is_none(), "{line}: {reply:?}");
+    };
+    for (check, health, wrong, right) in [
+        ("eviction", Health::Error, "maxmemory-policy allkeys-lru", "maxmemory-policy noeviction"),
+        ("memory", Health::Error, "maxmemory 1000000", "maxmemory 0"),
+        ("messages", Health::Warning, "maxmemory-clients 1mb", "maxmemory-clients 0"),
+        ("idle", Health::Warning, "timeout 30", "timeout 0"),
+        ("persistence", Health::Warning, "appendonly no", "appendonly yes"),
+        ("persistence", Health::Warning, "appendfsync everysec", "appendfsync always"),
+    ] {
+        say(&format!("CONFIG SET {wrong}"));
+        let found = look(&server.url()).await;
+        assert_eq!(of(&found, check).health(), health, "{wrong}: {found:?}");
+        say(&format!("CONFIG SET {right}"));
+    }
+    let limits = "client-output-buffer-limit";
+    server.raw().send(&["CONFIG", "SET", limits, "pubsub 1024 1024 1"]).expect("an answer");
+    let found = look(&server.url()).await;
+    assert_eq!(of(&found, "messages").health(), Health::Warning, "{found:?}");
+    server.raw().send(&["CONFIG", "SET", limits, "pubsub 32mb 8mb 60"]).expect("an answer");
+    let found = look(&server.url()).await;
+    for check in ["eviction", "memory", "messages", "idle", "persistence"] {
+        assert_eq!(of(&found, check).health(), Health::Ok, "{found:?}");
+    }
+    // A snapshot that cannot be written stops all writes.
+    let nowhere = server.directory().join("dump.rdb");
+    std::fs::create_dir_all(nowhere.join("in-the-way")).expect("made");
+    server.raw().send(&["CONFIG", "SET", "save", "3600 1"]).expect("an answer");
+    say("BGSAVE");
+    loop {
+        // event: the snapshot has failed, which only the server can tell
+        let info = server.raw().say("INFO persistence").expect("told").text().expect("text");
+        if info.contains("rdb_last_bgsave_status:err") {
+            break;
+        }
+    }
+    let found = look(&server.url()).await;
+    assert_eq!(of(&found, "persistence").health(), Health::Error, "{found:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_single_server_is_told_as_that() {
+    let sentinel = Sentinel::idle();
+    let found = look(&format!("redis://{}", sentinel.address())).await;
+    let server = of(&found, "server");
+    assert_eq!(server.health(), Health::Error, "{found:?}");
+    assert!(server.fix().is_some_and(|fix| fix.contains("this is a Sentinel")), "{server:?}");
+    let node = RedisServer::start(RedisConfig::default().with_line("cluster-enabled yes"));
+    let found = look(&node.url()).await;
+    assert_eq!(of(&found, "server").health(), Health::Warning, "{found:?}");
 }
 
 #[tokio::test]

@@ -1,17 +1,21 @@
 //! What `doctor` finds on a group that is set up wrong, in one way after another.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_redis::{RedisOptions, checkup};
-use holdline_services::{Reply, SentinelConfig, SentinelGroup};
+use holdline_services::{RedisConfig, Reply, SentinelConfig, SentinelGroup};
 
 use crate::support::url;
 
 async fn look(group: &SentinelGroup) -> Checkup {
-    let url = url(group, "&connect_timeout_ms=3000").replace("=10000", "=3000");
-    let options = RedisOptions::from_url(&url).expect("a good URL");
+    look_at(&url(group, "&connect_timeout_ms=3000").replace("=10000", "=3000")).await
+}
+
+async fn look_at(url: &str) -> Checkup {
+    let options = RedisOptions::from_url(url).expect("a good URL");
     checkup(&options, Arc::new(MachineClock)).await.expect("good options")
 }
 
@@ -28,38 +32,64 @@ async fn finds(group: &SentinelGroup, check: &str, health: Health, says: &str) {
     assert!(fix.contains(says), "{fix}");
 }
 
-fn set_quorum(group: &SentinelGroup, quorum: &str) {
+fn set(group: &SentinelGroup, what: &str, value: &str) {
     for sentinel in group.sentinels() {
-        let words = ["SENTINEL", "SET", SentinelGroup::SERVICE, "quorum", quorum];
+        let words = ["SENTINEL", "SET", SentinelGroup::SERVICE, what, value];
         sentinel.say(&words).expect("set");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_weakness_of_a_group_is_told_with_its_fix() {
-    let config = SentinelConfig::default().with_down_after(std::time::Duration::from_secs(600));
+    let config = SentinelConfig::default().with_down_after(Duration::from_secs(600));
     let group = SentinelGroup::start(&config);
     let say = |line: &str| {
         let reply = group.servers()[0].raw().say(line).expect("an answer");
         assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
     };
     finds(&group, "isolation", Health::Warning, "nothing stops a master").await;
-    say("CONFIG SET min-replicas-to-write 1");
-    finds(&group, "isolation", Health::Warning, "together with 1 replicas").await;
     say("CONFIG SET min-replicas-to-write 2");
+    finds(&group, "isolation", Health::Warning, "a failover brings nothing").await;
+    say("CONFIG SET min-replicas-to-write 3");
+    finds(&group, "isolation", Health::Error, "it takes no writes").await;
+    say("CONFIG SET min-replicas-to-write 1");
+    say("CONFIG SET min-replicas-max-lag 20");
+    finds(&group, "isolation", Health::Warning, "old_master_ms=22000").await;
+    say("CONFIG SET min-replicas-max-lag 10");
     finds(&group, "persistence", Health::Warning, "appendonly yes").await;
     say("CONFIG SET appendonly yes");
     say("CONFIG SET appendfsync always");
+    finds(&group, "alike", Health::Warning, "as it is at the master").await;
+    for replica in &group.servers()[1..] {
+        replica.raw().say("CONFIG SET appendonly yes").expect("an answer");
+        replica.raw().say("CONFIG SET min-replicas-to-write 1").expect("an answer");
+    }
+    finds(&group, "down_after", Health::Warning, "at most 60000").await;
+    set(&group, "down-after-milliseconds", "500");
+    finds(&group, "down_after", Health::Warning, "at least 1000").await;
+    set(&group, "down-after-milliseconds", "60000");
     let found = look(&group).await;
-    for check in ["reachable", "sentinels", "replicas", "isolation", "persistence"] {
+    for check in [
+        "reachable",
+        "sentinels",
+        "replicas",
+        "down_after",
+        "sentinel_rights",
+        "isolation",
+        "persistence",
+        "alike",
+        "links",
+        "clocks",
+        "rights",
+    ] {
         assert_eq!(of(&found, check).health(), Health::Ok, "{found:?}");
     }
     assert!(!found.findings().iter().any(|finding| finding.check() == "role"));
-    set_quorum(&group, "4");
+    set(&group, "quorum", "4");
     finds(&group, "sentinels", Health::Error, "so many sentinels there are not").await;
-    set_quorum(&group, "1");
+    set(&group, "quorum", "1");
     finds(&group, "sentinels", Health::Warning, "so few may be wrong").await;
-    set_quorum(&group, "2");
+    set(&group, "quorum", "2");
     group.sentinels()[2].stop();
     finds(&group, "sentinels", Health::Warning, "does not answer").await;
     group.sentinels()[2].cont();
@@ -80,4 +110,71 @@ async fn replicas_that_are_away_and_sentinels_that_are_gone_are_told() {
     let found = look(&group).await;
     assert_eq!(of(&found, "sentinels").health(), Health::Error, "{found:?}");
     assert_eq!(of(&found, "reachable").health(), Health::Error, "{found:?}");
+}
+
+/// What a sentinel and a replica may not be asked, and a replica that stands for itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clocks_links_and_rights_of_a_group_are_told() {
+    let few = "few on >CANARY ~holdline:* &holdline:* +@all -role -wait -hset";
+    let servers = RedisConfig::default().with_clock().with_user(few);
+    let config = SentinelConfig::default()
+        .with_servers(servers)
+        .with_down_after(Duration::from_secs(60))
+        .with_sentinel_line("user deaf on >CANARY resetchannels -@all +@all");
+    let group = SentinelGroup::start(&config);
+    group.settle(0);
+    let url = url(&group, "&connect_timeout_ms=3000").replace("=10000", "=3000");
+    let clock = group.servers()[2].clock();
+    clock.step_back(Duration::from_secs(20));
+    group.servers()[2].await_clock();
+    let found = look_at(&url).await;
+    assert_eq!(of(&found, "clocks").health(), Health::Warning, "{found:?}");
+    clock.step_back(Duration::from_secs(3_600));
+    group.servers()[2].await_clock();
+    let found = look_at(&url).await;
+    assert_eq!(of(&found, "clocks").health(), Health::Error, "{found:?}");
+    clock.step_forward(Duration::from_secs(3_620));
+    group.servers()[1].raw().say("REPLICAOF 127.0.0.1 1").expect("an answer");
+    let found = look_at(&url).await;
+    let links = of(&found, "links");
+    assert_eq!(links.health(), Health::Warning, "{found:?}");
+    let cut = group.servers()[1].address().to_string();
+    assert!(links.found().contains(&format!("{cut} does not reach its master")), "{links:?}");
+    // A user who may do everything at the sentinels but hear.
+    let file = std::env::temp_dir().join(format!("holdline-checkup-{}", std::process::id()));
+    std::fs::write(&file, "CANARY").expect("written");
+    let deaf = format!("{url}&sentinel_user=deaf&sentinel_password_file={}", file.display());
+    let found = look_at(&deaf).await;
+    let rights = of(&found, "sentinel_rights");
+    assert_eq!(rights.health(), Health::Warning, "{found:?}");
+    assert!(rights.found().contains("SUBSCRIBE +switch-master"), "{rights:?}");
+    std::fs::remove_file(&file).expect("removed");
+    // One who lacks what sentinels ask for besides is not let in, and the command is named.
+    let few = url.replace("redis+sentinel://", "redis+sentinel://few:CANARY@");
+    let found = look_at(&few).await;
+    let reachable = of(&found, "reachable");
+    assert_eq!(reachable.health(), Health::Error, "{found:?}");
+    assert!(reachable.found().contains("+role"), "{reachable:?}");
+    group.servers()[0].raw().send(&["ACL", "SETUSER", "few", "+role"]).expect("an answer");
+    let found = look_at(&format!("{few}&replicas=all")).await;
+    let rights = of(&found, "rights");
+    assert_eq!(rights.health(), Health::Error, "{found:?}");
+    for lacks in ["HSET", "WAIT"] {
+        assert!(rights.found().contains(lacks), "{rights:?}");
+    }
+}
+
+/// Sentinels that were told of another master, and of too few others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_do_not_belong_together_are_told() {
+    let (group, other) = (
+        SentinelGroup::start(&SentinelConfig::default()),
+        SentinelGroup::start(&SentinelConfig::default()),
+    );
+    let stranger = other.sentinels()[0].address();
+    let url = url(&group, "").replace("/locks", &format!(",{stranger}/locks"));
+    let found = look_at(&url).await;
+    let sentinels = of(&found, "sentinels");
+    assert_eq!(sentinels.health(), Health::Warning, "{found:?}");
+    assert!(sentinels.fix().is_some_and(|fix| fix.contains("another master")), "{sentinels:?}");
 }

@@ -1,5 +1,6 @@
 //! The engine on servers that real Sentinels look after.
 
+mod access;
 mod checkup;
 mod conformance;
 mod inputs;

@@ -1,0 +1,221 @@
+//! What `doctor` looks at on the replicas of a master: one of them is the next.
+
+use std::sync::Arc;
+
+use holdline_core::{Clock, Finding, LockError};
+
+use super::Probe;
+use super::info::{Config, Info};
+use super::machine::{self, FAR, Offset, seconds};
+use crate::node::Node;
+use crate::options::RedisOptions;
+
+const ALIKE: &str = "whichever is promoted goes by its own settings";
+const LINKS: &str = "a replica that does not follow lacks what the master has granted, and may be \
+                     promoted all the same";
+const CLOCKS: &str = "the one that is promoted ends leases by its own clock, and its fencing \
+                      tokens go on from there if it lacks the newest";
+/// So much of the stream may be on its way, in bytes.
+const ON_ITS_WAY: u64 = 1 << 20;
+
+/// What of a server's settings counts when it is the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settings(Vec<(&'static str, Option<String>)>);
+
+impl Settings {
+    pub(super) fn of(
+        info: &Result<Info, LockError>,
+        config: &Result<Config, LockError>,
+    ) -> Settings {
+        let told = |field| info.as_ref().ok().map(|info| info.text(field).to_owned());
+        let set = config.as_ref().ok().and_then(|config| config.text("min-replicas-to-write"));
+        Settings(vec![
+            ("maxmemory-policy", told("maxmemory_policy")),
+            ("appendonly", told("aof_enabled")),
+            ("min-replicas-to-write", set.map(str::to_owned)),
+        ])
+    }
+
+    /// The settings in which another differs, as far as both are known.
+    fn unlike(&self, other: &Settings) -> Vec<&'static str> {
+        let both = self.0.iter().zip(&other.0);
+        let differ = both.filter(|((_, one), (_, other))| {
+            one.as_ref().zip(other.as_ref()).is_some_and(|(one, other)| one != other)
+        });
+        differ.map(|((name, _), _)| *name).collect()
+    }
+}
+
+/// What a replica tells.
+#[derive(Debug)]
+pub(super) struct Replica {
+    place: String,
+    settings: Settings,
+    info: Result<Info, LockError>,
+    offset: Result<Option<Offset>, LockError>,
+}
+
+/// Asks each of the replicas.
+pub(super) async fn ask(
+    options: &RedisOptions,
+    places: &[(String, u16)],
+    clock: &Arc<dyn Clock>,
+) -> Result<Vec<Replica>, LockError> {
+    let mut each = Vec::with_capacity(places.len());
+    for (host, port) in places {
+        let options = options.at(host, *port);
+        let node = Node::new(&options, clock.clone())?;
+        let probe = Probe { node, limit: options.command_timeout() };
+        let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
+        let config = match &info {
+            Ok(_) => Config::ask(&probe).await,
+            Err(error) => Err(error.clone()),
+        };
+        let offset = match &info {
+            Ok(_) => machine::offset(&probe).await,
+            Err(error) => Err(error.clone()),
+        };
+        let settings = Settings::of(&info, &config);
+        each.push(Replica { place: options.address().to_string(), settings, info, offset });
+    }
+    Ok(each)
+}
+
+/// Whether all are set as their master.
+pub(super) fn alike(master: &Settings, each: &[Replica]) -> Finding {
+    let unlike = each.iter().filter_map(|replica| {
+        let differ = master.unlike(&replica.settings);
+        (!differ.is_empty()).then(|| format!("{} differs in {}", replica.place, differ.join(", ")))
+    });
+    let unlike: Vec<String> = unlike.collect();
+    match unlike.is_empty() {
+        true => Finding::ok("alike", ALIKE, format!("{} set as the master is", each.len())),
+        false => Finding::ok("alike", ALIKE, unlike.join("; "))
+            .warn("set it as it is at the master, or the other way round"),
+    }
+}
+
+/// Whether all follow. The master was asked before them.
+pub(super) fn links(master: &Result<Info, LockError>, each: &[Replica]) -> Finding {
+    let written = master.as_ref().map_or(0, |info| info.number("master_repl_offset"));
+    let mut troubles = Vec::new();
+    for Replica { place, info, .. } in each {
+        match info {
+            Ok(info) if info.text("role") == "master" => {
+                troubles.push(format!("{place} believes to be a master"));
+            }
+            Ok(info) if info.text("master_link_status") != "up" => {
+                troubles.push(format!("{place} does not reach its master"));
+            }
+            Ok(info) => {
+                let behind = written.saturating_sub(info.number("slave_repl_offset"));
+                if behind > ON_ITS_WAY {
+                    troubles.push(format!("{place} is {} KiB behind", behind >> 10));
+                }
+            }
+            Err(error) => troubles.push(format!("{place} may not be asked: {error}")),
+        }
+    }
+    match troubles.is_empty() {
+        true => Finding::ok("links", LINKS, format!("{} follow", each.len())),
+        false => Finding::ok("links", LINKS, troubles.join("; "))
+            .warn("see to its link: `masterauth`, the network, its log"),
+    }
+}
+
+/// Whether all have the same time.
+pub(super) fn clocks(
+    options: &RedisOptions,
+    master: Result<Option<Offset>, LockError>,
+    each: &[Replica],
+) -> Finding {
+    let replicas = each.iter().map(|replica| replica.offset.as_ref().ok().copied().flatten());
+    let known: Vec<Offset> = replicas.chain([master.ok().flatten()]).flatten().collect();
+    let apart = apart(&known);
+    let found =
+        format!("{} of {} servers, {:.3} s apart", known.len(), each.len() + 1, seconds(apart));
+    let finding = Finding::ok("clocks", CLOCKS, found);
+    let Some(group) = options.group() else { return finding };
+    let quarantine = group.max_lease() + group.old_master();
+    let quarantine = i128::try_from(quarantine.as_micros()).unwrap_or(i128::MAX);
+    match apart {
+        apart if apart > quarantine => finding.fail(
+            "let all machines keep the same time (NTP) at once: over a failover fencing tokens \
+             may fall",
+        ),
+        apart if apart > FAR => {
+            finding.warn("let all machines keep the same time (NTP), slewed and not stepped")
+        }
+        _ => finding,
+    }
+}
+
+/// How far apart the clocks are, at least.
+fn apart(clocks: &[Offset]) -> i128 {
+    let earliest = clocks.iter().map(|clock| clock.ahead + clock.error).min();
+    let latest = clocks.iter().map(|clock| clock.ahead - clock.error).max();
+    earliest.zip(latest).map_or(0, |(earliest, latest)| (latest - earliest).max(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::{Certainty, Health};
+
+    use super::*;
+    use crate::error::unavailable;
+
+    fn replica(lines: &[&str], ahead: i128) -> Replica {
+        let info = Ok(Info::parse(&lines.join("\n")));
+        let config = Ok(Config::of(&[("min-replicas-to-write", "1")]));
+        let settings = Settings::of(&info, &config);
+        let offset = Ok(Some(Offset { ahead, error: 1_000 }));
+        Replica { place: "h:1".to_owned(), settings, info, offset }
+    }
+
+    #[test]
+    fn who_does_not_follow_is_told() {
+        let up = "role:slave";
+        let master = Ok(Info::parse("master_repl_offset:9000000"));
+        let (follows, newest) = ("master_link_status:up", "slave_repl_offset:8999000");
+        for (expected, lines) in [
+            (Health::Ok, vec![up, follows, newest]),
+            (Health::Warning, vec![up, "master_link_status:down"]),
+            (Health::Warning, vec!["role:master"]),
+            (Health::Warning, vec![up, follows, "slave_repl_offset:7000000"]),
+        ] {
+            assert_eq!(links(&master, &[replica(&lines, 0)]).health(), expected, "{lines:?}");
+        }
+        let info = Err(unavailable("no", Certainty::NotApplied));
+        let mute = Replica { info, ..replica(&[], 0) };
+        assert_eq!(links(&master, &[mute]).health(), Health::Warning);
+        assert_eq!(links(&master, &[]).health(), Health::Ok);
+    }
+
+    #[test]
+    fn settings_that_differ_are_named_and_unknown_ones_are_not() {
+        let as_is = ["maxmemory_policy:noeviction", "aof_enabled:1"];
+        let master = replica(&as_is, 0).settings;
+        assert_eq!(alike(&master, &[replica(&as_is, 0)]).health(), Health::Ok);
+        let other = alike(&master, &[replica(&["maxmemory_policy:allkeys-lru"], 0)]);
+        assert_eq!(other.health(), Health::Warning);
+        assert_eq!(other.found(), "h:1 differs in maxmemory-policy, appendonly");
+        let mute = || Err(unavailable("no", Certainty::NotApplied));
+        let unknown = Settings::of(&mute(), &Err(unavailable("no", Certainty::NotApplied)));
+        assert!(master.unlike(&unknown).is_empty());
+    }
+
+    #[test]
+    fn clocks_are_judged_by_how_long_nothing_is_granted() {
+        let url = "redis+sentinel://h/s?max_lease_duration_ms=5000&old_master_ms=1000";
+        let options = RedisOptions::from_url(url).expect("a good URL");
+        let second = 1_000_000;
+        let of = |ahead: i128| {
+            let master = Ok(Some(Offset { ahead: 0, error: 1_000 }));
+            clocks(&options, master, &[replica(&[], ahead)]).health()
+        };
+        assert_eq!(of(second), Health::Ok);
+        assert_eq!(of(-2 * second), Health::Warning);
+        assert_eq!(of(7 * second), Health::Error);
+        assert_eq!(of(-7 * second), Health::Error);
+    }
+}

@@ -21,6 +21,8 @@ mod redis_cluster;
 mod redlock;
 mod run;
 mod secrets;
+#[cfg(feature = "redis")]
+mod sentinel;
 mod torture;
 mod transcript;
 mod usage;

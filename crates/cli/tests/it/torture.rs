@@ -139,3 +139,21 @@ fn an_expendable_redis_is_struck_itself() {
     // What the only server forgets, no lock on it survives; the resource lost nothing.
     assert_eq!((&report["exclusion_judged"], &report["fenced_lost"]), (&false.into(), &0.into()));
 }
+
+#[cfg(feature = "redis")]
+#[test]
+fn the_master_of_an_expendable_group_is_replaced() {
+    use holdline_services::{SentinelConfig, SentinelGroup};
+    let group = SentinelGroup::start(&SentinelConfig::default());
+    group.settle(0);
+    let world = World::new();
+    let mut command = world.command(&["--json", "torture", "--nemesis", "pause-holder,failover"]);
+    command.args(["--seconds", "8", "--seed", "3", "--store-is-expendable"]);
+    let limits = "max_lease_duration_ms=1000&old_master_ms=1500";
+    command.env("HOLDLINE_URL", format!("{}?{limits}", group.url()));
+    let told = told(&mut command);
+    assert_eq!(told.code, 0, "{told:?}");
+    let report = object(&told.stdout);
+    assert!(report["faults"]["failover"].as_u64() > Some(0), "{report}");
+    assert_eq!((&report["exclusion_judged"], &report["fenced_lost"]), (&true.into(), &0.into()));
+}

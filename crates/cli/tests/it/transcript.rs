@@ -3,7 +3,7 @@
 
 use holdline_services::{
     ClusterConfig, EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisCluster,
-    RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
+    RedisConfig, RedisServer, SentinelConfig, SentinelGroup, ZooKeeper, ZooKeeperConfig,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -314,6 +314,13 @@ fn a_redis_cluster_tells_what_local_tells_but_for_what_it_lacks() {
     let calm = ClusterConfig::default().with_node_timeout(std::time::Duration::from_secs(90));
     let cluster = RedisCluster::start(&calm.with_size(3, 0));
     compare("redis-cluster", &unhurried(&cluster.url()), &[Raise]);
+}
+
+#[test]
+fn redis_with_sentinels_tells_what_local_tells() {
+    let group = SentinelGroup::start(&SentinelConfig::default());
+    group.settle(0);
+    compare("redis with sentinels", &unhurried(&group.url()), &[]);
 }
 
 #[test]

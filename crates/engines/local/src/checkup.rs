@@ -25,6 +25,8 @@ const INODES: u64 = 1_000;
 /// Below this many descriptors a process has few left beside our own: about 8 for an engine, and
 /// one for each live grant.
 const DESCRIPTORS: u64 = 256;
+/// So many files of dead processes are swept without anybody noticing.
+const STALE: usize = 1_000;
 
 /// Looks how the engine's machine, directory and database stand.
 ///
@@ -61,6 +63,8 @@ const FILE_SYSTEM: &str = "file locks and shared memory must mean the same to al
 const ROOM_LEFT: &str = "without room no lock can be taken, and leases cannot be renewed";
 const DATABASE: &str = "it holds every name's holders and queue";
 const LOG: &str = "a long log makes opening slow; one that never shrinks fills the disk";
+const FILES: &str = "each process has a file that shows that it lives; those of the dead are swept \
+                     by whoever locks, and many of them make that slow";
 const TOKENS: &str = "when the counter ends, no lock can be taken";
 const FOREIGN: &str = "a name that holds what is not ours cannot be locked";
 const NAMES: &str = "how much is held now";
@@ -180,11 +184,12 @@ fn look_at_store(checkup: &mut Checkup, options: &LocalOptions) {
     }
 }
 
-fn findings_of(report: &LocalReport) -> [Finding; 5] {
+fn findings_of(report: &LocalReport) -> [Finding; 6] {
     let database = format!("{}, layout {}", report.database.display(), report.layout);
     let log = Finding::ok("log", LOG, format!("{} pages", report.log_pages));
     let left = FencingToken::MAX.get().saturating_sub(report.next_token);
     let tokens = Finding::ok("tokens", TOKENS, format!("next is {}", report.next_token));
+    let files = Finding::ok("files", FILES, format!("{} stale", report.stale_files));
     let foreign = Finding::ok("foreign", FOREIGN, format!("{} names", report.foreign));
     let names = format!(
         "{} names, {} holders, {} waiting, {} live grants, {} processes",
@@ -198,6 +203,11 @@ fn findings_of(report: &LocalReport) -> [Finding; 5] {
                  program keeps the database open in a transaction: end that",
             ),
             _ => log,
+        },
+        if report.stale_files > STALE {
+            files.warn("lock something: it sweeps them; if they stay, see who may write to `live`")
+        } else {
+            files
         },
         if left < FENCE_HEADROOM {
             tokens.warn("the fence was raised too far: plan to start with a new directory")
@@ -261,6 +271,7 @@ mod tests {
                 "room",
                 "database",
                 "log",
+                "files",
                 "tokens",
                 "foreign",
                 "names"
@@ -325,11 +336,23 @@ mod tests {
             log_pages: 2 * TOO_MANY + 1,
             next_token: FencingToken::MAX.get() - 1,
             foreign: 1,
+            stale_files: STALE + 1,
             ..well
         };
         let told = findings_of(&ill);
         let ill: Vec<&str> =
             told.iter().filter(|f| f.health() == Health::Warning).map(Finding::check).collect();
-        assert_eq!(ill, ["log", "tokens", "foreign"]);
+        assert_eq!(ill, ["log", "files", "tokens", "foreign"]);
+    }
+
+    #[test]
+    fn a_store_that_a_restart_empties_is_told() {
+        let place = format!("/dev/shm/holdline-doctor-{}", std::process::id());
+        std::fs::create_dir_all(&place).expect("memory of the machine");
+        let told = checkup(&LocalOptions::default().with_dir(&place));
+        std::fs::remove_dir_all(&place).expect("removed");
+        let finding = of(&told, "file_system");
+        assert_eq!(finding.health(), Health::Warning, "{told:?}");
+        assert_eq!(finding.found(), "tmpfs");
     }
 }

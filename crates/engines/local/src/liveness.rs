@@ -139,17 +139,29 @@ impl Liveness {
         swept
     }
 
-    /// Counts the files that are locked, of clients and of grants.
-    pub(crate) fn count(&self) -> (usize, usize) {
-        let living = listed(&self.files.live, MOST)
-            .into_iter()
-            .filter(|path| !is_dead(path).unwrap_or(true));
-        let is_grant = |path: &PathBuf| {
-            path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"grant-"))
-        };
-        let (grants, clients): (Vec<PathBuf>, Vec<PathBuf>) = living.partition(is_grant);
-        (clients.len(), grants.len())
+    /// Counts the files that are locked, of clients and of grants, and those that are not.
+    pub(crate) fn count(&self) -> Counted {
+        let mut counted = Counted::default();
+        for path in listed(&self.files.live, MOST) {
+            let is_grant =
+                path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"grant-"));
+            match (is_dead(&path).unwrap_or(true), is_grant) {
+                (true, _) => counted.stale += 1,
+                (false, true) => counted.grants += 1,
+                (false, false) => counted.clients += 1,
+            }
+        }
+        counted
     }
+}
+
+/// How many liveness files there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) clients: usize,
+    pub(crate) grants: usize,
+    /// Of the dead, not swept yet.
+    pub(crate) stale: usize,
 }
 
 /// Tells whether nobody has the file locked. A missing one is nobody's (V2).
@@ -257,8 +269,9 @@ mod tests {
         drop(liveness.client(dead).expect("made"));
         std::fs::write(liveness.files.socket(dead), "").expect("written");
         let _kept = liveness.client(living).expect("made");
+        assert_eq!(liveness.count(), Counted { clients: 1, grants: 0, stale: 1 });
         assert_eq!(liveness.sweep(&liveness.all()), 1);
         assert!(!liveness.files.client(dead).exists() && !liveness.files.socket(dead).exists());
-        assert_eq!(liveness.count(), (1, 0));
+        assert_eq!(liveness.count(), Counted { clients: 1, grants: 0, stale: 0 });
     }
 }

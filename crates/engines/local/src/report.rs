@@ -40,6 +40,8 @@ pub struct LocalReport {
     pub clients: usize,
     /// How many live grants are kept by a process.
     pub live_grants: usize,
+    /// How many files the dead have left, which whoever locks sweeps away.
+    pub stale_files: usize,
     /// The fencing token that is given next.
     pub next_token: u64,
     /// Up to where tokens are reserved.
@@ -62,7 +64,7 @@ pub(crate) struct Place {
 pub(crate) fn make(inside: &Inside, place: &Place) -> Result<LocalReport, Fault> {
     let rows = inside.database.rows();
     let counter = Counter::decode(rows.get(keys::COUNTER)?.as_deref())?;
-    let (clients, live_grants) = inside.clients.liveness.count();
+    let files_of = inside.clients.liveness.count();
     let files = &inside.clients.liveness.files;
     let mut report = LocalReport {
         directory: files.root.clone(),
@@ -75,8 +77,9 @@ pub(crate) fn make(inside: &Inside, place: &Place) -> Result<LocalReport, Fault>
         holders: 0,
         waiters: 0,
         foreign: 0,
-        clients,
-        live_grants,
+        clients: files_of.clients,
+        live_grants: files_of.grants,
+        stale_files: files_of.stale,
         next_token: counter.next,
         reserved_to: counter.limit,
         log_pages: Log::look(&inside.database.connection)?.pages,

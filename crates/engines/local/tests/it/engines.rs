@@ -168,7 +168,7 @@ fn new_grants_soon_end_in_a_store_that_was_removed() {
 }
 
 /// Writes a row that we never wrote.
-fn plant(scratch: &Scratch, key: &str, value: &[u8]) {
+pub(crate) fn plant(scratch: &Scratch, key: &str, value: &[u8]) {
     let database = Connection::open(scratch.database()).expect("opened");
     let sql = "INSERT INTO slot (key, value) VALUES (?1, ?2)";
     database.execute(sql, rusqlite::params![key.as_bytes(), value]).expect("planted");

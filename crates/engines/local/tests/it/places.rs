@@ -3,10 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use holdline_local::{LocalEngine, LocalOptions};
+use holdline_core::{Engine, FencingToken, Health, Operation};
+use holdline_local::{LocalEngine, LocalOptions, checkup};
 
 use crate::role::Player;
-use crate::support::{Scratch, Verbs, ask};
+use crate::support::{Scratch, Verbs, ask, wait};
 
 fn mode(path: &std::path::Path) -> u32 {
     std::fs::metadata(path).expect("there").permissions().mode() & 0o7777
@@ -116,4 +117,26 @@ fn a_report_says_where_and_how_many() {
     assert_eq!((report.clients, report.live_grants, report.foreign), (2, 0, 0));
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("readable");
     assert_eq!(report.boot_id, boot.trim().replace('-', ""));
+}
+
+/// Found in a real store by `doctor`, which changes nothing there.
+#[test]
+fn files_of_the_dead_tokens_that_end_and_rows_of_others_are_told() {
+    let scratch = Scratch::new();
+    let engine = scratch.open();
+    let to = FencingToken::new(FencingToken::MAX.get() - (1 << 40)).expect("the largest allowed");
+    wait(engine.operate(&Operation::RaiseFence { to })).expect("raised");
+    engine.granted(&ask("a", 1));
+    engine.end("a", 1);
+    crate::engines::plant(&scratch, "b", b"theirs");
+    for number in 5_000..6_001 {
+        let file = scratch.path().join(format!("live/client-{number:016x}"));
+        std::fs::write(file, "").expect("written");
+    }
+    let told = checkup(&LocalOptions::default().with_dir(scratch.path()));
+    for check in ["files", "tokens", "foreign"] {
+        let finding = told.findings().iter().find(|finding| finding.check() == check);
+        let finding = finding.unwrap_or_else(|| panic!("{check} is missing in {told:?}"));
+        assert_eq!(finding.health(), Health::Warning, "{told:?}");
+    }
 }

@@ -70,3 +70,23 @@ async fn who_cannot_be_reached_is_a_finding() {
     let found = look("postgres://ann@127.0.0.1:1/x?connect_timeout_ms=200").await;
     assert_eq!(ill(&found), ["reachable"]);
 }
+
+#[tokio::test]
+async fn a_standby_is_an_error_with_the_way_out() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    std::fs::write(server.directory().join("data/standby.signal"), "").expect("written");
+    server.restart();
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["reachable"]);
+    assert!(found.findings()[0].found().contains("name the primary"), "{found:?}");
+}
+
+/// Whoever takes the stream of changes is a standby to the server.
+#[tokio::test]
+async fn a_standby_that_no_commit_waits_for_is_told() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    let stream = server.stream_changes();
+    let found = look(&server.url()).await;
+    assert!(ill(&found).contains(&"replicas"), "{found:?}");
+    drop(stream);
+}

@@ -36,12 +36,13 @@ fn main() -> ExitCode {
         ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
         ["redis-cluster"] => redis_cluster::section(),
+        ["sentinel"] => redis::sentinel(),
         ["redlock"] => redlock::section(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         _ => {
             let sections = "memory | cycle | hand-off | run | etcd | zookeeper | postgres | \
-                redis | redis-cluster | redis-leases | redis-scripts | redlock";
+                redis | redis-cluster | redis-leases | redis-scripts | redlock | sentinel";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

@@ -1,11 +1,12 @@
-//! The table of guarantees and the track record name tests, and those tests exist.
+//! The table of guarantees, the track record and the list of what doctor looks at name tests, and
+//! those tests exist.
 
 use super::Finding;
 use crate::tree::{SourceFile, Tree};
 use std::collections::BTreeSet;
 
 /// The documents whose tables name tests. They must be there: without them nothing is checked.
-const TABLES: [&str; 2] = ["docs/guarantees.md", "docs/track-record.md"];
+const TABLES: [&str; 3] = ["docs/guarantees.md", "docs/track-record.md", "docs/doctor.md"];
 /// The suite's cases are functions that tests call by a table of their own.
 const SUITE: &str = "crates/conformance/src/";
 
@@ -68,9 +69,10 @@ mod tests {
         "fn killed_holder_frees() {}\nsuite! { fn paused_holder_is_told() {} }",
     );
     const EMPTY: (&str, &str) = ("docs/track-record.md", "");
+    const DOCTOR: (&str, &str) = ("docs/doctor.md", "");
 
     fn told(table: &str, source: (&str, &str)) -> Vec<Option<usize>> {
-        let files = [("docs/guarantees.md", table), EMPTY, source];
+        let files = [("docs/guarantees.md", table), EMPTY, DOCTOR, source];
         found(findings, &files).into_iter().map(|(_, line)| line).collect()
     }
 
@@ -86,7 +88,7 @@ mod tests {
     fn a_test_that_is_gone_is_found() {
         let table = "| fault | local |\n|---|---|\n| kill | `suite::renamed` |\n";
         assert_eq!(told(table, SUITE), [Some(3)]);
-        let record = [("docs/guarantees.md", ""), ("docs/track-record.md", table), SUITE];
+        let record = [("docs/guarantees.md", ""), ("docs/track-record.md", table), DOCTOR, SUITE];
         let record = found(findings, &record);
         assert_eq!(record, [("docs/track-record.md".to_owned(), Some(3))]);
     }
@@ -107,6 +109,7 @@ mod tests {
     /// Without the table nothing was looked at, and all was well.
     #[test]
     fn a_table_that_is_missing_is_found() {
-        assert_eq!(found(findings, &[EMPTY]), [("docs/guarantees.md".to_owned(), None)]);
+        let missing = found(findings, &[EMPTY, DOCTOR]);
+        assert_eq!(missing, [("docs/guarantees.md".to_owned(), None)]);
     }
 }

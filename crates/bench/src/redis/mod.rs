@@ -1,4 +1,5 @@
-//! One Redis server: cycles, hand-offs, wake-ups and leases beside raw floors.
+//! One Redis server: cycles, hand-offs, wake-ups and leases beside raw floors. The same for a
+//! master with two replicas that Sentinels look after: the floor is asked of that master too.
 //!
 //! The server is Debian's, started for this run. Client and server share the machine's cores, so
 //! only ratios within a round mean anything.
@@ -11,7 +12,7 @@ pub(crate) mod raw;
 mod scripts;
 
 use holdline::Client;
-use holdline_services::{RedisConfig, RedisServer};
+use holdline_services::{RedisConfig, RedisServer, SentinelConfig, SentinelGroup};
 
 use crate::rounds::Failure;
 use peers::Peers;
@@ -28,6 +29,18 @@ pub(crate) fn section() -> Result<(), Failure> {
     handoff::wake_up(&world)?;
     scripts::section(&world)?;
     world.report_server_time()
+}
+
+/// The master of a group that has been used for long: nothing has to be waited for.
+pub(crate) fn sentinel() -> Result<(), Failure> {
+    let world = World::start_group()?;
+    for tasks in [1, 64] {
+        cycles::section(&world, &[&WATCHED], tasks)?;
+    }
+    for waiters in [2, 16, 64] {
+        handoff::section(&world, waiters)?;
+    }
+    Ok(())
 }
 
 /// What each script costs the server.
@@ -52,6 +65,12 @@ pub(crate) const NATIVE: Side = Side {
     parameters: "",
     budgets: ["at most 1.25", "at most 2.2", "at most 2.9"],
 };
+/// Where Sentinels make the master.
+const WATCHED: Side = Side {
+    title: "redis with sentinels, fenced",
+    parameters: "",
+    budgets: ["at most 1.5", "at most 2.2", "at most 2.9"],
+};
 /// The two commands of other libraries; the budgets are what the best of these costs.
 const BARE: Side = Side {
     title: "redis, plain, no token",
@@ -59,22 +78,59 @@ const BARE: Side = Side {
     budgets: ["at most 1.15", "at most 1.3", "at most 2.7"],
 };
 
+/// What is measured.
+enum Store {
+    Server(RedisServer),
+    Group(SentinelGroup),
+}
+
+impl Store {
+    /// What our clients are given.
+    fn client_url(&self) -> String {
+        match self {
+            Store::Server(server) => server.url(),
+            Store::Group(group) => group.url(),
+        }
+    }
+}
+
+/// The server itself; of a group, its master.
+impl std::ops::Deref for Store {
+    type Target = RedisServer;
+
+    fn deref(&self) -> &RedisServer {
+        match self {
+            Store::Server(server) => server,
+            Store::Group(group) => &group.servers()[0],
+        }
+    }
+}
+
 /// A server, and a runtime of one thread.
 pub(crate) struct World {
-    server: RedisServer,
+    server: Store,
     runtime: tokio::runtime::Runtime,
     peers: Peers,
 }
 
 impl World {
     fn start() -> Result<World, Failure> {
+        World::of(Store::Server(RedisServer::try_start(RedisConfig::default())?))
+    }
+
+    fn start_group() -> Result<World, Failure> {
+        let group = SentinelGroup::try_start(&SentinelConfig::default())?;
+        group.settle(0);
+        World::of(Store::Group(group))
+    }
+
+    fn of(server: Store) -> Result<World, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let server = RedisServer::try_start(RedisConfig::default())?;
         Ok(World { server, runtime, peers: Peers::find() })
     }
 
     async fn client(&self, side: &Side) -> Result<Client, Failure> {
-        let url = format!("{}{}", self.server.url(), side.parameters);
+        let url = format!("{}{}", self.server.client_url(), side.parameters);
         Ok(Client::connect(&url).await?)
     }
 

@@ -6,8 +6,7 @@
 use holdline_services::{
     ClusterConfig, EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour,
     PostgresConfig, PostgresServer, RedisCluster, RedisConfig, RedisServer, SentinelConfig,
-    SentinelGroup, ZooKeeper,
-    ZooKeeperConfig,
+    SentinelGroup, ZooKeeper, ZooKeeperConfig,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -20,6 +20,8 @@ const SENTINEL: Reader = Reader { engine: ENGINE, port: 26379 };
 const MOST_PLACES: usize = 15;
 const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(86_400);
+/// The least time for a connection to a sentinel.
+const SHORTEST_TRY: Duration = Duration::from_millis(10);
 const LONGEST_MARGIN: Duration = Duration::from_secs(3_600);
 const EXAMPLE: &str = "`redis+sentinel://one,two:26380,three/SERVICE`";
 
@@ -221,6 +223,9 @@ impl RedisOptions {
         let Some(group) = &self.group else { return Vec::new() };
         let one = |(host, port): &(String, u16)| {
             let mut options = self.at(host, *port);
+            // What hangs there is to be told before the time for the whole connection is over.
+            let limit = &mut options.limits.connect_timeout;
+            *limit = (*limit / 2).max(SHORTEST_TRY);
             options.access.user.clone_from(&group.user);
             options.access.password = group.password.clone();
             options.access.db = 0;

@@ -63,7 +63,8 @@ impl Watcher {
             service: group.service().to_owned(),
             sentinels: sentinels.collect::<Result<_, LockError>>()?,
             clock: clock.clone(),
-            limit: options.command_timeout(),
+            // Long enough to hear why a connection to a sentinel fails, within that to the server.
+            limit: options.command_timeout().max(options.connect_timeout() / 4 * 3),
             known: Mutex::default(),
             told: watch::Sender::new(None),
             doubted: Notify::new(),

@@ -150,7 +150,9 @@ async fn each_setting_that_harms_locks_is_told() {
         }
     }
     let found = look(&server.url()).await;
-    assert_eq!(of(&found, "persistence").health(), Health::Error, "{found:?}");
+    let reachable = of(&found, "reachable");
+    assert_eq!(reachable.health(), Health::Error, "{found:?}");
+    assert!(reachable.found().contains("cannot save to disk"), "{found:?}");
 }
 
 #[tokio::test]
@@ -162,7 +164,9 @@ async fn what_is_no_single_server_is_told_as_that() {
     assert!(server.fix().is_some_and(|fix| fix.contains("this is a Sentinel")), "{server:?}");
     let node = RedisServer::start(RedisConfig::default().with_line("cluster-enabled yes"));
     let found = look(&node.url()).await;
-    assert_eq!(of(&found, "server").health(), Health::Warning, "{found:?}");
+    let server = of(&found, "server");
+    assert_eq!(server.health(), Health::Error, "{found:?}");
+    assert!(server.fix().is_some_and(|fix| fix.contains("`redis-cluster://`")), "{server:?}");
 }
 
 #[tokio::test]

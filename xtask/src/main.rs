@@ -31,10 +31,11 @@ usage: cargo xtask VERB
   tidy --list       the rules
   services redis [--count N] [--flavour debian|valkey|redis8]
   services redis-cluster [--count N] [--flavour debian|valkey|redis8]
-  services sentinel | postgres | etcd | etcd-cluster | zookeeper | zookeeper-ensemble [--count N]
+  services sentinel | postgres | mariadb | etcd | etcd-cluster | zookeeper |
+           zookeeper-ensemble [--count N]
                     real servers, until the end of the input or ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
-                    postgres, redis, and redis-leases, which takes a minute
+                    mysql, postgres, redis, and redis-leases, which takes a minute
   interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {

@@ -7,8 +7,8 @@
 //! S1: a missing server program fails the test that asks for it and names the Debian package; no
 //! test is ever skipped for it.
 //! S2: a server listens on loopback and in a private directory only. Its port is reserved for as
-//! long as the [`RedisServer`], [`PostgresServer`] or [`EtcdServer`] lives, over kills and
-//! restarts.
+//! long as the [`RedisServer`], [`PostgresServer`], [`MariaDbServer`] or [`EtcdServer`] lives, over
+//! kills and restarts.
 //! S3: no server outlives the process that started it, however that process ends.
 //! S4: nothing sleeps for luck: each wait is for an observed event and has a deadline.
 //!
@@ -22,6 +22,7 @@ mod etcd;
 mod failure;
 mod flavour;
 mod hosts;
+mod mariadb;
 mod network;
 mod npm;
 mod ports;
@@ -48,6 +49,7 @@ pub use etcd::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 pub use failure::Failure;
 pub use flavour::Flavour;
 pub use hosts::Cut;
+pub use mariadb::{MariaDbConfig, MariaDbServer};
 pub use network::{Loss, PrivateNetwork};
 pub use postgres::{ChangeStream, PgBouncer, PostgresConfig, PostgresFlavour, PostgresServer};
 pub use proxy::{Event, Fault, FaultProxy, Frames, Traffic, What};

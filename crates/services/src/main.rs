@@ -5,8 +5,8 @@
 
 use holdline_services::{
     ClusterConfig, EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour,
-    PostgresConfig, PostgresServer, RedisCluster, RedisConfig, RedisServer, SentinelConfig,
-    SentinelGroup, ZooKeeper, ZooKeeperConfig,
+    MariaDbConfig, MariaDbServer, PostgresConfig, PostgresServer, RedisCluster, RedisConfig,
+    RedisServer, SentinelConfig, SentinelGroup, ZooKeeper, ZooKeeperConfig,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -19,6 +19,7 @@ usage: services redis [--count N] [--flavour debian|valkey|redis8]
        services redis-cluster [--count N] [--flavour debian|valkey|redis8]
        services sentinel [--count N] [--flavour debian|valkey|redis8]
        services postgres [--count N]
+       services mariadb [--count N]
        services etcd [--count N] [--flavour debian|3.5|3.7]
        services etcd-cluster [--count N] [--flavour debian|3.5|3.7]
        services zookeeper [--count N]
@@ -57,6 +58,7 @@ enum Kind {
     RedisCluster(Flavour),
     Sentinel(Flavour),
     Postgres,
+    MariaDb,
     Etcd(EtcdFlavour),
     EtcdCluster(EtcdFlavour),
     ZooKeeper,
@@ -79,6 +81,7 @@ impl Kind {
             Self::ZooKeeper | Self::ZooKeeperEnsemble => {
                 return Err("ZooKeeper has no flavours here".to_owned());
             }
+            Self::MariaDb => return Err("MariaDB has no flavours here".to_owned()),
         })
     }
 }
@@ -89,6 +92,7 @@ enum Server {
     RedisCluster(RedisCluster),
     Sentinel(SentinelGroup),
     Postgres(PostgresServer),
+    MariaDb(MariaDbServer),
     Etcd(EtcdServer),
     EtcdCluster(EtcdCluster),
     ZooKeeper(ZooKeeper),
@@ -117,6 +121,7 @@ impl Server {
             Kind::Postgres => {
                 PostgresServer::try_start(PostgresConfig::default()).map(Self::Postgres)
             }
+            Kind::MariaDb => MariaDbServer::try_start(MariaDbConfig::default()).map(Self::MariaDb),
             Kind::Etcd(flavour) => {
                 let config = EtcdConfig::default().with_flavour(flavour);
                 EtcdServer::try_start(config).map(Self::Etcd)
@@ -141,6 +146,7 @@ impl Server {
             Self::RedisCluster(cluster) => cluster.url(),
             Self::Sentinel(group) => group.url(),
             Self::Postgres(server) => server.url(),
+            Self::MariaDb(server) => server.url(),
             Self::Etcd(server) => server.url(),
             Self::EtcdCluster(cluster) => cluster.url(),
             Self::ZooKeeper(servers) => servers.url(),
@@ -154,6 +160,7 @@ fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
         ["redis-cluster", options @ ..] => (Kind::RedisCluster(Flavour::default()), options),
         ["sentinel", options @ ..] => (Kind::Sentinel(Flavour::default()), options),
         ["postgres", options @ ..] => (Kind::Postgres, options),
+        ["mariadb", options @ ..] => (Kind::MariaDb, options),
         ["etcd", options @ ..] => (Kind::Etcd(EtcdFlavour::default()), options),
         ["etcd-cluster", options @ ..] => (Kind::EtcdCluster(EtcdFlavour::default()), options),
         ["zookeeper", options @ ..] => (Kind::ZooKeeper, options),

@@ -134,11 +134,11 @@ fn servant() -> Result<(u32, u32), Failure> {
     found.ok_or_else(|| Failure::new("there is neither a user `postgres` nor a user `nobody`"))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     run(Command::new("cp").args(["-r", "--preserve=mode", "--reflink=auto"]).arg(from).arg(to))
 }
 
-pub(super) fn run(command: &mut Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let done = command.output();
     let done = done.map_err(|why| Failure::because(format!("`{shown}` does not start"), why))?;

@@ -1,6 +1,6 @@
 //! A real PostgreSQL server of a test's own.
 
-mod cluster;
+pub(crate) mod cluster;
 mod config;
 mod pooler;
 

@@ -38,6 +38,8 @@ struct Talk {
     unanswered: VecDeque<Vec<u8>>,
     /// In RESP2 messages look like replies, so they are only looked for once they may come.
     subscribed: bool,
+    /// The client has asked for something.
+    begun: bool,
     /// Directions that have ended.
     ended: u8,
 }
@@ -106,6 +108,10 @@ fn read(shared: &Shared, link: &Link, towards_server: bool, pieces: &SyncSender<
             Err(_) => break Piece::Broken,
         }
         let arrived = Instant::now();
+        // No Redis server speaks first; MariaDB's greeting may look like a line of Redis.
+        if !towards_server && !link.talk(|talk| talk.begun) {
+            link.foreign.store(true, Ordering::SeqCst);
+        }
         while let Some(bytes) = unread.next_frame(&link.foreign) {
             let (fault, thaws) = judge(shared, link, towards_server, &bytes);
             if pieces.send(Piece::Frame { bytes, fault, arrived, thaws }).is_err() {
@@ -173,6 +179,7 @@ fn judge(shared: &Shared, link: &Link, towards_server: bool, bytes: &[u8]) -> (O
 
 impl Talk {
     fn asked(&mut self, request: &[u8]) {
+        self.begun = true;
         let verb = verb(request).to_ascii_lowercase();
         if verb.ends_with("subscribe") {
             // Confirmed by pushes, one for each channel, and never by a reply.

@@ -1,0 +1,78 @@
+//! How a MariaDB server is to be started.
+
+use crate::config::ClientCertificates;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Describes a server; by default one that does not wait for its disk.
+#[derive(Debug, Clone, Default)]
+pub struct MariaDbConfig {
+    pub(super) tls: Option<ClientCertificates>,
+    pub(super) clock: bool,
+    fsync: bool,
+    lines: Vec<String>,
+}
+
+impl MariaDbConfig {
+    /// Flushes each commit to the disk, as a server does that somebody relies on.
+    #[must_use]
+    pub fn with_fsync(mut self) -> Self {
+        self.fsync = true;
+        self
+    }
+
+    /// Speaks TLS too, with certificates made for this server.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = Some(ClientCertificates::Ignored);
+        self
+    }
+
+    /// As [`with_tls`](Self::with_tls), and lets the test's user in only with a certificate of its
+    /// own authority.
+    #[must_use]
+    pub fn with_client_certificates(mut self) -> Self {
+        self.tls = Some(ClientCertificates::Required);
+        self
+    }
+
+    /// Gives the server a wall clock that the test can move: [`MariaDbServer::clock`].
+    ///
+    /// [`MariaDbServer::clock`]: super::MariaDbServer::clock
+    #[must_use]
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
+    /// Adds a line of `my.cnf`; it wins over what this type writes.
+    #[must_use]
+    pub fn with_line(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(line.into());
+        self
+    }
+
+    /// The text of `my.cnf` for a server in `directory`.
+    pub(super) fn text(&self, directory: &Path, port: u16) -> String {
+        let at = directory.display();
+        // 2 writes at each commit, and leaves the flush to the system: enough for a killed server.
+        let flushed = if self.fsync { 1 } else { 2 };
+        let mut text = format!(
+            "[mariadbd]\ndatadir={at}/data\nsocket={at}/s\nport={port}\n\
+             bind-address=127.0.0.1\npid-file={at}/pid\nskip-name-resolve\n\
+             innodb-buffer-pool-size=16M\ninnodb-log-file-size=8M\nkey-buffer-size=1M\n\
+             tmpdir={at}\nmax-connections=200\nperformance-schema=OFF\n\
+             innodb-fast-shutdown=2\ninnodb-flush-log-at-trx-commit={flushed}\n"
+        );
+        if self.tls.is_some() {
+            let _ = writeln!(
+                text,
+                "ssl-cert={at}/server.crt\nssl-key={at}/server.key\nssl-ca={at}/ca.crt"
+            );
+        }
+        for line in &self.lines {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+}

@@ -1,0 +1,388 @@
+//! A real MariaDB server of a test's own.
+
+mod config;
+mod talk;
+
+pub use config::MariaDbConfig;
+
+use crate::config::ClientCertificates;
+use crate::ports::Port;
+use crate::postgres::cluster::copy;
+use crate::programs::of_system;
+use crate::scratch::Scratch;
+use crate::wait::{LIMIT, until};
+use crate::wheel::target_directory;
+use crate::{Certificates, Failure, ServerClock, spawner};
+use rustix::process::Signal;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How often another port is tried when a stranger took the one that was free a moment ago.
+const PORTS: usize = 5;
+/// How long a server that is dropped may take to end by itself before it is killed.
+const END: Duration = Duration::from_secs(10);
+/// Names the server program, if it is not on the search path.
+const PROGRAM: &str = "HOLDLINE_MARIADBD";
+/// Where Debian keeps the statements that make the server's own tables.
+const STATEMENTS: &str = "/usr/share/mysql";
+const PARTS: [&str; 3] =
+    ["mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql"];
+
+/// A running `mariadbd` on a loopback port and a unix socket, in a directory of its own.
+///
+/// It has a database `locks`, and a user `holdline` with the password `secret` who may do all in
+/// it. Dropping it ends the server and removes the directory; the end of this process, however it
+/// comes, ends the server too. All methods panic with the reason when the server does not do as
+/// told: that is the end of the test.
+#[derive(Debug)]
+pub struct MariaDbServer {
+    config: MariaDbConfig,
+    program: PathBuf,
+    port: Port,
+    certificates: Option<Certificates>,
+    clock: Option<ServerClock>,
+    child: Mutex<Option<Child>>,
+    directory: Scratch,
+}
+
+impl MariaDbServer {
+    /// The password of the user `holdline`.
+    pub const PASSWORD: &'static str = "secret";
+
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Panics
+    /// The program is missing or the server does not start; the message says why.
+    #[must_use]
+    pub fn start(config: MariaDbConfig) -> Self {
+        Self::try_start(config).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Errors
+    /// The program is missing or the server does not start. Nothing is left behind.
+    pub fn try_start(config: MariaDbConfig) -> Result<Self, Failure> {
+        let program = program()?;
+        let directory = Scratch::new("mariadb")?;
+        let path = directory.path();
+        let mut server = Self {
+            port: Port::reserve()?,
+            certificates: config.tls.map(|_| Certificates::write(path)).transpose()?,
+            clock: config.clock.then(|| ServerClock::build(path)).transpose()?,
+            child: Mutex::new(None),
+            directory,
+            program,
+            config,
+        };
+        copy(&empty(&server.program)?, &server.directory().join("data"))?;
+        for _ in 1..PORTS {
+            match server.start_here() {
+                Err(failure) if failure.to_string().contains("Address already in use") => {
+                    server.port = Port::reserve()?;
+                }
+                done => {
+                    done?;
+                    return server.furnish().map(|()| server);
+                }
+            }
+        }
+        server.start_here()?;
+        server.furnish().map(|()| server)
+    }
+
+    /// Where the server listens by TCP; the same for as long as this value lives.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+    }
+
+    /// The address as a URL, for the user `holdline` and the database `locks`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_of(&format!("holdline:{}", Self::PASSWORD), "locks")
+    }
+
+    /// The address as a URL for a user, with its password behind a `:` if it has one, and a
+    /// database.
+    #[must_use]
+    pub fn url_of(&self, user: &str, database: &str) -> String {
+        format!("mysql://{user}@{}/{database}", self.address())
+    }
+
+    /// The certificates that the server and its clients use.
+    ///
+    /// # Panics
+    /// The server was started without TLS.
+    #[must_use]
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("the server was started with TLS")
+    }
+
+    /// The server's wall clock.
+    ///
+    /// # Panics
+    /// It was started without [`MariaDbConfig::with_clock`].
+    #[must_use]
+    pub fn clock(&self) -> &ServerClock {
+        self.clock.as_ref().expect("the server was started with a clock to be moved")
+    }
+
+    /// The directory in which the server keeps its files and its socket.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The unix socket on which the server listens too.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory().join("s")
+    }
+
+    /// The process number of the server.
+    ///
+    /// # Panics
+    /// The server does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running(Child::id)
+    }
+
+    /// Runs statements behind the engine's back, as the server's own root, in the database `locks`,
+    /// and returns the rows of the last that has any, with `|` between two columns.
+    ///
+    /// # Panics
+    /// The server refuses a statement, or does not answer.
+    pub fn sql(&self, statements: &str) -> Vec<String> {
+        let done = self.try_sql(statements);
+        done.unwrap_or_else(|says| panic!("{statements}: {says}\n{}", self.log()))
+    }
+
+    /// As [`sql`](Self::sql).
+    ///
+    /// # Errors
+    /// What the server has said.
+    pub fn try_sql(&self, statements: &str) -> Result<Vec<String>, String> {
+        talk::run(&self.socket(), "locks", statements)
+    }
+
+    /// What the server has written to its log since the first start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Makes the server stand still (`SIGSTOP`): connections stay, nothing is answered. Returns
+    /// when it stands.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn stop(&self) {
+        self.tell(Signal::STOP);
+        if let Err(why) = self.running(|child| spawner::await_stopped(child, true)) {
+            panic!("{why}");
+        }
+    }
+
+    /// Lets a stopped server go on.
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn cont(&self) {
+        self.tell(Signal::CONT);
+        if let Err(why) = self.running(|child| spawner::await_stopped(child, false)) {
+            panic!("{why}");
+        }
+    }
+
+    /// Kills the server (`SIGKILL`), as when memory runs out, and waits until it is gone. What it
+    /// had written to its files stays.
+    ///
+    /// # Panics
+    /// The server does not run, or does not end.
+    pub fn kill(&self) {
+        self.tell(Signal::KILL);
+        self.reap();
+    }
+
+    /// Asks the server to end in order, and waits until it has.
+    ///
+    /// # Panics
+    /// The server does not run, or does not end.
+    pub fn shutdown(&self) {
+        self.tell(Signal::TERM);
+        self.reap();
+    }
+
+    /// Starts the server again in its directory and on its port; ends it first if it runs.
+    ///
+    /// # Panics
+    /// The server does not start; the message says why.
+    pub fn restart(&self) {
+        if self.child().is_some() {
+            self.shutdown();
+        }
+        if let Err(why) = self.start_here() {
+            panic!("{why}");
+        }
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
+        self.child().as_ref().map(act).expect("the server runs")
+    }
+
+    fn tell(&self, signal: Signal) {
+        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
+            panic!("the server cannot be signalled: {why}\n{}", self.log());
+        }
+    }
+
+    fn reap(&self) {
+        let Some(mut child) = self.child().take() else { return };
+        if until(LIMIT, || child.try_wait().transpose()).is_none() {
+            let pid = child.id();
+            *self.child() = Some(child);
+            panic!("server {pid} does not end\n{}", self.log());
+        }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("server.log")
+    }
+
+    /// Makes the database and the user of the tests.
+    fn furnish(&self) -> Result<(), Failure> {
+        let proof = match self.config.tls {
+            Some(ClientCertificates::Required) => " require x509",
+            _ => "",
+        };
+        let statements = format!(
+            "create database locks; \
+             create user holdline@'%' identified by '{}'{proof}; \
+             grant all on locks.* to holdline@'%'",
+            Self::PASSWORD
+        );
+        let made = talk::run(&self.socket(), "mysql", &statements);
+        made.map(drop).map_err(|says| Failure::because("the server cannot be furnished", says))
+    }
+
+    fn start_here(&self) -> Result<(), Failure> {
+        let before = self.log().len();
+        let mut child = self.spawn()?;
+        let answered = until(LIMIT, || match child.try_wait() {
+            Ok(None) => self.answers().then_some(Ok(())),
+            Ok(Some(status)) => Some(Err(format!("ended at once ({status})"))),
+            Err(why) => Some(Err(format!("cannot be waited for ({why})"))),
+        });
+        let answered = answered.unwrap_or_else(|| Err(format!("does not answer within {LIMIT:?}")));
+        if let Err(why) = answered {
+            // Dead already, or about to be: in any case it must not be left.
+            let _ = child.kill();
+            let _ = child.wait();
+            let log = self.log();
+            let told = log.get(before..).unwrap_or(&log);
+            return Err(Failure::because(format!("mariadbd {why}"), told));
+        }
+        *self.child() = Some(child);
+        Ok(())
+    }
+
+    fn spawn(&self) -> Result<Child, Failure> {
+        let directory = self.directory.path();
+        let text = self.config.text(directory, self.port.number());
+        let file = self.directory.write("my.cnf", text)?;
+        let open = File::options().create(true).append(true).open(self.log_path());
+        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
+        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
+        let mut command = spawner::mortal(&self.program);
+        command.arg(format!("--defaults-file={}", file.display())).args(as_root());
+        command.envs(self.clock.iter().flat_map(ServerClock::environment));
+        command.current_dir(directory).stdin(Stdio::null()).stdout(out).stderr(err);
+        spawner::spawn(command)
+    }
+
+    /// By the socket, which lies in a directory of ours: no other server can answer there.
+    fn answers(&self) -> bool {
+        talk::run(&self.socket(), "mysql", "select 1").is_ok()
+    }
+}
+
+impl Drop for MariaDbServer {
+    fn drop(&mut self) {
+        // Its files go with it: nothing is worth an end in order.
+        let Some(mut child) = self.child().take() else { return };
+        let _ = child.kill();
+        if until(END, || child.try_wait().transpose()).is_none() {
+            let _ = child.wait();
+        }
+    }
+}
+
+fn program() -> Result<PathBuf, Failure> {
+    // Debian keeps servers apart from what users run.
+    let kept = Path::new("/usr/sbin/mariadbd");
+    match of_system("mariadbd", "mariadb-server-core", PROGRAM) {
+        Err(_) if std::env::var_os(PROGRAM).is_none() && kept.is_file() => Ok(kept.to_owned()),
+        found => found,
+    }
+}
+
+/// The server runs as root only if it is told to.
+fn as_root() -> Option<&'static str> {
+    rustix::process::geteuid().is_root().then_some("--user=root")
+}
+
+/// An empty data directory. Making one takes a second; it is done once, kept in the target
+/// directory and copied.
+fn empty(program: &Path) -> Result<PathBuf, Failure> {
+    let home = target_directory().join("tools").join("servers");
+    let cannot = |why: std::io::Error| Failure::because("cannot keep an empty database", why);
+    let version = Command::new(program).arg("--version").output().map_err(cannot)?;
+    let version: String = String::from_utf8_lossy(&version.stdout)
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    let kept = home.join(format!("mariadb-{version}"));
+    std::fs::create_dir_all(&home).map_err(cannot)?;
+    let lock = File::create(home.join("mariadb-lock")).map_err(cannot)?;
+    lock.lock().map_err(cannot)?;
+    if !kept.is_dir() {
+        let unfinished = home.join("mariadb-unfinished");
+        let _ = std::fs::remove_dir_all(&unfinished);
+        std::fs::create_dir_all(unfinished.join("mysql")).map_err(cannot)?;
+        make(program, &unfinished)?;
+        std::fs::rename(&unfinished, &kept).map_err(cannot)?;
+    }
+    drop(lock);
+    Ok(kept)
+}
+
+/// Makes the server's own tables, without what a person would need.
+fn make(program: &Path, data: &Path) -> Result<(), Failure> {
+    let mut text = b"use mysql;\n".to_vec();
+    for part in PARTS {
+        let path = Path::new(STATEMENTS).join(part);
+        let read = std::fs::read(&path).map_err(|why| Failure::because(path.display(), why))?;
+        text.extend_from_slice(&read);
+        text.push(b'\n');
+    }
+    let input = Scratch::new("mariadb-make")?;
+    let input = input
+        .write("statements", text)
+        .and_then(|path| File::open(&path).map_err(|why| Failure::because(path.display(), why)))?;
+    let mut command = spawner::mortal(program);
+    command.args(["--no-defaults", "--bootstrap", "--innodb-log-file-size=8M"]).args(as_root());
+    command.arg(format!("--datadir={}", data.display())).stdin(input);
+    crate::postgres::cluster::run(&mut command)
+}

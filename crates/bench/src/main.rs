@@ -5,11 +5,13 @@
 //! floor and its subject in turn, in several rounds, and reports the median of the ratios of
 //! each round. `cargo xtask bench` builds this in release mode and runs it.
 
+mod contend;
 mod cycle;
 mod etcd;
 mod floor;
 mod handoff;
 mod memory;
+mod mysql;
 mod postgres;
 mod redis;
 mod redis_cluster;
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         ["run"] => run::section(),
         ["etcd"] => etcd::section(),
         ["zookeeper"] => zookeeper::section(),
+        ["mysql"] => mysql::section(),
         ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
         ["redis-cluster"] => redis_cluster::section(),
@@ -41,8 +44,9 @@ fn main() -> ExitCode {
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         _ => {
-            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | postgres | \
-                redis | redis-cluster | redis-leases | redis-scripts | redlock | sentinel";
+            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | mysql | \
+                postgres | redis | redis-cluster | redis-leases | redis-scripts | redlock | \
+                sentinel";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };
@@ -62,6 +66,7 @@ fn all() -> Result<(), rounds::Failure> {
     run::section()?;
     etcd::section()?;
     zookeeper::section()?;
+    mysql::section()?;
     postgres::section()?;
     redis::section()
 }

@@ -5,10 +5,8 @@
 
 mod waits;
 
-use std::hint::black_box;
-use std::rc::Rc;
 use std::task::Context;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use holdline::Client;
@@ -19,14 +17,8 @@ use tokio::task::LocalSet;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, Statement};
 
+use crate::contend::{CLIENTS, CYCLES, NAMES, WAITERS, cycle, hand_off};
 use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
-
-const CYCLES: usize = 400;
-const NAMES: usize = 16;
-const TIME: Duration = Duration::from_millis(1_500);
-const WAITERS: [usize; 3] = [2, 16, 64];
-/// How many clients, each with a connection of its own, the waiters share.
-const CLIENTS: usize = 4;
 
 /// Runs all of it.
 pub(crate) fn section() -> Result<(), Failure> {
@@ -71,7 +63,8 @@ async fn hand_offs(
 ) -> Result<f64, Failure> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let (floor, subject) = (floor.update().await?, hand_off(server, waiters, clients).await?);
+        let (floor, subject) =
+            (floor.update().await?, hand_off(&server.url(), waiters, clients).await?);
         rounds.push(Round { floor, subject });
     }
     report(title, &rounds, "at most 3 updates");
@@ -114,55 +107,6 @@ impl Floor {
         }
         Ok(median(taken.into_iter()))
     }
-}
-
-async fn cycle(client: &Client) -> Result<f64, Failure> {
-    let locks: Result<Vec<_>, _> =
-        (0..NAMES).map(|name| client.mutex(format!("cycle/{name}"))).collect();
-    let locks = locks?;
-    let mut taken = Vec::with_capacity(CYCLES);
-    for cycle in 0..CYCLES {
-        let start = Instant::now();
-        let guard = locks[cycle % NAMES].lock().await?;
-        black_box(guard.release().await);
-        taken.push(each(start.elapsed(), 1));
-    }
-    Ok(median(taken.into_iter()))
-}
-
-/// Everybody wants the same name; how long it takes from the release of one to the next.
-async fn hand_off(
-    server: &PostgresServer,
-    waiters: usize,
-    connections: usize,
-) -> Result<f64, Failure> {
-    let mut clients = Vec::with_capacity(connections);
-    for _ in 0..connections {
-        clients.push(Client::connect(&server.url()).await?);
-    }
-    let deadline = Instant::now() + TIME;
-    let last: Rc<std::cell::Cell<Option<Instant>>> = Rc::default();
-    let mut running = Vec::new();
-    for waiter in 0..waiters {
-        let client = clients[waiter % connections].clone();
-        let last = last.clone();
-        running.push(tokio::task::spawn_local(async move {
-            let lock = client.mutex("hand-off")?;
-            let mut taken = Vec::new();
-            while Instant::now() < deadline {
-                let guard = lock.lock().await?;
-                taken.extend(last.take().map(|released| each(released.elapsed(), 1)));
-                last.set(Some(Instant::now()));
-                black_box(guard.release().await);
-            }
-            Ok::<_, Failure>(taken)
-        }));
-    }
-    let mut taken = Vec::new();
-    for task in running {
-        taken.extend(task.await??);
-    }
-    Ok(median(taken.into_iter()))
 }
 
 /// How long a bare `NOTIFY` takes to one session, while 1 and while 64 listen, each to a channel of

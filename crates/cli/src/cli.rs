@@ -41,9 +41,9 @@ pub(crate) struct Cli {
 pub(crate) struct Global {
     /// The engine: local:, local:///directory, redis://host:port,
     /// redis+sentinel://host,host/SERVICE, redis-cluster://host,host,
-    /// redlock://host,host,host,
-    /// postgres://user@host/database, etcd://host,host,host or zk://host,host,host [default:
-    /// HOLDLINE_URL, a configuration file, or local:]
+    /// redlock://host,host,host, postgres://user@host/database, mysql://user@host/database,
+    /// etcd://host,host,host or zk://host,host,host [default: HOLDLINE_URL, a configuration
+    /// file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) url: Option<String>,
     /// Read this configuration file instead of ./holdline.toml, the user's and the system's

@@ -40,6 +40,10 @@ const SCHEMES: &[&str] = &[
     "redlock",
     #[cfg(feature = "redis")]
     "redlocks",
+    #[cfg(feature = "mysql")]
+    "mysql",
+    #[cfg(feature = "mysql")]
+    "mariadb",
     #[cfg(feature = "postgres")]
     "postgres",
     #[cfg(feature = "postgres")]
@@ -61,11 +65,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("rediss-cluster", REDIS),
     ("redlock", REDIS),
     ("redlocks", REDIS),
+    ("mysql", MYSQL),
+    ("mariadb", MYSQL),
     ("postgres", POSTGRES),
     ("postgresql", POSTGRES),
     ("zk", ZOOKEEPER),
 ];
 const POSTGRES: &str = "the engine `postgres` (cargo feature `postgres`)";
+const MYSQL: &str = "the engine `mysql` (cargo feature `mysql`)";
 const ETCD: &str = "the engine `etcd` (cargo feature `etcd`)";
 const ZOOKEEPER: &str = "the engine `zookeeper` (cargo feature `zookeeper`)";
 const REDIS: &str = "the engine `redis` (cargo feature `redis`)";
@@ -91,6 +98,8 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         | "redis-cluster" | "rediss-cluster" => redis(url).await,
         #[cfg(feature = "redis")]
         "redlock" | "redlocks" => redlock(url).await,
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => mysql(url).await,
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => postgres(url).await,
         #[cfg(feature = "zookeeper")]
@@ -141,6 +150,11 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
         Some("redlock" | "redlocks") => {
             let options = holdline_redis::QuorumOptions::from_url(url)?;
             holdline_redis::quorum_checkup(&options, clock(ClockKind::Boottime, "redlock")?).await
+        }
+        #[cfg(feature = "mysql")]
+        Some("mysql" | "mariadb") => {
+            let options = holdline_mysql::MysqlOptions::from_url(url)?;
+            holdline_mysql::checkup(&options, clock(ClockKind::Boottime, "mysql")?).await
         }
         #[cfg(feature = "postgres")]
         Some("postgres" | "postgresql") => {
@@ -233,6 +247,14 @@ async fn redlock(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     let options = holdline_redis::QuorumOptions::from_url(url)?;
     let clock = clock(ClockKind::Boottime, "redlock")?;
     Ok(Arc::new(holdline_redis::QuorumEngine::connect(&options, clock).await?))
+}
+
+/// Connects to a MariaDB server. Its clock runs on while this machine sleeps.
+#[cfg(feature = "mysql")]
+async fn mysql(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let options = holdline_mysql::MysqlOptions::from_url(url)?;
+    let clock = clock(ClockKind::Boottime, "mysql")?;
+    holdline_mysql::connect(&options, clock).await
 }
 
 /// Connects to a PostgreSQL server. Its clock runs on while this machine sleeps.

@@ -40,6 +40,8 @@ mod janitor;
 mod keeper;
 mod lease;
 mod mutex;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod observer;
 mod options;
 mod owner;
@@ -78,6 +80,8 @@ pub use holdline_etcd::{EtcdEngine, EtcdOptions};
 #[cfg(feature = "local")]
 pub use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 pub use holdline_memory::{MemoryEngine, MemoryOptions};
+#[cfg(feature = "mysql")]
+pub use holdline_mysql::{MysqlEngine, MysqlOptions};
 #[cfg(feature = "postgres")]
 pub use holdline_postgres::{PostgresEngine, PostgresOptions};
 #[cfg(feature = "redis")]

@@ -42,6 +42,7 @@ impl Endpoints {
         let (scheme, rest) = url.split_once("://")?;
         let port = match scheme {
             "redis" | "redlock" => 6379,
+            "mysql" | "mariadb" => 3306,
             "postgres" | "postgresql" => 5432,
             "etcd" => 2379,
             "zk" => 2181,
@@ -54,7 +55,7 @@ impl Endpoints {
         // Of these the URL would say something else than its authority.
         let moves = |part: &str| {
             let key = part.split_once('=').map_or(part, |(key, _)| key);
-            ["host", "port", "sslmode", "ca"].contains(&key) || key.contains('@')
+            ["host", "port", "socket", "sslmode", "ca"].contains(&key) || key.contains('@')
         };
         if query.is_some_and(|query| query.split('&').any(moves) || query.contains('@')) {
             return None;
@@ -115,6 +116,7 @@ mod tests {
             ("redlock://u:p@a,b:2,c", "a:6379 b:2 c:6379", "redlock://u:p@p:1,p:2,p:3"),
             ("etcd://a,b/?prefix=x/", "a:2379 b:2379", "etcd://p:1,p:2/?prefix=x/"),
             ("zk://u:p/w@a,b:2/x?acl=open", "a:2181 b:2", "zk://u:p/w@p:1,p:2/x?acl=open"),
+            ("mysql://me@db/x?prefix=s", "db:3306", "mysql://me@p:1/x?prefix=s"),
             ("postgres://me@db/x?schema=s", "db:5432", "postgres://me@p:1/x?schema=s"),
         ] {
             let found = Endpoints::of(url).unwrap_or_else(|| panic!("{url}"));
@@ -138,6 +140,7 @@ mod tests {
             "redis+unix:///run/redis.sock",
             "postgres://me@%2Frun/db",
             "postgres://me@h/db?sslmode=verify-full",
+            "mysql://me@/db?socket=/run/s",
             "postgres://me@/db?host=/run",
             "redis://u:p?w@h",
         ] {

@@ -9,6 +9,8 @@ mod fence;
 mod hostile;
 mod json;
 mod leases;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod nested;
 mod operators;
 #[cfg(feature = "postgres")]

@@ -6,8 +6,8 @@ use holdline::Client;
 use holdline_conformance::Status;
 use holdline_conformance::processes::{self, Reachable};
 use holdline_services::{
-    ClusterConfig, EtcdConfig, EtcdServer, PostgresConfig, PostgresServer, RedisCluster,
-    RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
+    ClusterConfig, EtcdConfig, EtcdServer, MariaDbConfig, MariaDbServer, PostgresConfig,
+    PostgresServer, RedisCluster, RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
 };
 
 /// A directory of this test, removed at its end.
@@ -93,6 +93,14 @@ fn postgres() {
     let scratch = Scratch::new("postgres");
     let server = PostgresServer::start(PostgresConfig::default());
     processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::postgres"))
+        .conclude();
+}
+
+#[test]
+fn mysql() {
+    let scratch = Scratch::new("mysql");
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::mysql"))
         .conclude();
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use holdline_services::{
-    EtcdCluster, PostgresServer, RedisCluster, RedisServer, Reply, SentinelGroup, ZooKeeper,
+    EtcdCluster, MariaDbServer, PostgresServer, RedisCluster, RedisServer, Reply, SentinelGroup,
+    ZooKeeper,
 };
 use holdline_torture::{Blow, Fault, Nemesis};
 
@@ -151,6 +152,33 @@ impl Nemesis for OwnPostgres {
                 self.0.sql(kill);
             }
             other => return Err(format!("{other} is not done to PostgreSQL")),
+        }
+        Ok(())
+    }
+
+    fn mend(&self, _blow: Blow) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A MariaDB server, which keeps what it has acknowledged.
+pub(crate) struct OwnMariaDb(pub(crate) MariaDbServer);
+
+impl Nemesis for OwnMariaDb {
+    fn faults(&self) -> Vec<Fault> {
+        vec![Fault::Restart, Fault::ClientKill]
+    }
+
+    fn strike(&self, blow: Blow) -> Result<(), String> {
+        match blow.fault {
+            Fault::Restart => {
+                self.0.kill();
+                self.0.restart();
+            }
+            Fault::ClientKill => {
+                self.0.sql("kill user holdline");
+            }
+            other => return Err(format!("{other} is not done to MariaDB")),
         }
         Ok(())
     }

@@ -6,12 +6,15 @@ use std::time::Duration;
 use holdline::{ClockKind, SystemClock};
 use holdline_redis::{QuorumAdmin, QuorumOptions};
 use holdline_services::{
-    ClusterConfig, EtcdCluster, EtcdConfig, PostgresConfig, PostgresServer, RedisCluster,
-    RedisConfig, RedisServer, SentinelConfig, SentinelGroup, ZooKeeper, ZooKeeperConfig,
+    ClusterConfig, EtcdCluster, EtcdConfig, MariaDbConfig, MariaDbServer, PostgresConfig,
+    PostgresServer, RedisCluster, RedisConfig, RedisServer, SentinelConfig, SentinelGroup,
+    ZooKeeper, ZooKeeperConfig,
 };
 use holdline_torture::{Fault, Nemesis, Report, Verdict};
 
-use crate::owned::{OwnEtcd, OwnGroup, OwnPostgres, OwnRedis, OwnRedisCluster, OwnZooKeeper};
+use crate::owned::{
+    OwnEtcd, OwnGroup, OwnMariaDb, OwnPostgres, OwnRedis, OwnRedisCluster, OwnZooKeeper,
+};
 use crate::{Scratch, alone, carry_out, plan, with_network};
 
 #[track_caller]
@@ -153,6 +156,15 @@ fn postgres() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync());
     let mut plan = with_network(plan(server.url()));
     let nemesis = Arc::new(OwnPostgres(server));
+    plan.faults.extend(nemesis.faults());
+    kept(&carry_out(&plan, nemesis));
+}
+
+#[test]
+fn mysql() {
+    let server = MariaDbServer::start(MariaDbConfig::default().with_fsync());
+    let mut plan = with_network(plan(server.url()));
+    let nemesis = Arc::new(OwnMariaDb(server));
     plan.faults.extend(nemesis.faults());
     kept(&carry_out(&plan, nemesis));
 }

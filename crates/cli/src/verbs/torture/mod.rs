@@ -40,9 +40,9 @@ const LONGEST: u64 = 3_600;
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 all promises were kept, 1 one was broken and the witnesses \
     say which, 2 the run shows nothing.\n\nFaults: pause-holder, pause, kill; by proxies before \
-    the servers of redis://, postgres://, etcd:// and zk://: cut, cut-requests, cut-replies, \
-    reset, delay; with --store-is-expendable, on Redis: script-flush, client-kill, flush-all, \
-    and where Sentinels make the master failover.\n\nExample:\n  holdline torture \
+    the servers of redis://, postgres://, mysql://, etcd:// and zk://: cut, cut-requests, \
+    cut-replies, reset, delay; with --store-is-expendable, on Redis: script-flush, client-kill, \
+    flush-all, and where Sentinels make the master failover.\n\nExample:\n  holdline torture \
     --url redis://localhost --seconds 20 --seed 7")]
 pub(crate) struct TortureArgs {
     /// How long harm is done; the run ends some seconds later, and within four minutes whatever

@@ -1,0 +1,97 @@
+//! One MariaDB server: cycles and hand-offs beside bare one-row updates.
+//!
+//! The server is Debian's, started for this run with a flush at each commit; its files lie where
+//! temporary files do (`TMPDIR`), so a disk's flush is in the floor and in our figure alike.
+
+use std::time::Instant;
+
+use holdline::Client;
+use holdline::mysql::mysql_async::prelude::Queryable;
+use holdline::mysql::mysql_async::{Conn, OptsBuilder, Statement};
+use holdline_services::{MariaDbConfig, MariaDbServer};
+use tokio::task::LocalSet;
+
+use crate::contend::{CLIENTS, CYCLES, NAMES, WAITERS, cycle, hand_off};
+use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
+
+/// Runs all of it.
+pub(crate) fn section() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let server = MariaDbServer::try_start(MariaDbConfig::default().with_fsync())?;
+    server.sql(
+        "create table floor (name int primary key, value bigint not null) engine = InnoDB; \
+         insert into floor select seq, 0 from seq_0_to_15",
+    );
+    runtime.block_on(LocalSet::new().run_until(run(&server)))
+}
+
+async fn run(server: &MariaDbServer) -> Result<(), Failure> {
+    let mut floor = Floor::connect(server).await?;
+    let client = Client::connect(&server.url()).await?;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let (floor, subject) = (2.0 * floor.update().await?, cycle(&client).await?);
+        rounds.push(Round { floor, subject });
+    }
+    report("mysql: lock + release, one task, p50", &rounds, "at most 1.5");
+    let mut medians = Vec::new();
+    for waiters in WAITERS {
+        let title = format!("mysql: a hand-off among {waiters}, p50");
+        let clients = CLIENTS.min(waiters);
+        medians.push(hand_offs(server, &mut floor, waiters, clients, &title).await?);
+    }
+    flat(&medians);
+    let title = "mysql: among 64, each a client of its own, p50";
+    hand_offs(server, &mut floor, 64, 64, title).await.map(drop)
+}
+
+/// Prints the hand-offs among so many waiters of so many clients; returns the middle ratio.
+async fn hand_offs(
+    server: &MariaDbServer,
+    floor: &mut Floor,
+    waiters: usize,
+    clients: usize,
+    title: &str,
+) -> Result<f64, Failure> {
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let update = floor.update().await?;
+        let subject = hand_off(&server.url(), waiters, clients).await?;
+        rounds.push(Round { floor: update, subject });
+    }
+    report(title, &rounds, "at most 3 updates");
+    Ok(median(rounds.iter().map(|round| round.subject / round.floor)))
+}
+
+/// A bare connection.
+struct Floor {
+    connection: Conn,
+    update: Statement,
+}
+
+impl Floor {
+    async fn connect(server: &MariaDbServer) -> Result<Floor, Failure> {
+        let options = OptsBuilder::default()
+            .ip_or_hostname(server.address().ip().to_string())
+            .tcp_port(server.address().port())
+            .user(Some("holdline"))
+            .pass(Some(MariaDbServer::PASSWORD))
+            .db_name(Some("locks"))
+            .prefer_socket(false);
+        let mut connection = Conn::new(options).await?;
+        let update = connection.prep("update floor set value = value + 1 where name = ?").await?;
+        Ok(Floor { connection, update })
+    }
+
+    /// The middle time of an update of one row.
+    async fn update(&mut self) -> Result<f64, Failure> {
+        let mut taken = Vec::with_capacity(CYCLES);
+        for cycle in 0..CYCLES {
+            let name = i32::try_from(cycle % NAMES)?;
+            let start = Instant::now();
+            self.connection.exec_drop(&self.update, (name,)).await?;
+            taken.push(each(start.elapsed(), 1));
+        }
+        Ok(median(taken.into_iter()))
+    }
+}

@@ -1,0 +1,98 @@
+-- What is stored: one row for each name, one for each holder, one for each contender in a queue,
+-- and what is remembered of lease ids that are over. Moments and durations are whole microseconds,
+-- moments since 1970. `@p@` is replaced by the prefix of our tables, `@r@` by the revision of our
+-- procedures; a line with two dollars ends a statement. `about` stands last: where it is, all is.
+
+create table if not exists @p@heads (
+    name varbinary(512) not null primary key,
+    -- The last fencing token of this name.
+    fence bigint not null default 0,
+    held int not null default 0,
+    permits_of int,
+    queued int not null default 0,
+    -- No entry of the queue stands before this place.
+    first_place bigint not null default 0,
+    next_place bigint not null default 0,
+    heard_since bigint not null default 0,
+    -- No grant ends before this moment.
+    ends bigint not null default 0,
+    freeze_until bigint,
+    freeze_reason varbinary(512),
+    freeze_token bigint,
+    -- How many rows of `marks` this name has.
+    marks int not null default 0,
+    used bigint not null,
+    constraint no_fencing_token_is_left check (fence <= 9007199254740991)
+) engine = InnoDB row_format = dynamic comment = 'Holdline: the names of locks'
+$$
+
+-- A row stays when its holder goes, with an empty lease id, and the next takes it: rows that come
+-- and go would have to be read over until the server has cleaned up behind them. An exclusive
+-- holder is always in slot 0.
+create table if not exists @p@holders (
+    name varbinary(512) not null,
+    slot int not null,
+    lease_id binary(16),
+    client binary(8) not null,
+    inbox binary(8) not null,
+    mode binary(1) not null,
+    permits int not null,
+    total int not null,
+    asked_kind binary(1) not null,
+    asked bigint not null,
+    kind binary(1) not null,
+    lease bigint not null,
+    token bigint not null,
+    since bigint not null,
+    deadline bigint not null,
+    claimed tinyint not null,
+    revoked varbinary(512),
+    metadata varbinary(1024) not null,
+    primary key (name, slot),
+    key by_inbox (inbox)
+) engine = InnoDB row_format = dynamic comment = 'Holdline: the holders of locks'
+$$
+
+create table if not exists @p@waiters (
+    name varbinary(512) not null,
+    place bigint not null,
+    lease_id binary(16) not null,
+    client binary(8) not null,
+    inbox binary(8) not null,
+    mode binary(1) not null,
+    permits int not null,
+    total int not null,
+    kind binary(1) not null,
+    lease bigint not null,
+    claim_window bigint not null,
+    queued_at bigint not null,
+    heard bigint not null,
+    metadata varbinary(1024) not null,
+    primary key (name, place),
+    unique key by_id (name, lease_id)
+) engine = InnoDB row_format = dynamic comment = 'Holdline: the queues of locks'
+$$
+
+-- `kind` is `t` for an id that was given up for good, `r` for a grant that was revoked.
+create table if not exists @p@marks (
+    name varbinary(512) not null,
+    kind binary(1) not null,
+    lease_id binary(16) not null,
+    until bigint not null,
+    reason varbinary(512) not null,
+    inbox binary(8) not null,
+    primary key (name, kind, lease_id),
+    key by_inbox (inbox)
+) engine = InnoDB row_format = dynamic comment = 'Holdline: lease ids that are over'
+$$
+
+-- `floor` is no smaller than the last token of any name whose row was removed.
+create table if not exists @p@about (
+    only_row tinyint not null primary key check (only_row = 1),
+    format int not null,
+    floor bigint not null
+) engine = InnoDB row_format = dynamic
+comment = 'Holdline: the locks of these tables. Do not change by hand.'
+$$
+
+insert ignore into @p@about values (1, @format@, 0)

@@ -1,0 +1,345 @@
+//! What `doctor` looks at on a MariaDB server.
+//!
+//! It only asks: nothing is written, and the tables are not made. What the account may not ask is
+//! told as that, never taken for well.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use holdline_core::hints::Watches;
+use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
+
+use crate::error::ENGINE;
+use crate::link::{Facts, Link, only};
+use crate::options::MysqlOptions;
+use crate::replies::Row;
+use crate::schema::{self, Found};
+
+const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const SERVER: &str = "procedures, row locks and wake-ups must work as we know them";
+const DURABILITY: &str =
+    "what a crash takes back may be granted again, with the same fencing token";
+const REPLICAS: &str = "a replica that takes over may lack the newest grants and tokens";
+const LOGGING: &str =
+    "commands read what is committed, which a server that logs statements refuses";
+const GALERA: &str = "where several servers take writes, each ends leases by its own clock";
+const POOLER: &str = "behind a pooler nobody can be woken: those who wait look once a second";
+const IDLE: &str = "a connection that is closed while idle is opened again by the next renewal, \
+                    which costs time";
+const PACKETS: &str = "a batch of renewals must fit into one packet";
+const CLOCK: &str = "leases end by the server's clock: a step forward ends them early, a step back \
+                     late";
+const TABLES: &str = "the locks stand in tables of their own, which must be there and be ours";
+const NAMES: &str = "many rows slow the listing of names down";
+
+/// How far the server's clock may be from ours before it is worth a word: leases do not compare
+/// the two.
+const FAR: i128 = 1_000_000;
+const TRIPS: usize = 5;
+/// Shorter than this, an idle connection is closed between two looks of a person.
+const SHORT_IDLE: u64 = 60;
+/// The largest batch, in hex, is far below.
+const LEAST_PACKET: u64 = 1 << 20;
+const VARIABLES: &str = "'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', \
+    'binlog_format', 'innodb_doublewrite', 'rpl_semi_sync_master_enabled', \
+    'rpl_semi_sync_master_wait_point', 'wsrep_on', 'wait_timeout', 'max_allowed_packet'";
+
+/// Looks how the server of these options stands.
+///
+/// Takes a few round trips; a server that does not answer costs the time limits of the options.
+///
+/// # Errors
+/// `Invalid`: an option is wrong. All else is a finding.
+pub async fn checkup(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<Checkup, LockError> {
+    let link = Link::new(options, clock.clone(), Arc::new(Watches::default()), false)?;
+    let mut checkup = Checkup::new(ENGINE);
+    let reached = async {
+        let facts = link.ready().await?;
+        Ok::<_, LockError>((facts, round_trip(&link, &*clock).await?))
+    };
+    let (facts, trip) = match reached.await {
+        Ok(reached) => reached,
+        Err(error) => {
+            let finding = Finding::ok("reachable", REACHABLE, error.to_string());
+            checkup.add(finding.fail("do what the error says; until then nothing can be locked"));
+            return Ok(checkup);
+        }
+    };
+    checkup.add(Finding::ok("reachable", REACHABLE, format!("answers in {trip:?}")));
+    checkup.add(server(&facts));
+    let settings = Settings::ask(&link).await;
+    for judge in [durability, replicas, logging, galera, idle, packets] {
+        checkup.add(judge(&settings));
+    }
+    checkup.add(pooler(&facts));
+    checkup.add(server_clock(&link).await);
+    let (finding, usable) = tables(&link).await;
+    checkup.add(finding);
+    if usable {
+        checkup.add(names(&link).await);
+    }
+    Ok(checkup)
+}
+
+/// Measures the shortest of a few round trips.
+async fn round_trip(link: &Link, clock: &dyn Clock) -> Result<Duration, LockError> {
+    let mut shortest = Duration::MAX;
+    for _ in 0..TRIPS {
+        let start = clock.now();
+        link.ask("select 1").await?;
+        shortest = shortest.min(start.until(clock.now()));
+    }
+    Ok(shortest)
+}
+
+fn server(facts: &Facts) -> Finding {
+    let finding = Finding::ok("server", SERVER, facts.version.clone());
+    match facts.is_mariadb {
+        true => finding,
+        false => finding.warn(
+            "this is no MariaDB: our procedures were never tested on it. Use MariaDB 10.6 or \
+             newer, or try all you rely on first",
+        ),
+    }
+}
+
+/// The server's settings that matter here; those that it does not know are missing.
+struct Settings(Result<HashMap<String, String>, LockError>);
+
+impl Settings {
+    async fn ask(link: &Link) -> Settings {
+        let ask = format!("show global variables where variable_name in ({VARIABLES})");
+        let told = link.ask(&ask).await;
+        Settings(told.map(|told| {
+            let rows =
+                told.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
+            let pair = |row: Row<'_>| {
+                let (name, value) = (row.sure::<String>("Variable_name"), row.sure("Value"));
+                Some((name.ok()?, value.ok()?))
+            };
+            rows.filter_map(pair).collect()
+        }))
+    }
+
+    fn get(&self, name: &str) -> &str {
+        self.0.as_ref().ok().and_then(|all| all.get(name)).map_or("unknown", String::as_str)
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        matches!(self.get(name), "ON" | "1")
+    }
+}
+
+fn durability(settings: &Settings) -> Finding {
+    let flush = settings.get("innodb_flush_log_at_trx_commit");
+    let pages = settings.get("innodb_doublewrite");
+    let logs = settings.is_on("log_bin");
+    let sync = if logs { settings.get("sync_binlog") } else { "of no concern" };
+    let found = format!(
+        "innodb_flush_log_at_trx_commit {flush}, innodb_doublewrite {pages}, sync_binlog {sync}"
+    );
+    let finding = Finding::ok("durability", DURABILITY, found);
+    match (flush, pages, sync) {
+        ("unknown", ..) => finding.warn("let this account read the server's variables"),
+        ("0" | "2", ..) => finding.fail("set innodb_flush_log_at_trx_commit to 1"),
+        (_, "OFF", _) => finding.fail("set innodb_doublewrite to ON"),
+        // What the binary log lost is undone in the tables too when the server recovers.
+        (_, _, "1" | "of no concern") => finding,
+        _ => finding.fail("set sync_binlog to 1"),
+    }
+}
+
+fn replicas(settings: &Settings) -> Finding {
+    if !settings.is_on("log_bin") {
+        return Finding::ok("replicas", REPLICAS, "none can follow: there is no binary log");
+    }
+    let waits = settings.is_on("rpl_semi_sync_master_enabled");
+    let point = settings.get("rpl_semi_sync_master_wait_point");
+    let said = if waits { "commits wait for one" } else { "no commit waits for one" };
+    let finding = Finding::ok("replicas", REPLICAS, format!("they can follow; {said}, {point}"));
+    match (waits, point) {
+        (true, "AFTER_SYNC") => finding,
+        _ => finding.warn(
+            "set rpl_semi_sync_master_enabled, with the wait point AFTER_SYNC, and promote only \
+             a replica that had all; or rely on fencing tokens, and run `holdline fence bump` \
+             after a failover",
+        ),
+    }
+}
+
+fn logging(settings: &Settings) -> Finding {
+    let format = settings.get("binlog_format");
+    let logs = settings.is_on("log_bin");
+    let kept = if logs { "kept" } else { "not kept" };
+    let finding =
+        Finding::ok("logging", LOGGING, format!("a binary log is {kept}, binlog_format {format}"));
+    match (logs, format) {
+        (true, "STATEMENT") => finding.fail("set binlog_format to MIXED or ROW"),
+        _ => finding,
+    }
+}
+
+fn galera(settings: &Settings) -> Finding {
+    let on = settings.is_on("wsrep_on");
+    let found = if on { "the server is a node of a cluster" } else { "the server stands alone" };
+    let finding = Finding::ok("galera", GALERA, found);
+    if !on {
+        return finding;
+    }
+    finding.warn(
+        "let all clients name the same node; rely on fencing tokens when another takes its place",
+    )
+}
+
+fn idle(settings: &Settings) -> Finding {
+    let limit = settings.get("wait_timeout");
+    let finding = Finding::ok("idle", IDLE, format!("wait_timeout {limit} s"));
+    match limit.parse::<u64>() {
+        Ok(..SHORT_IDLE) => finding.warn("set wait_timeout to 600 or more"),
+        _ => finding,
+    }
+}
+
+fn packets(settings: &Settings) -> Finding {
+    let limit = settings.get("max_allowed_packet");
+    let finding = Finding::ok("packets", PACKETS, format!("max_allowed_packet {limit}"));
+    match limit.parse::<u64>() {
+        Ok(..LEAST_PACKET) => finding.fail("set max_allowed_packet to 1M or more"),
+        _ => finding,
+    }
+}
+
+fn pooler(facts: &Facts) -> Finding {
+    match facts.pooled {
+        false => Finding::ok("pooler", POOLER, "none: the connection is the server's own"),
+        true => {
+            let found = "something between us and the server shares connections";
+            let fix = "name the server itself in the URL; if that cannot be, locks work, and those \
+                who wait are slower";
+            Finding::ok("pooler", POOLER, found).warn(fix)
+        }
+    }
+}
+
+async fn server_clock(link: &Link) -> Finding {
+    let before = micros_now();
+    let ask = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) as now";
+    let told = link.ask(ask).await;
+    let after = micros_now();
+    match told.and_then(|told| only(&told)?.sure::<i64>("now")) {
+        Ok(server) => judge_clock(i128::from(server), before, after),
+        Err(error) => Finding::ok("clock", CLOCK, error.to_string()).warn("do what the error says"),
+    }
+}
+
+fn micros_now() -> i128 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| i128::try_from(since.as_micros()).unwrap_or(i128::MAX))
+}
+
+/// The server read its clock between `before` and `after` on ours, in microseconds.
+fn judge_clock(server: i128, before: i128, after: i128) -> Finding {
+    let error = (after - before).max(0) / 2;
+    let offset = server - (before + error);
+    let found = format!("{} ms from ours, ± {} ms", offset / 1_000, error / 1_000);
+    let finding = Finding::ok("clock", CLOCK, found);
+    if offset.abs() - error <= FAR {
+        return finding;
+    }
+    finding.warn("let both machines keep the same time (NTP), slewed and not stepped")
+}
+
+/// How the tables stand, and whether they can be looked into.
+async fn tables(link: &Link) -> (Finding, bool) {
+    let prefix = link.names().table("");
+    let told = link.ask(&schema::look(link.names())).await;
+    match told.and_then(|told| schema::found(&told)) {
+        Ok(Found::Ours) => (Finding::ok("tables", TABLES, format!("`{prefix}…` are ours")), true),
+        Ok(found) => {
+            let says = match found {
+                Found::Missing => "are not there",
+                _ => "have no procedures of this version that this account may call",
+            };
+            let finding = Finding::ok("tables", TABLES, format!("`{prefix}…` {says}"));
+            let fix = "take a lock once by an account that may make tables and procedures";
+            (finding.warn(fix), false)
+        }
+        Err(error) => {
+            let fix = match error.kind() {
+                ErrorKind::Foreign { .. } => "name others by `prefix`, or another database",
+                _ => "do what the error says",
+            };
+            (Finding::ok("tables", TABLES, error.to_string()).fail(fix), false)
+        }
+    }
+}
+
+async fn names(link: &Link) -> Finding {
+    let table = link.names().table("heads");
+    let ask = format!(
+        "select table_rows as known from information_schema.tables \
+         where table_schema = database() and table_name = '{table}'"
+    );
+    let told = link.ask(&ask).await;
+    let rows = told.and_then(|told| only(&told)?.sure::<i64>("known"));
+    let found = match rows {
+        Ok(rows) => format!("about {rows} rows"),
+        Err(_) => "not counted".to_owned(),
+    };
+    Finding::ok("names", NAMES, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::Health;
+
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        Settings(Ok(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()))
+    }
+
+    #[test]
+    fn an_offset_within_the_error_is_none() {
+        let second = 1_000_000;
+        for (server, before, after, health) in [
+            (500, 0, 1_000, Health::Ok),
+            (3 * second, 0, 10 * second, Health::Ok),
+            (second + 2, 0, 0, Health::Warning),
+            (-second - 2, 0, 0, Health::Warning),
+        ] {
+            assert_eq!(judge_clock(server, before, after).health(), health);
+        }
+    }
+
+    #[test]
+    fn a_binary_log_that_is_not_flushed_is_told_only_if_there_is_one() {
+        let of = |flush, logs, sync| {
+            let all = [
+                ("innodb_flush_log_at_trx_commit", flush),
+                ("log_bin", logs),
+                ("sync_binlog", sync),
+            ];
+            durability(&settings(&all)).health()
+        };
+        assert_eq!(of("1", "OFF", "0"), Health::Ok);
+        assert_eq!(of("1", "ON", "1"), Health::Ok);
+        assert_eq!(of("1", "ON", "0"), Health::Error);
+        assert_eq!(of("2", "OFF", "0"), Health::Error);
+        assert_eq!(durability(&settings(&[])).health(), Health::Warning);
+    }
+
+    #[test]
+    fn an_unknown_server_is_told_as_that() {
+        let facts = |version: &str, is_mariadb| Facts {
+            version: version.to_owned(),
+            is_mariadb,
+            pooled: false,
+            round_trip: Duration::ZERO,
+        };
+        assert_eq!(server(&facts("10.11.19-MariaDB", true)).health(), Health::Ok);
+        let told = server(&facts("8.0.36", false));
+        assert_eq!(told.health(), Health::Warning);
+    }
+}

@@ -1,0 +1,316 @@
+//! The engine: each command is one procedure, which is one step of the lock table.
+
+use std::fmt;
+use std::iter;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdline_core::hints::Watches;
+use holdline_core::snapshot::MAX_VIEWS;
+use holdline_core::{
+    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, Hints, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+};
+use parking_lot::Mutex;
+
+use crate::error::ENGINE;
+use crate::keys::{Names, Value};
+use crate::link::{Link, only};
+use crate::options::MysqlOptions;
+use crate::views::{self, behind};
+use crate::{replies, requests};
+
+/// How many lines one call renews.
+const BATCH: usize = 128;
+/// The longest page of a listing.
+const MAX_PAGE: usize = 1_000;
+/// How many names of a listing are looked at in one call, and how many of their holders and
+/// waiters are shown.
+const SHOWN_AT_ONCE: usize = 100;
+const SHOWN_OF_EACH: usize = 100;
+/// How much later than its lease a dead holder's name may become free.
+const LAG: Duration = Duration::from_millis(5);
+/// After how many acquires some rows are looked at, how many, and removed if they are long over:
+/// more than names can have come meanwhile.
+const SWEEP_EVERY: u32 = 128;
+const SWEPT_AT_ONCE: usize = 256;
+
+/// The engine of one set of tables in a MariaDB database. Clones share its connection.
+#[derive(Clone)]
+pub struct MysqlEngine(Arc<Inner>);
+
+struct Inner {
+    capabilities: Capabilities,
+    link: Link,
+    watches: Arc<Watches>,
+    acquires: AtomicU32,
+    /// Where the next sweep goes on.
+    swept: Mutex<Option<Vec<u8>>>,
+}
+
+impl MysqlEngine {
+    /// Makes an engine. It connects with its first command; [`MysqlEngine::connect`] does it
+    /// now. `clock` must count the time that the machine is suspended, as the server's does.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong.
+    pub fn new(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<MysqlEngine, LockError> {
+        let watches = Arc::new(Watches::default());
+        let link = Link::new(options, clock, watches.clone(), true)?;
+        Ok(MysqlEngine(Arc::new(Inner {
+            capabilities: capabilities(options),
+            link,
+            watches,
+            acquires: AtomicU32::new(0),
+            swept: Mutex::default(),
+        })))
+    }
+
+    /// Makes an engine and waits until it has a connection. The tables are made by the first
+    /// command that needs them.
+    ///
+    /// # Errors
+    /// As [`crate::connect`].
+    pub async fn connect(
+        options: &MysqlOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<MysqlEngine, LockError> {
+        let engine = MysqlEngine::new(options, clock)?;
+        engine.0.link.ready().await?;
+        Ok(engine)
+    }
+}
+
+fn capabilities(options: &MysqlOptions) -> Capabilities {
+    let (address, database) = (options.address(), options.database());
+    let identity = format!("{address}/{database} {}", options.prefix());
+    let mut capabilities = Capabilities::reference(ENGINE, identity);
+    capabilities.lag = LAG;
+    capabilities.clock = ClockKind::Boottime;
+    capabilities.max_waiters = options.max_waiters();
+    capabilities.max_batch = BATCH;
+    capabilities
+}
+
+impl Verbs for MysqlEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        self.0.acquire(request).await
+    }
+
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        self.0.renew(lines).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
+        self.0.watches.forget(request.lease_id);
+        self.0.release(request).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        let shown = self.0.inspect(std::slice::from_ref(name), MAX_VIEWS).await?;
+        Ok(shown.into_iter().next().unwrap_or_else(|| Snapshot::free(name.clone())))
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        self.0.list(request).await
+    }
+
+    fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
+        let stream = Watches::open_or_ask(&self.0.watches, lease_id);
+        self.0.link.open_inbox();
+        Box::pin(stream)
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        self.0.operate(operation).await
+    }
+}
+
+impl Inner {
+    async fn acquire(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+    ) -> Result<AcquireReply, LockError> {
+        self.link.make_store().await?;
+        let id = request.lease_id;
+        let inbox = if request.queue {
+            // From the commit on a hint may come, before the reply is seen and watched for.
+            self.watches.expect(id);
+            self.link.inbox_opened().await
+        } else {
+            self.link.inbox()
+        };
+        let limit = self.capabilities.max_waiters;
+        let answer = self.link.ask(&requests::acquire(self.names(), request, inbox, limit)).await;
+        let reply = answer.and_then(|answer| replies::acquired(&answer, request, limit));
+        let may_come_yet = match &reply {
+            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
+            Err(error) => error.certainty() == Certainty::Unknown,
+        };
+        if !may_come_yet {
+            self.watches.forget(id);
+        }
+        self.sweep_now_and_then();
+        reply
+    }
+
+    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+        let replies = self.renew_lines(lines).await?;
+        for (line, reply) in iter::zip(lines, &replies) {
+            if reply.as_ref().is_ok_and(RenewReply::is_over) {
+                self.watches.forget(line.lease_id);
+            }
+        }
+        Ok(replies)
+    }
+
+    async fn renew_lines(&self, lines: &[&RenewRequest]) -> Renewed {
+        if !self.link.has_store().await? {
+            return Ok(vec![Ok(RenewReply::Unknown); lines.len()]);
+        }
+        let (packed, order) = requests::lines(lines);
+        let inbox = self.link.inbox().to_be_bytes();
+        let call = self.names().call("renew", &[Value::Bytes(&packed), Value::Bytes(&inbox)]);
+        replies::renewed(&self.link.ask(&call).await?, &order)
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
+        // Only a tombstone needs a place to stand.
+        if request.ending.for_good {
+            self.link.make_store().await?;
+        } else if !self.link.has_store().await? {
+            return Ok(ReleaseReply::NotHeld { revoked: None });
+        }
+        let call = self.names().call(
+            "release",
+            &[
+                Value::Bytes(request.name.as_str().as_bytes()),
+                Value::Bytes(request.lease_id.as_bytes()),
+                Value::Number(requests::remembered(request.ending)),
+            ],
+        );
+        replies::released(&self.link.ask(&call).await?)
+    }
+
+    async fn inspect(&self, names: &[LockName], most: usize) -> Result<Vec<Snapshot>, LockError> {
+        if !self.link.has_store().await? {
+            return Ok(names.iter().cloned().map(Snapshot::free).collect());
+        }
+        // What time has changed is done first; then all is seen at one moment.
+        let packed = requests::packed(names);
+        self.link.ask(&self.names().call("refresh", &[Value::Bytes(&packed)])).await?;
+        let answer = self.link.ask(&views::inspect(self.names(), names, most)).await?;
+        replies::inspected(&answer, names)
+    }
+
+    /// A page of names, each as it stands: some may have become free meanwhile.
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        if !self.link.has_store().await? {
+            return Ok(ListPage::default());
+        }
+        let limit = request.limit.clamp(1, MAX_PAGE);
+        let prefix = request.prefix.as_bytes();
+        let after = request.after.as_ref().map(|name| name.as_str().as_bytes());
+        let last = behind(prefix);
+        let text = views::list(self.names(), prefix, after, last.as_deref(), limit + 1);
+        let mut names = replies::names(&self.link.ask(&text).await?)?;
+        let more = names.len() > limit;
+        names.truncate(limit);
+        let mut page = ListPage {
+            names: Vec::with_capacity(names.len()),
+            after: names.last().filter(|_| more).cloned(),
+        };
+        for some in names.chunks(SHOWN_AT_ONCE) {
+            let shown = self.inspect(some, SHOWN_OF_EACH).await?;
+            let used =
+                |one: &Snapshot| one.is_held() || one.queue_length > 0 || one.freeze.is_some();
+            page.names.extend(shown.into_iter().filter(used));
+        }
+        Ok(page)
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        let makes = matches!(operation, Operation::Freeze { .. } | Operation::RaiseFence { .. });
+        if makes {
+            self.link.make_store().await?;
+        } else if !self.link.has_store().await? {
+            return Ok(OperationReply::NothingThere);
+        }
+        let bytes = |name: &LockName| name.as_str().as_bytes().to_vec();
+        match operation {
+            Operation::Revoke { name, token, reason, now } => {
+                let name = bytes(name);
+                let values = [
+                    Value::Bytes(&name),
+                    Value::Number(requests::token(*token)),
+                    Value::Bytes(reason.as_bytes()),
+                    Value::Number(i64::from(*now)),
+                ];
+                self.operated("revoke", &values).await
+            }
+            Operation::Freeze { name, duration, reason } => {
+                let name = bytes(name);
+                let values = [
+                    Value::Bytes(&name),
+                    Value::Number(requests::micros(*duration)),
+                    Value::Bytes(reason.as_bytes()),
+                ];
+                self.operated("freeze", &values).await
+            }
+            Operation::Unfreeze { name } => {
+                self.operated("unfreeze", &[Value::Bytes(&bytes(name))]).await
+            }
+            Operation::RaiseFence { to } => {
+                self.operated("raise", &[Value::Number(requests::token(*to))]).await
+            }
+        }
+    }
+
+    async fn operated(
+        &self,
+        verb: &str,
+        values: &[Value<'_>],
+    ) -> Result<OperationReply, LockError> {
+        replies::operated(&self.link.ask(&self.names().call(verb, values)).await?)
+    }
+
+    fn names(&self) -> &Names {
+        self.link.names()
+    }
+
+    /// Removes rows of names that nobody has used for a while: a few at a time, beside the work.
+    fn sweep_now_and_then(self: &Arc<Self>) {
+        if self.acquires.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY != SWEEP_EVERY - 1 {
+            return;
+        }
+        let inner = self.clone();
+        self.link.spawn(Box::pin(async move {
+            let after = inner.swept.lock().take().unwrap_or_default();
+            let values = [Value::Bytes(&after), Value::Number(requests::count(SWEPT_AT_ONCE))];
+            let answer = inner.link.ask(&inner.names().call("sweep", &values)).await;
+            let next = answer.and_then(|answer| {
+                let next = only(&answer)?.maybe::<&[u8]>("behind")?;
+                Ok(next.map(<[u8]>::to_vec))
+            });
+            match next {
+                Ok(next) => *inner.swept.lock() = next,
+                // Nothing hangs on it: the next one begins anew.
+                Err(error) => tracing::debug!(%error, "old rows were not swept"),
+            }
+        }));
+    }
+}
+
+impl fmt::Debug for MysqlEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlEngine")
+            .field("identity", &self.0.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}

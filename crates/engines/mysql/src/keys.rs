@@ -1,0 +1,174 @@
+//! What things are called in the database, and how a command is written.
+
+use std::fmt::Write;
+
+/// Of the procedures in [`RULES`] and [`VERBS`]: counted up with each change of theirs. Their names
+/// end with it, so that two versions work on the same tables, each by its own.
+pub(crate) const REVISION: u32 = 1;
+/// What this version reads and writes, as `about` tells it.
+pub(crate) const FORMAT: i64 = 1;
+
+const TABLES: &str = include_str!("../sql/tables.sql");
+const RULES: &str = include_str!("../sql/rules.sql");
+const VERBS: &str = include_str!("../sql/verbs.sql");
+
+/// The tables, by what stands behind the prefix.
+pub(crate) const TABLE_NAMES: [&str; 5] = ["about", "heads", "holders", "marks", "waiters"];
+/// The procedures, by what stands between the prefix and the revision.
+pub(crate) const PROCEDURES: [&str; 23] = [
+    "remember",
+    "recount",
+    "leave",
+    "expire",
+    "grant",
+    "admits",
+    "hand_over",
+    "settle",
+    "take",
+    "next_look",
+    "wake",
+    "acquire",
+    "fresh",
+    "answer",
+    "renew",
+    "release",
+    "revoke",
+    "freeze",
+    "unfreeze",
+    "raise",
+    "refresh",
+    "sweep",
+    "listen",
+];
+
+/// The longest prefix that leaves room for the longest name.
+pub(crate) const LONGEST_PREFIX: usize = 32;
+
+/// A value of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    Bytes(&'a [u8]),
+    Number(i64),
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(bytes: &'a [u8]) -> Value<'a> {
+        Value::Bytes(bytes)
+    }
+}
+
+/// The names of one set of tables.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    /// The prefix is letters, digits and `_`: it needs no quotes.
+    pub(crate) fn new(prefix: &str) -> Names {
+        Names { prefix: prefix.to_owned() }
+    }
+
+    pub(crate) fn table(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    pub(crate) fn procedure(&self, name: &str) -> String {
+        format!("{}{name}_{REVISION}", self.prefix)
+    }
+
+    /// Writes the call of a procedure. Bytes travel in hex, so that nothing has to be quoted.
+    pub(crate) fn call(&self, verb: &str, values: &[Value<'_>]) -> String {
+        let mut text = format!("call {}(", self.procedure(verb));
+        for (at, value) in values.iter().enumerate() {
+            if at > 0 {
+                text.push(',');
+            }
+            match value {
+                Value::Bytes(bytes) => push_bytes(&mut text, bytes),
+                Value::Number(number) => {
+                    let _ = write!(text, "{number}");
+                }
+            }
+        }
+        text.push(')');
+        text
+    }
+
+    /// The statements that make the tables, in their order.
+    pub(crate) fn tables(&self) -> Vec<String> {
+        self.statements(TABLES)
+    }
+
+    /// The statements that make the procedures.
+    pub(crate) fn procedures(&self) -> Vec<String> {
+        [RULES, VERBS].iter().flat_map(|part| self.statements(part)).collect()
+    }
+
+    fn statements(&self, part: &str) -> Vec<String> {
+        let filled = part
+            .replace("@p@", &self.prefix)
+            .replace("@r@", &REVISION.to_string())
+            .replace("@format@", &FORMAT.to_string());
+        filled.split("\n$$\n").map(str::to_owned).collect()
+    }
+}
+
+/// Writes bytes as a literal.
+pub(crate) fn push_bytes(text: &mut String, bytes: &[u8]) {
+    text.push_str("x'");
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\'');
+}
+
+/// Bytes as a literal.
+pub(crate) fn literal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len() + 3);
+    push_bytes(&mut text, bytes);
+    text
+}
+
+/// The lock that whoever listens in an inbox has, as `wake` in `rules.sql` makes its name.
+pub(crate) fn inbox_lock(inbox: u64) -> String {
+    format!("holdline_{inbox:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    /// Without a new revision a correction reaches no database in which the procedures are.
+    #[test]
+    fn procedures_that_change_have_a_new_revision() {
+        let digest = Sha256::digest([RULES, VERBS].concat());
+        let digest = literal(&digest[..8]);
+        let known = (1, "x'fac6ecbbda1ab7d8'");
+        let told = "count REVISION up, and put the new pair here";
+        assert_eq!((REVISION, digest.as_str()), known, "{told}");
+    }
+
+    #[test]
+    fn all_procedures_are_looked_for() {
+        let names = Names::new("my_");
+        let made = names.procedures();
+        let mut told: Vec<&str> = made
+            .iter()
+            .filter_map(|text| text.split("create procedure my_").nth(1)?.split("_1(").next())
+            .collect();
+        let mut known = PROCEDURES.to_vec();
+        told.sort_unstable();
+        known.sort_unstable();
+        assert_eq!((told.len(), told), (made.len(), known));
+    }
+
+    #[test]
+    fn a_call_needs_no_quotes() {
+        let text = Names::new("p_").call("release", &[Value::Bytes(b"a'b"), Value::Number(-1)]);
+        assert_eq!(text, "call p_release_1(x'612762',-1)");
+        assert_eq!(inbox_lock(0xab), "holdline_00000000000000ab");
+    }
+}

@@ -1,0 +1,54 @@
+//! The MariaDB engine: locks in tables of one database.
+//!
+//! Each verb is one call of a procedure, which carries out a whole step of the lock table on one
+//! name, whose row is locked meanwhile; whoever is next is woken where it sleeps in the server. The
+//! rows are the truth: a lost connection costs nothing but time.
+//!
+//! # Guarantees
+//! It keeps the promises of the lock table while the server's clock does not step and what it has
+//! committed stays: on one primary with `innodb_flush_log_at_trx_commit = 1`. Over a failover to a
+//! replica it keeps neither exclusion nor the order of fencing tokens unless the old primary can
+//! no longer write and the replica had all: `holdline fence bump` is for that. Fencing tokens come
+//! from a counter in the name's row and are ordered without any condition about time.
+//!
+//! # Read next
+//! `engine` for the verbs, `keys` and `sql/tables.sql` for what is stored, `sql/rules.sql` and
+//! `sql/verbs.sql` for the rules, `schema` for how they come there. Then
+//! `link` for how a statement travels, `options` for what can be set. `row_lock` is apart from all
+//! that: locks on rows of the user's own.
+
+mod checkup;
+mod engine;
+mod error;
+mod keys;
+mod link;
+mod options;
+mod replies;
+mod requests;
+mod row_lock;
+mod schema;
+mod views;
+
+use std::sync::Arc;
+
+use holdline_core::{Clock, Engine, LockError};
+
+pub use checkup::checkup;
+pub use engine::MysqlEngine;
+pub use mysql_async;
+pub use options::MysqlOptions;
+pub use row_lock::{RowLock, RowLockError, RowWait, row_lock};
+
+/// Makes the engine, and waits until it has a connection. `clock` must count the time that the
+/// machine is suspended, as the server's does.
+///
+/// # Errors
+/// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it does
+/// not let us in, takes no writes, or this account lacks a right. `Foreign`: a table under our
+/// names is not ours. Nothing is held after any of them.
+pub async fn connect(
+    options: &MysqlOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn Engine>, LockError> {
+    Ok(Arc::new(MysqlEngine::connect(options, clock).await?))
+}

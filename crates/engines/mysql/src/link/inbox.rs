@@ -1,0 +1,152 @@
+//! How waiters are woken: a second connection sleeps in the server, and whoever hands a name over
+//! wakes it there.
+//!
+//! It holds a lock of the server (`get_lock`) whose name is drawn at random: by it the others find
+//! the connection, and can meet nothing else, however often the server has given numbers anew. Its
+//! sleep ends with an error, and tells nothing but that there is something; so it asks what.
+//!
+//! - Invariant B1: look and sleep are one statement, which a wake-up ends wherever it stands: none
+//!   is lost between the two. What was told is told again when anything else comes.
+//! - Invariant B2: no lock depends on it. Where it cannot work the heartbeat finds everything.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use holdline_core::{Backoff, Certainty, LockError};
+
+use super::Shared;
+use super::dial::open;
+use super::driver::{self, Asker};
+use super::greet::{greet, only};
+use super::supervisor::within;
+use super::wire::Set;
+use crate::error::{Failed, is_store_gone, of_greeting, unavailable};
+use crate::keys::{Value, inbox_lock};
+use crate::replies::Row;
+
+/// How long it sleeps when nobody wakes it. A connection that we have left sleeps on so long.
+const SLEEP: u32 = 5;
+/// An answer that comes so much later never comes.
+const LATE: Duration = Duration::from_secs(5);
+/// How long it waits for tables that are not there.
+const UNMADE: Duration = Duration::from_millis(200);
+/// How an inbox stands that has nothing, as `listen` in `verbs.sql` tells it.
+const NOTHING: &str = "0 0";
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Query execution was interrupted.
+const WOKEN: u16 = 1317;
+
+/// Starts listening, once.
+pub(super) fn start(shared: &Arc<Shared>) {
+    if !shared.listen.swap(true, Ordering::SeqCst) {
+        shared.home.spawn(Box::pin(listen_always(shared.clone())));
+    }
+}
+
+async fn listen_always(shared: Arc<Shared>) {
+    let closed = shared.closed.clone();
+    tokio::select! {
+        biased;
+        () = closed.cancelled() => {}
+        () = keep_listening(&shared) => {}
+    }
+    shared.inbox.send_replace(0);
+}
+
+async fn keep_listening(shared: &Arc<Shared>) {
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        let born = shared.clock.now();
+        let error = listen(shared).await;
+        let heard = shared.inbox.send_replace(0) != 0;
+        // Who waits for it to open goes on without it.
+        shared.deaf.send_modify(|times| *times += 1);
+        tracing::debug!(error = %error, "nothing is heard: waiters are left to their heartbeat");
+        if heard {
+            shared.watches.tell_all();
+        }
+        if born.until(shared.clock.now()) >= LONGEST_PAUSE {
+            backoff.reset();
+        }
+        let pause = backoff.next_pause(rand::random());
+        shared.clock.sleep_until(shared.clock.now().after(pause)).await;
+    }
+}
+
+/// Listens on a connection until its end, and tells why it came.
+async fn listen(shared: &Arc<Shared>) -> LockError {
+    let opened = match within(shared, open(&shared.options)).await {
+        Ok(opened) => opened,
+        Err(error) => return error,
+    };
+    let (asker, mut driver) = driver::on(opened.stream);
+    tokio::select! {
+        biased;
+        error = hear(shared, &asker, opened.number) => error,
+        why = driver.run() => unavailable(why, Certainty::NotApplied),
+    }
+}
+
+async fn hear(shared: &Arc<Shared>, asker: &Asker, number: u32) -> LockError {
+    let began = async {
+        let facts = greet(asker, number, &shared.options, &*shared.clock).await?;
+        if facts.pooled {
+            return Err(unavailable("a pooler is in between", Certainty::NotApplied));
+        }
+        // Never zero, which stands for who hears nothing.
+        let inbox = rand::random::<u64>() | 1;
+        let ask = format!("select get_lock('{}', 0) as got", inbox_lock(inbox));
+        let told = asker.ask(ask).await.map_err(|failed| of_greeting(&failed))?;
+        match only(&told)?.maybe::<i64>("got")? {
+            Some(1) => Ok(inbox),
+            _ => Err(unavailable("the inbox is taken", Certainty::NotApplied)),
+        }
+    };
+    let inbox = match within(shared, began).await {
+        Ok(inbox) => inbox,
+        Err(error) => return error,
+    };
+    shared.inbox.send_replace(inbox);
+    shared.watches.tell_all();
+    let mut heard = NOTHING.to_owned();
+    loop {
+        let ear = inbox.to_be_bytes();
+        let values =
+            [Value::Bytes(&ear), Value::Bytes(heard.as_bytes()), Value::Number(i64::from(SLEEP))];
+        let ask = asker.ask(shared.names.call("listen", &values));
+        let limit = Duration::from_secs(u64::from(SLEEP)).saturating_add(LATE);
+        let end = shared.clock.now().after(limit);
+        let told = tokio::select! {
+            biased;
+            told = ask => told,
+            () = shared.clock.sleep_until(end) => {
+                return unavailable("no answer", Certainty::NotApplied);
+            }
+        };
+        match told {
+            Ok(told) => heard = deliver(shared, &told).unwrap_or(heard),
+            Err(Failed::Server(words)) if words.code == WOKEN => {}
+            // The tables may be made, or be made anew.
+            Err(failed) if is_store_gone(&failed) => {
+                shared.clock.sleep_until(shared.clock.now().after(UNMADE)).await;
+            }
+            Err(failed) => return of_greeting(&failed),
+        }
+    }
+}
+
+/// Tells all that an inbox has, and returns how it stands; nothing when it only slept.
+fn deliver(shared: &Shared, told: &[Set]) -> Option<String> {
+    let [stand, set] = told else { return None };
+    let row = stand.rows.first()?;
+    let stand = Row::of(stand, row).sure::<String>("stand").ok()?;
+    for row in &set.rows {
+        let row = Row::of(set, row);
+        if let (Ok(letter), Ok(id)) = (row.sure::<&str>("letter"), row.sure::<&str>("id")) {
+            shared.watches.deliver(format!("{letter}{id}").as_bytes());
+        }
+    }
+    Some(stand)
+}

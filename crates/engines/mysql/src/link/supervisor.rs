@@ -1,0 +1,180 @@
+//! Keeps one good connection: dials, drives, dials again.
+//!
+//! - Invariant S1: no statement is ever sent again by us, unless the server has undone it.
+//! - Invariant S2: pauses between tries grow with full jitter. A server that refuses us is asked
+//!   seldom; whoever sends a command meanwhile is told why at once. A connection that breaks soon
+//!   after it was made counts as a failed try.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
+use holdline_net::home::Task;
+use tokio_util::sync::CancellationToken;
+
+use super::dial::open;
+use super::driver::{self, Driver};
+use super::greet::greet;
+use super::{Live, Shared, Stand};
+use crate::error::unavailable;
+use crate::schema::{self, Found};
+
+/// Pauses between tries, while the server cannot be reached.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses while it refuses us: somebody must mend something first.
+const FIRST_REFUSED: Duration = Duration::from_secs(1);
+const LONGEST_REFUSED: Duration = Duration::from_secs(5);
+/// How often the task moves before the link is left alone: only one that panics comes here.
+const MOST_MOVES: u32 = 8;
+
+/// Starts the supervisor.
+pub(super) fn start(shared: &Arc<Shared>) {
+    let work: Task<()> = Box::pin(supervise(shared.clone()));
+    shared.home.spawn(Box::pin(Watch { shared: shared.clone(), work: Some(work) }));
+}
+
+/// The supervisor's task: when it is dropped before its end, it moves.
+struct Watch {
+    shared: Arc<Shared>,
+    work: Option<Task<()>>,
+}
+
+impl Future for Watch {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(work) = &mut self.work else { return Poll::Ready(()) };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.work.take().is_none() || self.shared.closed.is_cancelled() {
+            return;
+        }
+        self.shared.stand.send_replace(Stand::Making);
+        let moves = self.shared.moves.fetch_add(1, Ordering::Relaxed);
+        if moves < MOST_MOVES && self.shared.home.leave() {
+            tracing::debug!("the runtime of a connection ended: it moves to a thread");
+            start(&self.shared);
+            if self.shared.listen.swap(false, Ordering::SeqCst) {
+                super::inbox::start(&self.shared);
+            }
+        } else {
+            self.shared.closed.cancel();
+        }
+    }
+}
+
+/// Ends with its link.
+async fn supervise(shared: Arc<Shared>) {
+    let closed = shared.closed.clone();
+    tokio::select! {
+        biased;
+        () = closed.cancelled() => {}
+        () = keep_connected(&shared) => {}
+    }
+    shared.stand.send_replace(Stand::Making);
+}
+
+async fn keep_connected(shared: &Arc<Shared>) {
+    let mut near = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut far = Backoff::new(FIRST_REFUSED, LONGEST_REFUSED);
+    loop {
+        let pause = match within(shared, connect(shared)).await {
+            Ok((live, driver)) => {
+                far.reset();
+                let born = shared.clock.now();
+                drive(shared, live, driver).await;
+                if born.until(shared.clock.now()) >= LONGEST_PAUSE {
+                    near.reset();
+                    continue;
+                }
+                near.next_pause(rand::random())
+            }
+            Err(error) => {
+                let refused = !matches!(error.kind(), ErrorKind::Unavailable { .. });
+                let backoff = if refused { &mut far } else { &mut near };
+                let pause = backoff.next_pause(rand::random());
+                tracing::debug!(%error, ?pause, "no connection to the server");
+                shared.stand.send_replace(Stand::Failed(error));
+                pause
+            }
+        };
+        shared.clock.sleep_until(shared.clock.now().after(pause)).await;
+    }
+}
+
+/// Serves a connection until its end.
+async fn drive(shared: &Shared, live: Arc<Live>, mut driver: Driver) {
+    let end = live.end.clone();
+    shared.stand.send_replace(Stand::Live(live));
+    tokio::select! {
+        biased;
+        () = end.cancelled() => tracing::debug!("a connection is given up"),
+        why = driver.run() => {
+            end.cancel();
+            tracing::debug!(?why, "a connection is lost");
+        }
+    }
+    // From here on nothing more is sent on it, and all that was is answered as unknown.
+    shared.stand.send_replace(Stand::Making);
+    shared.watches.tell_all();
+}
+
+/// Makes a connection: dials, signs in, says the first words.
+async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError> {
+    let options = &shared.options;
+    let opened = open(options).await?;
+    let (asker, mut driver) = driver::on(opened.stream);
+    let greeting = async {
+        let facts = Arc::new(greet(&asker, opened.number, options, &*shared.clock).await?);
+        let found = match shared.looks {
+            true => schema::find(&asker, &shared.names).await?,
+            false => Found::Missing,
+        };
+        Ok(Live {
+            asker: asker.clone(),
+            facts,
+            has_store: AtomicBool::new(found == Found::Ours),
+            making: tokio::sync::Mutex::default(),
+            end: CancellationToken::new(),
+        })
+    };
+    let greeted = tokio::select! {
+        biased;
+        greeted = greeting => greeted?,
+        why = driver.run() => {
+            let message = format!("the server went away: {why}");
+            return Err(unavailable(message, Certainty::NotApplied));
+        }
+    };
+    Ok((Arc::new(greeted), driver))
+}
+
+/// Gives a piece of work the time that a connection may take.
+pub(super) async fn within<T>(
+    shared: &Shared,
+    work: impl Future<Output = Result<T, LockError>>,
+) -> Result<T, LockError> {
+    let limit = shared.options.connect_timeout();
+    let end = shared.clock.now().after(limit);
+    tokio::select! {
+        biased;
+        done = work => done,
+        () = shared.clock.sleep_until(end) => {
+            let message = format!("{}: no answer within {limit:?}", shared.options.address());
+            Err(unavailable(message, Certainty::NotApplied))
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What can be set for a MariaDB engine, in code or in a URL.
+//!
+//! `mysql://user[:password]@host[:port]/database`, also `mariadb://`. A unix socket is named by
+//! `?socket=`. No password is ever shown: not by `Debug`, not in a message.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdline_core::LockError;
+use holdline_net::secret::Secret;
+use holdline_net::tls::TlsFiles;
+use holdline_net::url::Reader;
+
+use crate::error::ENGINE;
+use crate::keys::LONGEST_PREFIX;
+
+mod url;
+
+pub(crate) use url::Address;
+
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(60);
+const MOST_WAITERS: usize = 100_000;
+/// How many characters the server takes for a name.
+const LONGEST_NAME: usize = 64;
+const URL: Reader = Reader { engine: ENGINE, port: 3306 };
+const DEFAULT_PREFIX: &str = "holdline_";
+const PARAMETERS: [&str; 11] = [
+    "ca",
+    "cert",
+    "command_timeout_ms",
+    "connect_timeout_ms",
+    "key",
+    "max_waiters",
+    "password_env",
+    "password_file",
+    "prefix",
+    "socket",
+    "sslmode",
+];
+
+/// How to reach a MariaDB server, and where in it the locks stand.
+///
+/// ```
+/// use holdline_mysql::MysqlOptions;
+/// let options = MysqlOptions::from_url("mysql://app@db.example/orders?prefix=locks_")?;
+/// # Ok::<(), holdline_core::LockError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MysqlOptions {
+    access: Access,
+    limits: Limits,
+    prefix: String,
+}
+
+#[derive(Clone, Debug)]
+struct Access {
+    address: Address,
+    user: String,
+    password: Secret,
+    database: String,
+    tls: Option<TlsFiles>,
+}
+
+#[derive(Clone, Debug)]
+struct Limits {
+    connect_timeout: Duration,
+    command_timeout: Duration,
+    max_waiters: usize,
+}
+
+impl MysqlOptions {
+    /// Reads a URL. Parameters: `prefix` of the tables (`holdline_` unless set), `socket`,
+    /// `sslmode` (`disable`, or `verify-full`, which `require` means here too), `ca`, `cert`,
+    /// `key`, `password_file`, `password_env` (the name of a variable), `connect_timeout_ms`,
+    /// `command_timeout_ms` and `max_waiters`.
+    ///
+    /// # Errors
+    /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
+    /// parameter is told with the nearest known spelling. No connection was made.
+    pub fn from_url(url: &str) -> Result<MysqlOptions, LockError> {
+        let parts = url::Parts::split(url)?;
+        let mut options = MysqlOptions {
+            access: Access {
+                address: parts.address,
+                user: parts.user,
+                password: Secret::new(parts.password),
+                database: parts.database,
+                tls: None,
+            },
+            limits: Limits {
+                connect_timeout: Duration::from_secs(5),
+                command_timeout: Duration::from_secs(2),
+                max_waiters: 10_000,
+            },
+            prefix: DEFAULT_PREFIX.to_owned(),
+        };
+        let mut files = TlsFiles::default();
+        for (key, value) in parts.parameters {
+            options.set(&key, value, &mut files)?;
+        }
+        match &mut options.access.tls {
+            Some(wanted) => *wanted = files,
+            None if files != TlsFiles::default() => {
+                return Err(bad("`ca`, `cert` and `key` need TLS: add `sslmode=verify-full`"));
+            }
+            None => {}
+        }
+        options.validate()?;
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: String, files: &mut TlsFiles) -> Result<(), LockError> {
+        match key {
+            "ca" => files.ca = Some(value.into()),
+            "cert" => files.cert = Some(value.into()),
+            "key" => files.key = Some(value.into()),
+            "command_timeout_ms" => self.limits.command_timeout = URL.millis(key, &value)?,
+            "connect_timeout_ms" => self.limits.connect_timeout = URL.millis(key, &value)?,
+            "max_waiters" => self.limits.max_waiters = URL.number(key, &value)?,
+            "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
+            "password_file" => {
+                self.access.password = Secret::from_file(ENGINE, Path::new(&value))?;
+            }
+            "prefix" => self.prefix = value,
+            "sslmode" => self.access.tls = ssl_mode(&value)?.then(TlsFiles::default),
+            // Taken by the parts of the URL already.
+            "socket" => {}
+            "ssl-mode" | "ssl-ca" | "ssl-cert" | "ssl-key" => {
+                let here = if key == "ssl-mode" { "sslmode" } else { &key[4..] };
+                return Err(bad(format!("has `{key}`, which is called `{here}` here")));
+            }
+            unknown => return Err(URL.unknown(unknown, PARAMETERS, &PARAMETERS)),
+        }
+        Ok(())
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// `Invalid` names the setting that is wrong and what it may be.
+    pub fn validate(&self) -> Result<(), LockError> {
+        for (field, value) in [
+            ("connect_timeout", self.limits.connect_timeout),
+            ("command_timeout", self.limits.command_timeout),
+        ] {
+            if !TIMEOUTS.contains(&value) {
+                let message = format!("must be from 100ms to 60s, not {value:?}");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        let most = self.limits.max_waiters;
+        if !(1..=MOST_WAITERS).contains(&most) {
+            let message = format!("must be from 1 to {MOST_WAITERS}, not {most}");
+            return Err(LockError::invalid(ENGINE, "max_waiters", message));
+        }
+        for (field, value) in [("user", &self.access.user), ("database", &self.access.database)] {
+            let length = value.chars().count();
+            if !(1..=LONGEST_NAME).contains(&length) || value.chars().any(char::is_control) {
+                let message =
+                    format!("must have 1 to {LONGEST_NAME} characters, none a control sign");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let prefix = &self.prefix;
+        if !(1..=LONGEST_PREFIX).contains(&prefix.len()) || !prefix.chars().all(plain) {
+            let message =
+                format!("must have 1 to {LONGEST_PREFIX} of the letters a to z, digits and `_`");
+            return Err(LockError::invalid(ENGINE, "prefix", message));
+        }
+        if !prefix.starts_with(|c: char| c.is_ascii_lowercase()) {
+            return Err(LockError::invalid(ENGINE, "prefix", "must begin with a letter"));
+        }
+        let files = self.access.tls.clone().unwrap_or_default();
+        if files.cert.is_some() != files.key.is_some() {
+            return Err(bad("a client certificate needs both `cert` and `key`"));
+        }
+        if self.access.tls.is_some() && matches!(self.access.address, Address::Unix(_)) {
+            return Err(bad("a unix socket has no TLS: leave `sslmode` out"));
+        }
+        Ok(())
+    }
+
+    /// Sets the password, which then need not stand in a URL.
+    #[must_use]
+    pub fn with_password(mut self, password: impl Into<String>) -> MysqlOptions {
+        self.access.password = Secret::new(Some(password.into()));
+        self
+    }
+
+    /// Sets what the names of our tables begin with; `holdline_` unless set.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> MysqlOptions {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the file with the authority that signed the server's certificate, and with it TLS;
+    /// unless set, the machine's own list is used.
+    #[must_use]
+    pub fn with_ca(mut self, file: impl Into<PathBuf>) -> MysqlOptions {
+        self.access.tls.get_or_insert_default().ca = Some(file.into());
+        self
+    }
+
+    /// Sets how long making a connection may take, greeting and all; 5 s unless set.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, limit: Duration) -> MysqlOptions {
+        self.limits.connect_timeout = limit;
+        self
+    }
+
+    /// Sets how long one command may take; 2 s unless set.
+    #[must_use]
+    pub fn with_command_timeout(mut self, limit: Duration) -> MysqlOptions {
+        self.limits.command_timeout = limit;
+        self
+    }
+
+    /// Sets how many contenders may queue for one name; 10,000 unless set.
+    #[must_use]
+    pub fn with_max_waiters(mut self, max_waiters: usize) -> MysqlOptions {
+        self.limits.max_waiters = max_waiters;
+        self
+    }
+}
+
+impl MysqlOptions {
+    /// Tells whether the password's proof would travel a network where others can read it.
+    pub(crate) fn exposes_password(&self) -> bool {
+        match &self.access.address {
+            Address::Tcp(server) if self.access.tls.is_none() => {
+                self.access.password.expose().is_some() && !server.is_here()
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.access.address
+    }
+
+    pub(crate) fn user(&self) -> &str {
+        &self.access.user
+    }
+
+    pub(crate) fn password(&self) -> &Secret {
+        &self.access.password
+    }
+
+    pub(crate) fn database(&self) -> &str {
+        &self.access.database
+    }
+
+    pub(crate) fn tls(&self) -> Option<&TlsFiles> {
+        self.access.tls.as_ref()
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.limits.connect_timeout
+    }
+
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.limits.command_timeout
+    }
+
+    pub(crate) fn max_waiters(&self) -> usize {
+        self.limits.max_waiters
+    }
+}
+
+/// Whether a word of other clients asks for TLS. Half-hearted ones are refused.
+fn ssl_mode(word: &str) -> Result<bool, LockError> {
+    match word {
+        "disable" => Ok(false),
+        "require" | "required" | "verify-full" => Ok(true),
+        "allow" | "prefer" | "preferred" | "verify-ca" => Err(bad(format!(
+            "has `sslmode={word}`, which does not check who the server is: write \
+                 `verify-full`, or `disable`"
+        ))),
+        _ => Err(bad("has an unknown `sslmode`: write `verify-full` or `disable`")),
+    }
+}
+
+fn bad(message: impl fmt::Display) -> LockError {
+    URL.bad(message)
+}
+
+#[cfg(test)]
+mod tests;

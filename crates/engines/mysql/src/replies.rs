@@ -1,0 +1,368 @@
+//! What comes back: each row becomes a typed value, and what has another shape is a `Protocol`
+//! error.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::error::{ENGINE, protocol};
+use crate::link::{Set, only};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, FreezeView, GrantState,
+    HolderFields, HolderSummary, HolderView, LeaseId, LockError, LockName, LostReason, Metadata,
+    Mode, OperationReply, ReleaseReply, RenewReply, Renewed, ShortLeaseId, Snapshot, WaiterView,
+};
+
+/// A row, read by the names of its columns. A column that is not there is empty.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'a> {
+    columns: &'a [String],
+    values: &'a [Option<Vec<u8>>],
+}
+
+/// What a value can be read as.
+pub(crate) trait Value<'a>: Sized {
+    fn read(bytes: &'a [u8]) -> Option<Self>;
+}
+
+impl<'a> Value<'a> for &'a [u8] {
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        Some(bytes)
+    }
+}
+
+impl<'a> Value<'a> for &'a str {
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        std::str::from_utf8(bytes).ok()
+    }
+}
+
+impl<'a> Value<'a> for String {
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    }
+}
+
+impl<'a> Value<'a> for i64 {
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        std::str::from_utf8(bytes).ok()?.parse().ok()
+    }
+}
+
+impl<'a> Row<'a> {
+    pub(crate) fn of(set: &'a Set, values: &'a [Option<Vec<u8>>]) -> Row<'a> {
+        Row { columns: &set.columns, values }
+    }
+
+    pub(crate) fn maybe<T: Value<'a>>(&self, column: &str) -> Result<Option<T>, LockError> {
+        let at = self.columns.iter().position(|name| name == column);
+        let Some(bytes) = at.and_then(|at| self.values.get(at)?.as_deref()) else {
+            return Ok(None);
+        };
+        let odd = || protocol(format!("an answer has no good column `{column}`"));
+        T::read(bytes).map(Some).ok_or_else(odd)
+    }
+
+    pub(crate) fn sure<T: Value<'a>>(&self, column: &str) -> Result<T, LockError> {
+        let read = self.maybe(column)?;
+        read.ok_or_else(|| protocol(format!("an answer has nothing in column `{column}`")))
+    }
+
+    fn duration(&self, column: &str) -> Result<Option<Duration>, LockError> {
+        let micros = self.maybe::<i64>(column)?;
+        Ok(micros.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))))
+    }
+
+    fn sure_duration(&self, column: &str) -> Result<Duration, LockError> {
+        let read = self.duration(column)?;
+        read.ok_or_else(|| protocol(format!("an answer has nothing in column `{column}`")))
+    }
+
+    fn count(&self, column: &str) -> Result<usize, LockError> {
+        Ok(usize::try_from(self.sure::<i64>(column)?).unwrap_or(0))
+    }
+
+    fn token(&self, column: &str) -> Result<Option<FencingToken>, LockError> {
+        let number = self.maybe::<i64>(column)?;
+        let token = number.map(|n| u64::try_from(n).ok().and_then(|n| FencingToken::new(n).ok()));
+        match token {
+            Some(None) => Err(protocol("an answer has a fencing token that is none")),
+            Some(token) => Ok(token),
+            None => Ok(None),
+        }
+    }
+
+    fn text(&self, column: &str) -> Result<Option<String>, LockError> {
+        let bytes = self.maybe::<&[u8]>(column)?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+    }
+
+    fn metadata(&self, column: &str) -> Result<Metadata, LockError> {
+        // Whatever is too long was not written by us, and says nothing.
+        let text = self.text(column)?.unwrap_or_default();
+        Ok(Metadata::from_encoded(&text).unwrap_or_default())
+    }
+
+    fn short(&self, column: &str) -> Result<ShortLeaseId, LockError> {
+        let mut whole = [0; 16];
+        match self.sure::<&[u8]>(column)? {
+            first @ [_, _, _, _] => whole[..4].copy_from_slice(first),
+            _ => return Err(protocol("an answer has a lease id of another length")),
+        }
+        Ok(LeaseId::from_bytes(whole).short())
+    }
+
+    fn mode(&self, letter: &str, permits: &str, total: &str) -> Result<Mode, LockError> {
+        let odd = || protocol("an answer has an unknown mode");
+        match self.sure::<&str>(letter)? {
+            "x" => Ok(Mode::Exclusive),
+            "s" => Ok(Mode::Shared),
+            "p" => {
+                let number = |n: i64| u32::try_from(n).map_err(|_| odd());
+                let (count, of) = (number(self.sure(permits)?)?, number(self.sure(total)?)?);
+                Mode::permits(count, of).map_err(|_| odd())
+            }
+            _ => Err(odd()),
+        }
+    }
+
+    /// Who is in the way.
+    fn blocker(&self) -> Result<Option<Box<HolderSummary>>, LockError> {
+        let blocker = match self.maybe::<&str>("by_mode")? {
+            None => return Ok(None),
+            Some("f") => freeze_summary(
+                self.token("by_token")?,
+                self.text("by_metadata")?.unwrap_or_default(),
+                self.duration("by_rest")?,
+            ),
+            Some(_) => HolderSummary {
+                lease_id: self.short("by_id")?,
+                token: self.token("by_token")?,
+                mode: self.mode("by_mode", "by_permits", "by_total")?,
+                held_for: self.duration("by_held")?,
+                left: self.duration("by_rest")?,
+                metadata: self.metadata("by_metadata")?,
+            },
+        };
+        Ok(Some(Box::new(blocker)))
+    }
+}
+
+fn freeze_summary(
+    token: Option<FencingToken>,
+    reason: String,
+    left: Option<Duration>,
+) -> HolderSummary {
+    let fields =
+        HolderFields { program: "an operator's freeze".into(), reason, ..HolderFields::default() };
+    HolderSummary {
+        lease_id: LeaseId::from_bytes([0; 16]).short(),
+        token,
+        mode: Mode::Exclusive,
+        held_for: None,
+        left,
+        // A reason of many escapes may not fit; then the freeze is shown without it.
+        metadata: Metadata::new(&fields).unwrap_or_default(),
+    }
+}
+
+fn not_applied(kind: ErrorKind) -> LockError {
+    LockError::new(ENGINE, kind, Certainty::NotApplied)
+}
+
+/// Reads the answer to an acquire; `limit` is how many may wait.
+pub(crate) fn acquired(
+    answer: &[Set],
+    request: &AcquireRequest,
+    limit: usize,
+) -> Result<AcquireReply, LockError> {
+    let row = only(answer)?;
+    match row.sure::<&str>("outcome")? {
+        "granted" => {
+            let token = row.token("token")?;
+            let token = token.ok_or_else(|| protocol("a grant came without a token"))?;
+            Ok(AcquireReply::Granted {
+                token,
+                left: Some(row.sure_duration("rest")?),
+                anchor: None,
+            })
+        }
+        "queued" => Ok(AcquireReply::Queued {
+            position: Some(row.count("place")?),
+            holder: row.blocker()?,
+            next_look: row.sure_duration("look")?,
+        }),
+        "busy" => Ok(AcquireReply::Busy {
+            holder: row.blocker()?,
+            at_most: row.duration("rest")?,
+            next_look: row.sure_duration("look")?,
+        }),
+        "unknown" => Ok(AcquireReply::Unknown),
+        "cancelled" => Err(not_applied(ErrorKind::Cancelled)),
+        "revoked" => {
+            let reason = LostReason::Revoked(row.text("note")?.unwrap_or_default());
+            Err(not_applied(ErrorKind::Lost { reason }))
+        }
+        "full" => Err(not_applied(ErrorKind::TooManyWaiters { limit })),
+        "terms" => {
+            let message =
+                "was asked before with another mode or lease; draw a new lease id for that";
+            Err(LockError::invalid(ENGINE, "lease_id", message))
+        }
+        "kind" => {
+            let used = match row.maybe::<i64>("by_total")? {
+                None => "a mutex or read/write lock".to_owned(),
+                Some(of) => format!("a semaphore of {of}"),
+            };
+            let message = format!("the name is in use as {used}, not as {}", request.mode);
+            Err(LockError::invalid(ENGINE, "mode", message))
+        }
+        other => Err(unknown(other)),
+    }
+}
+
+fn unknown(outcome: &str) -> LockError {
+    protocol(format!("an answer says '{}'", outcome.escape_debug()))
+}
+
+/// Reads one line of a batch: outcome, rest, place, next look and note.
+fn line(words: &str) -> Result<RenewReply, LockError> {
+    let odd = || protocol("a line of the batch has another shape");
+    let words: Vec<&str> = words.split(' ').collect();
+    let [outcome, rest, place, look, note] = words.as_slice() else { return Err(odd()) };
+    let duration = |word: &str| word.parse().map(Duration::from_micros).map_err(|_| odd());
+    match *outcome {
+        "renewed" => Ok(RenewReply::Renewed { left: Some(duration(rest)?) }),
+        "queued" => Ok(RenewReply::Queued {
+            position: Some(place.parse().map_err(|_| odd())?),
+            next_look: duration(look)?,
+        }),
+        "handed" => Ok(RenewReply::Handed { claim_within: Some(duration(rest)?) }),
+        "revoked" => Ok(RenewReply::Revoked {
+            reason: from_hex(note).ok_or_else(odd)?,
+            left: Some(duration(rest)?),
+        }),
+        "unknown" => Ok(RenewReply::Unknown),
+        other => Err(unknown(other)),
+    }
+}
+
+fn from_hex(word: &str) -> Option<String> {
+    let digits = word.as_bytes().chunks(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = digits.map(byte).collect();
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads the answers to a batch, whose lines were sent in this order.
+pub(crate) fn renewed(answer: &[Set], order: &[usize]) -> Renewed {
+    let text: &str = only(answer)?.sure("answers")?;
+    let missing = || Err(protocol("a line of the batch was not answered"));
+    let mut replies: Vec<Result<RenewReply, LockError>> = order.iter().map(|_| missing()).collect();
+    for (at, words) in order.iter().zip(text.lines()) {
+        if let Some(reply) = replies.get_mut(*at) {
+            *reply = line(words);
+        }
+    }
+    Ok(replies)
+}
+
+pub(crate) fn released(answer: &[Set]) -> Result<ReleaseReply, LockError> {
+    let row = only(answer)?;
+    match row.sure::<&str>("outcome")? {
+        "released" => Ok(ReleaseReply::Released { held_for: row.duration("held")? }),
+        "withdrawn" => Ok(ReleaseReply::Withdrawn),
+        "nothing" => Ok(ReleaseReply::NotHeld { revoked: row.text("note")? }),
+        other => Err(unknown(other)),
+    }
+}
+
+/// Reads the answer to an operator's command; one that only does its work answers nothing.
+pub(crate) fn operated(answer: &[Set]) -> Result<OperationReply, LockError> {
+    if answer.is_empty() {
+        return Ok(OperationReply::Done);
+    }
+    let row = only(answer)?;
+    match row.sure::<&str>("outcome")? {
+        "done" => Ok(OperationReply::Done),
+        "told" => Ok(OperationReply::Told { left: row.duration("rest")? }),
+        "nothing" => Ok(OperationReply::NothingThere),
+        other => Err(unknown(other)),
+    }
+}
+
+/// Reads names, one a row.
+pub(crate) fn names(answer: &[Set]) -> Result<Vec<LockName>, LockError> {
+    let [set] = answer else { return Err(protocol("an answer has no list")) };
+    set.rows.iter().map(|row| a_name(Row::of(set, row).sure::<&[u8]>("name")?)).collect()
+}
+
+fn a_name(bytes: &[u8]) -> Result<LockName, LockError> {
+    let text = std::str::from_utf8(bytes).ok();
+    let name = text.and_then(|text| LockName::new(text).ok());
+    name.ok_or_else(|| crate::error::foreign("a row stands under a name that is no lock name"))
+}
+
+/// Reads how names stand; one that no row tells of is free.
+pub(crate) fn inspected(answer: &[Set], names: &[LockName]) -> Result<Vec<Snapshot>, LockError> {
+    let mut found: HashMap<&[u8], Snapshot> =
+        names.iter().map(|name| (name.as_str().as_bytes(), Snapshot::free(name.clone()))).collect();
+    for set in answer {
+        for row in &set.rows {
+            let row = Row::of(set, row);
+            if let Some(snapshot) = found.get_mut(row.sure::<&[u8]>("name")?) {
+                add(snapshot, &row)?;
+            }
+        }
+    }
+    Ok(names.iter().filter_map(|name| found.remove(name.as_str().as_bytes())).collect())
+}
+
+fn add(snapshot: &mut Snapshot, row: &Row<'_>) -> Result<(), LockError> {
+    match row.sure::<&str>("part")? {
+        "name" => {
+            snapshot.holder_count = row.count("holders")?;
+            snapshot.queue_length = row.count("queued")?;
+            let total = row.maybe::<i64>("total")?;
+            snapshot.permits_of = total.and_then(|total| u32::try_from(total).ok());
+            if row.maybe::<&str>("kind")?.is_some() {
+                let token = row.token("token")?;
+                snapshot.freeze = Some(FreezeView {
+                    reason: row.text("note")?.unwrap_or_default(),
+                    left: row.sure_duration("rest")?,
+                    active: token.is_some(),
+                    token,
+                });
+            }
+        }
+        "holder" => snapshot.holders.push(holder(row)?),
+        _ => snapshot.queue.push(WaiterView {
+            lease_id: row.short("id")?,
+            mode: row.mode("mode", "permits", "total")?,
+            waited: row.duration("passed")?,
+            metadata: row.metadata("metadata")?,
+        }),
+    }
+    Ok(())
+}
+
+fn holder(row: &Row<'_>) -> Result<HolderView, LockError> {
+    let state = match row.sure::<&str>("state")? {
+        "r" => GrantState::Revoked(row.text("note")?.unwrap_or_default()),
+        "h" => GrantState::Handed,
+        _ => GrantState::Held,
+    };
+    Ok(HolderView {
+        summary: HolderSummary {
+            lease_id: row.short("id")?,
+            token: row.token("token")?,
+            mode: row.mode("mode", "permits", "total")?,
+            held_for: row.duration("passed")?,
+            left: row.duration("rest")?,
+            metadata: row.metadata("metadata")?,
+        },
+        state,
+        detached: row.sure::<&str>("kind")? == "d",
+        live: false,
+        pids: Vec::new(),
+    })
+}

@@ -1,0 +1,97 @@
+//! How names are looked at: one statement, which sees all tables as they stood at one moment.
+
+use std::fmt::Write;
+
+use holdline_core::LockName;
+
+use crate::keys::{Names, literal};
+
+const NOW: &str = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
+
+/// Asks how some names stand: a row of the part `name` for each that is not free, then its holders
+/// and its queue, at most `most` of each.
+pub(crate) fn inspect(names: &Names, wanted: &[LockName], most: usize) -> String {
+    let [heads, holders, waiters] = ["heads", "holders", "waiters"].map(|table| names.table(table));
+    let literals: Vec<String> =
+        wanted.iter().map(|name| literal(name.as_str().as_bytes())).collect();
+    let mut text = format!(
+        "select 'name' as part, h.name as name, null as id, null as mode, null as permits, \
+            h.permits_of as total, h.freeze_token as token, null as passed, \
+            greatest(0, h.freeze_until - {NOW}) as rest, null as state, \
+            if(h.freeze_until is null, null, 'f') as kind, h.freeze_reason as note, \
+            null as metadata, h.held as holders, h.queued as queued \
+         from {heads} h where h.name in ({}) \
+            and (h.held > 0 or h.queued > 0 or h.freeze_until is not null)",
+        literals.join(",")
+    );
+    for name in literals {
+        let _ = write!(
+            text,
+            " union all (select 'holder', x.name, substr(x.lease_id, 1, 4), x.mode, x.permits, \
+                x.total, x.token, greatest(0, {NOW} - x.since), \
+                greatest(0, x.deadline - {NOW}), \
+                if(x.revoked is not null, 'r', if(x.claimed, 'g', 'h')), x.kind, x.revoked, \
+                x.metadata, null, null \
+             from {holders} x where x.name = {name} and x.lease_id is not null \
+             order by x.token limit {most}) \
+             union all (select 'waiter', w.name, substr(w.lease_id, 1, 4), w.mode, w.permits, \
+                w.total, null, greatest(0, {NOW} - w.queued_at), null, null, w.kind, null, \
+                w.metadata, null, null \
+             from {waiters} w where w.name = {name} order by w.place limit {most})"
+        );
+    }
+    text
+}
+
+/// Asks for the names that begin with `prefix`, behind `after`, in the order of their bytes, that
+/// may be in use.
+pub(crate) fn list(
+    names: &Names,
+    prefix: &[u8],
+    after: Option<&[u8]>,
+    last: Option<&[u8]>,
+    most: usize,
+) -> String {
+    let heads = names.table("heads");
+    let mut text = format!("select h.name as name from {heads} h where h.name >= ");
+    text.push_str(&literal(prefix));
+    if let Some(after) = after {
+        let _ = write!(text, " and h.name > {}", literal(after));
+    }
+    if let Some(last) = last {
+        let _ = write!(text, " and h.name < {}", literal(last));
+    }
+    let _ = write!(
+        text,
+        " and (h.held > 0 or h.queued > 0 or h.freeze_until is not null) \
+         order by h.name limit {most}"
+    );
+    text
+}
+
+/// The first text behind all that begin with a prefix; `None` when there is none.
+pub(crate) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let at = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut text = prefix[..=at].to_vec();
+    text[at] += 1;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_text() {
+        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(behind(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(behind(b""), None);
+    }
+
+    #[test]
+    fn a_list_goes_on_behind_a_name() {
+        let text = list(&Names::new("p_"), b"a", Some(b"ab"), Some(b"b"), 7);
+        assert!(text.contains(">= x'61' and h.name > x'6162' and h.name < x'62'"), "{text}");
+        assert!(text.ends_with("limit 7"), "{text}");
+    }
+}

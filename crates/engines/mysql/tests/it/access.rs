@@ -1,0 +1,214 @@
+//! Who is let in, and what an account needs: each refusal is told with what to do, and nothing is
+//! written.
+
+use holdline_core::{
+    Certainty, Engine, ErrorKind, ListRequest, LockError, Operation, OperationReply, Purpose,
+    ReleaseReply,
+};
+use holdline_services::{MariaDbConfig, MariaDbServer};
+
+use crate::support::{HOLD, connect, ending, engine, let_go, queue, renew, request, take, url_at};
+
+async fn refused(url: &str) -> LockError {
+    let error = connect(url).await.expect_err("refused");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    assert!(!error.to_string().contains("CANARY"), "{error}");
+    error
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_told_and_nothing_is_written() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    server.sql("create user ann@'%' identified by 'hers'; grant select on locks.* to ann@'%'");
+    let at = server.address();
+    for (url, says) in [
+        (format!("mysql://ann:CANARY@{at}/locks"), "user or password is wrong"),
+        (format!("mysql://ann@{at}/locks"), "user or password is wrong"),
+        (format!("mysql://bob:CANARY@{at}/locks"), "user or password is wrong"),
+        (format!("mysql://ann:hers@{at}/elsewhere"), "lacks a right"),
+        (format!("mysql://ann:hers@{at}/locks?sslmode=require"), "does not speak TLS"),
+    ] {
+        let error = refused(&url).await;
+        assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{url}: {error}");
+        assert!(error.to_string().contains(says), "{url}: {error}");
+    }
+    // Whoever only looks makes nothing; an account that may not make the tables cannot lock.
+    let engine = connect(&format!("mysql://ann:hers@{at}/locks")).await.expect("let in");
+    let (asked, all) = (request("a"), ListRequest { limit: 9, ..ListRequest::default() });
+    assert!(!engine.inspect(&asked.name).await.expect("shown").is_held());
+    assert!(engine.list(&all).await.expect("listed").names.is_empty());
+    let gone = engine.release(&ending(&asked, false)).await.expect("told");
+    assert_eq!(gone, ReleaseReply::NotHeld { revoked: None });
+    let error = engine.try_acquire(&asked).await.expect_err("refused");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    assert!(error.to_string().contains("not set up, and this account may not"), "{error}");
+    assert!(server.sql("show tables").is_empty());
+}
+
+#[tokio::test]
+async fn what_is_not_a_server_is_told_within_the_limit() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    for mode in ["disable", "require"] {
+        let url = format!("mysql://ann@{address}/x?connect_timeout_ms=200&sslmode={mode}");
+        let error = refused(&url).await;
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("no answer within 200ms"), "{error}");
+    }
+    drop(silent);
+    let error = refused(&format!("mysql://ann@{address}/x?connect_timeout_ms=200")).await;
+    assert!(error.to_string().contains("nobody listens there"), "{error}");
+    let babbles = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = babbles.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = babbles.accept() {
+            let _ = std::io::Write::write_all(&mut stream, b"\x05\x00\x00\x00hello");
+        }
+    });
+    let error = refused(&format!("mysql://ann@{address}/x?connect_timeout_ms=500")).await;
+    assert!(error.to_string().contains("no MariaDB server"), "{error}");
+}
+
+#[tokio::test]
+async fn the_rights_to_rows_and_procedures_are_enough_once_all_is_made() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let owner = engine(&server).await;
+    take(&owner, &request("made")).await;
+    server.sql(
+        "create user locker@'%' identified by 'x'; \
+         grant select, insert, update, delete, execute on locks.* to locker@'%'",
+    );
+    let engine = connect(&server.url_of("locker:x", "locks")).await.expect("let in");
+    let (held, waits, theirs) = (request("a"), request("a"), request("b"));
+    let token = take(&engine, &held).await;
+    queue(&engine, &waits).await;
+    renew(&engine, &held, Purpose::Keep(held.hold)).await.expect("renewed");
+    engine.inspect(&held.name).await.expect("shown");
+    let all = ListRequest { limit: 10, ..ListRequest::default() };
+    assert_eq!(engine.list(&all).await.expect("listed").names.len(), 2);
+    engine.release(&ending(&waits, true)).await.expect("given up");
+    let (name, reason) = (held.name.clone(), "because".to_owned());
+    let revoke = Operation::Revoke { name, token, reason, now: false };
+    let told = engine.operate(&revoke).await.expect("told");
+    assert!(matches!(told, OperationReply::Told { .. }), "{told:?}");
+    engine.operate(&Operation::RaiseFence { to: token }).await.expect("raised");
+    let_go(&engine, &held).await;
+    take(&owner, &theirs).await;
+}
+
+#[tokio::test]
+async fn an_account_without_a_right_is_told_which_ones_it_needs() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    take(&engine(&server).await, &request("made")).await;
+    for rights in ["select, insert, update, delete", "select, execute"] {
+        server.sql(&format!(
+            "create or replace user poor@'%' identified by 'x'; \
+             grant {rights} on locks.* to poor@'%'"
+        ));
+        let engine = connect(&server.url_of("poor:x", "locks")).await.expect("let in");
+        let error = engine.try_acquire(&request("a")).await.expect_err("refused");
+        assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{rights}: {error}");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{rights}: {error}");
+        assert!(error.to_string().contains("UPDATE, DELETE and EXECUTE"), "{rights}: {error}");
+    }
+    assert_eq!(server.sql("select count(*) from holdline_heads"), ["1"]);
+}
+
+/// Also an account that could write there all the same: it would lock beside the primary.
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_refused_even_if_we_could() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let before = engine(&server).await;
+    take(&before, &request("made")).await;
+    server.sql("grant all on *.* to holdline@'%'; set global read_only = 1");
+    let error = refused(&server.url()).await;
+    assert!(error.to_string().contains("name the primary"), "{error}");
+    server.sql("revoke all on *.* from holdline@'%'; grant all on locks.* to holdline@'%'");
+    let error = before.try_acquire(&request("a")).await.expect_err("refused");
+    assert!(error.to_string().contains("takes no writes"), "{error}");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    server.sql("set global read_only = 0");
+    take(&before, &request("a")).await;
+}
+
+/// Each command reads what is committed, whatever the session or the server has for a default.
+#[tokio::test]
+async fn a_server_that_logs_statements_is_refused_with_the_setting() {
+    let lines = MariaDbConfig::default().with_line("log-bin").with_line("binlog-format=STATEMENT");
+    let server = MariaDbServer::start(lines);
+    let engine = engine(&server).await;
+    let error = engine.try_acquire(&request("a")).await.expect_err("refused");
+    assert!(error.to_string().contains("binlog_format"), "{error}");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    server.sql("set global binlog_format = 'ROW'");
+    let engine = self::engine(&server).await;
+    let held = request("a");
+    take(&engine, &held).await;
+    assert!(renew(&engine, &held, Purpose::Keep(HOLD)).await.is_ok());
+}
+
+#[tokio::test]
+async fn settings_of_the_server_that_would_break_a_command_are_overruled() {
+    let mut config = MariaDbConfig::default();
+    for line in [
+        "transaction-isolation=SERIALIZABLE",
+        "autocommit=0",
+        "completion-type=CHAIN",
+        "sql-mode=ANSI,ORACLE",
+        "default-time-zone=+05:30",
+        "character-set-server=latin1",
+    ] {
+        config = config.with_line(line);
+    }
+    let server = MariaDbServer::start(config);
+    let (one, other) = (engine(&server).await, engine(&server).await);
+    for _ in 0..20 {
+        let (first, second) = (request("ä"), request("ä"));
+        take(&one, &first).await;
+        queue(&other, &second).await;
+        let_go(&one, &first).await;
+        take(&other, &second).await;
+        let_go(&other, &second).await;
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_checked_both_ways() {
+    let server = MariaDbServer::start(MariaDbConfig::default().with_client_certificates());
+    let certificates = server.certificates();
+    let ca = certificates.ca();
+    let ((cert, key), (strange, strange_key)) = (certificates.client(), certificates.stranger());
+    let url = |parameters: String| format!("{}?sslmode=verify-full&{parameters}", server.url());
+    let ours = |ca: &std::path::Path| {
+        format!("ca={}&cert={}&key={}", ca.display(), cert.display(), key.display())
+    };
+    let good = connect(&url(ours(&ca))).await.expect("let in");
+    take(&good, &request("a")).await;
+    for (parameters, says) in [
+        (ours(&certificates.other_ca()), "not from the authority"),
+        (format!("ca={}", ca.display()), "user or password is wrong"),
+        (
+            format!("ca={}&cert={}&key={}", ca.display(), strange.display(), strange_key.display()),
+            "certificate",
+        ),
+    ] {
+        let error = refused(&url(parameters.clone())).await;
+        assert!(error.to_string().contains(says), "{parameters}: {error}");
+    }
+    let wrong_name = url(ours(&ca)).replace("127.0.0.1", "127.0.0.2");
+    assert!(connect(&format!("{wrong_name}&connect_timeout_ms=500")).await.is_err());
+    let error = refused(&url_at(server.address())).await;
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_a_way_in() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let secret = MariaDbServer::PASSWORD;
+    let path = server.socket();
+    let url = format!("mysql://holdline:{secret}@/locks?socket={}", path.display());
+    let engine = connect(&url).await.expect("connected");
+    take(&engine, &request("a")).await;
+    let error = refused("mysql://ann@/x?socket=/nowhere/s&connect_timeout_ms=200").await;
+    assert!(error.to_string().contains("no such socket"), "{error}");
+}

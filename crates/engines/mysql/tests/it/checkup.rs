@@ -1,0 +1,134 @@
+//! What `doctor` finds on real servers, each set up wrong in exactly one way. It makes nothing.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{Checkup, Finding, Health};
+use holdline_mysql::{MysqlOptions, checkup};
+use holdline_services::{MariaDbConfig, MariaDbServer};
+
+use crate::support::{connect, engine, let_go, queue, request, take, url_at};
+
+async fn look(url: &str) -> Checkup {
+    let options = MysqlOptions::from_url(url).expect("a good URL");
+    checkup(&options, Arc::new(MachineClock)).await.expect("good options")
+}
+
+fn ill(checkup: &Checkup) -> Vec<&str> {
+    let ill = checkup.findings().iter().filter(|finding| finding.health() != Health::Ok);
+    ill.map(Finding::check).collect()
+}
+
+#[tokio::test]
+async fn a_server_that_is_fit_has_nothing_to_tell_and_settings_that_change_are_told() {
+    let server = MariaDbServer::start(MariaDbConfig::default().with_fsync().with_clock());
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["tables"], "{found:?}");
+    assert!(server.sql("show tables").is_empty());
+    take(&engine(&server).await, &request("made")).await;
+    let found = look(&server.url()).await;
+    let checks: Vec<&str> = found.findings().iter().map(Finding::check).collect();
+    let all = [
+        "reachable",
+        "server",
+        "durability",
+        "replicas",
+        "logging",
+        "galera",
+        "idle",
+        "packets",
+        "pooler",
+        "clock",
+        "tables",
+        "names",
+    ];
+    assert_eq!(checks, all, "{found:?}");
+    assert_eq!(ill(&found), [""; 0], "{found:?}");
+    for (wrong, right, check) in [
+        ("innodb_flush_log_at_trx_commit = 2", "innodb_flush_log_at_trx_commit = 1", "durability"),
+        ("wait_timeout = 30", "wait_timeout = 28800", "idle"),
+        ("max_allowed_packet = 65536", "max_allowed_packet = 16777216", "packets"),
+        ("read_only = 1", "read_only = 0", "reachable"),
+    ] {
+        server.sql(&format!("set global {wrong}"));
+        let found = look(&server.url()).await;
+        assert_eq!(ill(&found), [check], "{wrong}: {found:?}");
+        server.sql(&format!("set global {right}"));
+    }
+    server.sql("create table theirs_heads (a int)");
+    let found = look(&format!("{}?prefix=theirs_", server.url())).await;
+    assert_eq!((ill(&found), found.health()), (vec!["tables"], Health::Error), "{found:?}");
+    server.clock().step_forward(Duration::from_secs(100));
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["clock"], "{found:?}");
+}
+
+#[tokio::test]
+async fn a_binary_log_that_is_not_flushed_or_waited_for_is_told() {
+    let config = MariaDbConfig::default().with_fsync().with_line("log-bin");
+    let server = MariaDbServer::start(config.with_line("sync-binlog=0"));
+    take(&engine(&server).await, &request("made")).await;
+    assert_eq!(ill(&look(&server.url()).await), ["durability", "replicas"]);
+    server.sql("set global sync_binlog = 1; set global rpl_semi_sync_master_enabled = 1");
+    server.sql("set global rpl_semi_sync_master_wait_point = 'AFTER_SYNC'");
+    assert_eq!(ill(&look(&server.url()).await), [""; 0]);
+    server.sql("set global rpl_semi_sync_master_wait_point = 'AFTER_COMMIT'");
+    assert_eq!(ill(&look(&server.url()).await), ["replicas"]);
+    server.sql("set global rpl_semi_sync_master_wait_point = 'AFTER_SYNC'");
+    server.sql("set global binlog_format = 'STATEMENT'");
+    assert_eq!(ill(&look(&server.url()).await), ["logging"]);
+}
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_a_finding() {
+    let found = look("mysql://ann@127.0.0.1:1/x?connect_timeout_ms=200").await;
+    assert_eq!(ill(&found), ["reachable"]);
+}
+
+/// What a pooler does: it greets with a connection number of its own.
+fn pooler(server: SocketAddr) -> SocketAddr {
+    let door = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = door.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        while let Ok((mut client, _)) = door.accept() {
+            let Ok(mut upstream) = TcpStream::connect(server) else { return };
+            let (Ok(mut from), Ok(mut to)) = (client.try_clone(), upstream.try_clone()) else {
+                return;
+            };
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || {
+                let mut header = [0; 4];
+                upstream.read_exact(&mut header)?;
+                let size = usize::from(header[0]) | usize::from(header[1]) << 8;
+                let mut greeting = vec![0; size];
+                upstream.read_exact(&mut greeting)?;
+                // The number stands behind the version, which ends with a zero.
+                let end = greeting.iter().position(|byte| *byte == 0).unwrap_or(0);
+                greeting[end + 1] ^= 0x55;
+                client.write_all(&header)?;
+                client.write_all(&greeting)?;
+                std::io::copy(&mut upstream, &mut client)
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn behind_a_pooler_locks_work_and_nobody_is_woken() {
+    let server = MariaDbServer::start(MariaDbConfig::default().with_fsync());
+    let url = url_at(pooler(server.address()));
+    let (one, other) =
+        (connect(&url).await.expect("connected"), connect(&url).await.expect("connected"));
+    let (held, waits) = (request("a"), request("a"));
+    take(&one, &held).await;
+    queue(&other, &waits).await;
+    assert_eq!(server.sql("select hex(inbox) from holdline_waiters"), ["0000000000000000"]);
+    let_go(&one, &held).await;
+    let waits = holdline_core::AcquireRequest { known: true, ..waits };
+    take(&other, &waits).await;
+    assert_eq!(ill(&look(&url).await), ["pooler"]);
+}

@@ -1,0 +1,12 @@
+//! The MariaDB engine against real servers: what only it can meet.
+
+mod access;
+mod checkup;
+mod clocks;
+mod connections;
+mod names;
+mod rows;
+mod support;
+mod tables;
+mod turns;
+mod wakes;

@@ -1,0 +1,164 @@
+//! Rows that somebody else has locked: waits, rings of waits, and what time they count from.
+
+use std::sync::Arc;
+
+use holdline_core::{AcquireRequest, Certainty, Engine, Hold, Purpose, RenewReply};
+use holdline_services::{MariaDbConfig, MariaDbServer};
+
+use crate::support::{HOLD, connect, engine, eventually, let_go, queue, renew, request, take};
+
+/// Keeps the row of the name `a` until the thread that does so is killed by this.
+struct Keeper {
+    server: Arc<MariaDbServer>,
+    thread: Option<std::thread::JoinHandle<Result<Vec<String>, String>>>,
+}
+
+impl Keeper {
+    async fn start(server: &Arc<MariaDbServer>) -> Keeper {
+        let keeper = server.clone();
+        let thread = std::thread::spawn(move || {
+            keeper.try_sql(
+                "begin; select 1 from holdline_heads where name = 'a' for update; \
+                 select sleep(600)",
+            )
+        });
+        let sleeps = "select count(*) from information_schema.processlist \
+            where info = 'select sleep(600)'";
+        eventually("the row is kept", || server.sql(sleeps) == ["1"]).await;
+        Keeper { server: server.clone(), thread: Some(thread) }
+    }
+
+    fn end(&mut self) {
+        let id = "select id from information_schema.processlist where info = 'select sleep(600)'";
+        for id in self.server.sql(id) {
+            self.server.sql(&format!("kill {id}"));
+        }
+        let ended = self.thread.take().map(std::thread::JoinHandle::join);
+        assert!(matches!(ended, Some(Ok(Err(_)))), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
+    let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
+    let url = format!("{}?command_timeout_ms=4000", server.url());
+    let held = request("a");
+    take(&self::engine(&server).await, &held).await;
+    let engine = connect(&url).await.expect("connected");
+    let mut keeper = Keeper::start(&server).await;
+    for _ in 0..2 {
+        let error = renew(&engine, &held, Purpose::Keep(HOLD)).await.expect_err("locked");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+        assert!(error.to_string().contains("waited too long"), "{error}");
+    }
+    keeper.end();
+    // Whoever waited in vain has let go of all that it had: the next one meets nothing.
+    renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
+    let_go(&engine, &held).await;
+}
+
+/// Within a statement the server's clock stands still, also while it waits.
+#[tokio::test]
+async fn a_renewal_that_waited_for_a_row_hands_over_the_whole_claim_window() {
+    let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
+    let engine = engine(&server).await;
+    let (dead, waits) = (request("a"), request("a"));
+    take(&engine, &dead).await;
+    queue(&engine, &waits).await;
+    server.sql(
+        "update holdline_holders set deadline = 1 where name = 'a'; \
+         update holdline_heads set ends = 1 where name = 'a'",
+    );
+    let mut keeper = Keeper::start(&server).await;
+    let waiting = "select count(*) from information_schema.processlist \
+        where user = 'holdline' and info like '%holdline_heads%for update'";
+    let free_from = async {
+        eventually("it waits", || server.sql(waiting) == ["1"]).await;
+        let now = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
+        let free: i64 = server.sql(now)[0].parse().expect("a moment");
+        keeper.end();
+        free
+    };
+    let (told, free) = tokio::join!(renew(&engine, &waits, Purpose::Wait), free_from);
+    assert!(matches!(told, Ok(RenewReply::Handed { .. })), "{told:?}");
+    let handed = server.sql("select since from holdline_holders where name = 'a' and slot = 0");
+    let handed: i64 = handed[0].parse().expect("a moment");
+    assert!(handed >= free, "handed over {} µs before it could be", free - handed);
+    take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;
+    let_go(&engine, &waits).await;
+}
+
+/// The server breaks a ring of waits by undoing one of them: that one is asked again by us.
+#[tokio::test]
+async fn a_command_that_is_undone_to_break_a_ring_is_asked_again_unseen() {
+    let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
+    let engine = engine(&server).await;
+    for name in ["a", "b"] {
+        take(&engine, &request(name)).await;
+    }
+    let (first, second) = (request("a"), request("b"));
+    // Lines of a batch are taken in order; a stranger takes them the other way round, and has
+    // changed so much that the server undoes us.
+    let stranger = server.clone();
+    let thread = std::thread::spawn(move || {
+        stranger.try_sql(
+            "create table if not exists heavy (a int primary key, b int) engine = InnoDB; begin; \
+             insert into heavy select seq, seq from seq_1_to_1000; \
+             update holdline_heads set used = used where name = 'b'; \
+             select 1 from holdline_heads where name = 'b' for update; \
+             do sleep(1); select 1 from holdline_heads where name = 'a' for update; rollback",
+        )
+    });
+    let sleeps =
+        "select count(*) from information_schema.processlist where info like 'do sleep(1)%'";
+    eventually("the row is kept", || server.sql(sleeps) == ["1"]).await;
+    let lines: Vec<_> = [&first, &second]
+        .into_iter()
+        .map(|asked| holdline_core::RenewRequest {
+            name: asked.name.clone(),
+            lease_id: asked.lease_id,
+            client: asked.client,
+            purpose: Purpose::Keep(Hold::Leased(std::time::Duration::from_secs(30))),
+        })
+        .collect();
+    let told = engine.renew(&lines).await;
+    assert!(told.iter().all(|told| matches!(told, Ok(RenewReply::Unknown))), "{told:?}");
+    thread.join().expect("no panic").expect("it was not the one that is undone");
+    let deadlocks = server.sql("show global status like 'Innodb_deadlocks'");
+    assert_eq!(deadlocks, ["Innodb_deadlocks|1"], "the ring was there");
+}
+
+/// A command that is ended in the middle leaves its transaction open; nothing of it may be
+/// committed by what comes next.
+#[tokio::test]
+async fn a_command_that_is_killed_in_the_middle_leaves_nothing() {
+    let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
+    let engine = engine(&server).await;
+    let held = request("b");
+    take(&engine, &request("a")).await;
+    take(&engine, &held).await;
+    let mut keeper = Keeper::start(&server).await;
+    let lines: Vec<_> = ["0", "a"]
+        .into_iter()
+        .map(|name| holdline_core::RenewRequest {
+            name: crate::support::name(name),
+            lease_id: held.lease_id,
+            client: held.client,
+            purpose: Purpose::Wait,
+        })
+        .collect();
+    let waits = "select id from information_schema.processlist \
+        where user = 'holdline' and info like '%holdline_heads%for update'";
+    let killed = async {
+        eventually("it waits", || !server.sql(waits).is_empty()).await;
+        for id in server.sql(waits) {
+            server.sql(&format!("kill query {id}"));
+        }
+    };
+    let (told, ()) = tokio::join!(engine.renew(&lines), killed);
+    let error = told[0].as_ref().expect_err("stopped");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    keeper.end();
+    renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
+    assert_eq!(server.sql("select count(*) from information_schema.innodb_trx"), ["0"]);
+}

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use holdline_core::{Clock, Finding, LockError};
 
 use super::Probe;
-use super::info::Config;
+use super::info::{Config, Info};
+use super::settings::is_older;
 use crate::node::{Node, Value};
 use crate::options::RedisOptions;
 use crate::sentinel::Seen;
@@ -173,8 +174,13 @@ impl Group {
         }
     }
 
-    /// Whether a master that is cut off stops.
-    pub(super) fn isolation(&self, config: &Result<Config, LockError>) -> Finding {
+    /// Whether a master that is cut off stops. Before 7.0 Redis let scripts write on one that has
+    /// too few replicas (pull request 10160), and all that we write is by scripts.
+    pub(super) fn isolation(
+        &self,
+        info: &Result<Info, LockError>,
+        config: &Result<Config, LockError>,
+    ) -> Finding {
         let known = self.most(|told| told.seen.replicas);
         let set = match config {
             Ok(config) => config.number("min-replicas-to-write").unwrap_or(0),
@@ -193,6 +199,10 @@ impl Group {
             _ if set > known => finding.fail(format!(
                 "set min-replicas-to-write {enough}: with fewer replicas it takes no writes"
             )),
+            _ if info.as_ref().is_ok_and(|info| is_older(info, (7, 0))) => finding.warn(
+                "use Redis 7.0 or newer: an older one stops no scripts, so a master that is cut \
+                 off goes on, whatever min-replicas-to-write says",
+            ),
             0 => finding.warn(format!(
                 "set min-replicas-to-write {enough}: nothing stops a master that is cut off"
             )),
@@ -335,7 +345,7 @@ mod tests {
         let of = |known: u64, set: &str, lag: &str| {
             let config =
                 Ok(Config::of(&[("min-replicas-to-write", set), ("min-replicas-max-lag", lag)]));
-            group(3, 2, known, 2, 0).isolation(&config).health()
+            group(3, 2, known, 2, 0).isolation(&Ok(Info::parse("redis_version:7.0.15")), &config)
         };
         for (expected, known, set, lag) in [
             (Health::Warning, 2, "0", "10"),
@@ -348,9 +358,14 @@ mod tests {
             (Health::Ok, 4, "3", "10"),
             (Health::Warning, 1, "1", "10"),
         ] {
-            assert_eq!(of(known, set, lag), expected, "{set} of {known}, {lag} s");
+            assert_eq!(of(known, set, lag).health(), expected, "{set} of {known}, {lag} s");
         }
+        let (good, old) = (Info::parse("redis_version:7.0.0"), Info::parse("redis_version:6.2.14"));
         let mute = Err(crate::error::unavailable("no", Certainty::NotApplied));
-        assert_eq!(group(3, 2, 2, 2, 0).isolation(&mute).health(), Health::Warning);
+        assert_eq!(group(3, 2, 2, 2, 0).isolation(&Ok(good), &mute).health(), Health::Warning);
+        // It would be well, if the server kept to it in scripts.
+        let set = Config::of(&[("min-replicas-to-write", "1"), ("min-replicas-max-lag", "10")]);
+        let found = group(3, 2, 2, 2, 0).isolation(&Ok(old), &Ok(set));
+        assert_eq!(found.health(), Health::Warning, "{found:?}");
     }
 }

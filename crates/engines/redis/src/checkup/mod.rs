@@ -64,7 +64,7 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     let config = Config::ask(&probe).await;
     for finding in settings::findings(&info, &config) {
         checkup.add(match &group {
-            Some(group) if finding.check() == "role" => group.isolation(&config),
+            Some(group) if finding.check() == "role" => group.isolation(&info, &config),
             _ => finding,
         });
     }

@@ -84,12 +84,18 @@ pub(super) fn of_master(
 fn version_in_cluster(info: &Info) -> Finding {
     let (name, version) = name_and_version(info);
     let finding = Finding::ok("server", SERVER, format!("{name} {version}"));
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let major_minor = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    match major_minor < (6, 2) {
+    match is_older(info, (6, 2)) {
         true => finding.fail("use Redis 6.2 or newer: a counter and its end are one command there"),
         false => finding,
     }
+}
+
+/// Tells whether the server is older than this version; not known is not older.
+pub(super) fn is_older(info: &Info, than: (u32, u32)) -> bool {
+    let (_, version) = name_and_version(info);
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let major_minor = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    !version.is_empty() && major_minor < than
 }
 
 fn name_and_version(info: &Info) -> (&'static str, &str) {

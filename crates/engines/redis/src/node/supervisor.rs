@@ -98,14 +98,20 @@ async fn follow(shared: &Shared) {
     let mut told = watcher.told();
     let leave = async {
         while told.changed().await.is_ok() {
-            let place = told.borrow_and_update().clone();
-            shared.board.leave_all_but(place.as_ref());
+            leave_others(shared, told.borrow_and_update().as_ref());
         }
     };
     tokio::select! {
         biased;
         () = leave => {}
         () = watcher.watch(), if shared.leads => {}
+    }
+}
+
+/// Leaves all servers but the master, if it is known.
+fn leave_others(shared: &Shared, master: Option<&(String, u16)>) {
+    if master.is_some() {
+        shared.board.leave_all_but(master);
     }
 }
 
@@ -275,6 +281,10 @@ async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
         }
     }
     lane.adopt(shared);
+    // It was dialled before the sentinels named another, and nobody saw it then.
+    if let Some(watcher) = &shared.watcher {
+        leave_others(shared, watcher.told().borrow().as_ref());
+    }
     Ok(())
 }
 

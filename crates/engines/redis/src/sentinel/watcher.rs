@@ -98,7 +98,7 @@ impl Watcher {
         };
         let place = (seen.host.clone(), seen.port);
         *known = Some(seen.clone());
-        drop(known);
+        // Under the lock: of two who asked, the later word is told last.
         self.told.send_if_modified(|told| {
             let changed = told.as_ref() != Some(&place);
             if changed {

@@ -244,7 +244,14 @@ impl Store {
     /// Says why a lease id has no node, or none that we could keep.
     async fn missing(&self, line: &RenewRequest) -> Result<RenewReply, LockError> {
         let wire = self.wire().await?;
-        let (queue, marks) = join!(self.queue(&wire, &line.name), self.marks(&wire, line.lease_id));
+        let path = self.layout.queue(&line.name);
+        // A member that lags shows nodes of ours whose session has ended: they are no other's.
+        let (caught_up, queue, marks) = join!(
+            wire.catch_up(&path),
+            self.queue(&wire, &line.name),
+            self.marks(&wire, line.lease_id)
+        );
+        caught_up?;
         let found = queue?.find(line.lease_id).is_some();
         if found && self.held.find(&line.name, line.lease_id).is_none() {
             let lacks = "renewal by another process than the one whose session it is";

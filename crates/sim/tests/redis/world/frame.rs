@@ -1,5 +1,6 @@
 //! One request as it travels: the bytes that the client wrote, and where its words are.
 
+use std::io::Write;
 use std::ops::{Index, Range};
 
 /// One request.
@@ -36,7 +37,8 @@ impl Frame {
         let mut frame = Frame::default();
         frame.bytes = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
-            frame.bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            // A vector of bytes takes whatever is written.
+            let _ = write!(frame.bytes, "${}\r\n", word.len());
             let begin = frame.bytes.len();
             frame.bytes.extend_from_slice(word);
             frame.words.push(begin..frame.bytes.len());

@@ -7,7 +7,7 @@
 //! - H4: an acquire and a release of one lease id take turns: a request that is under way has made
 //!   its node, or never will, before it is asked again or given up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
@@ -15,6 +15,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
 use crate::sessions::{Key, Session, Sessions};
+
+/// How many lease ids are remembered that were forgotten.
+const REMEMBERED: usize = 4_096;
 
 /// What is known of one lease id.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ pub(crate) struct Held {
 #[derive(Default)]
 pub(crate) struct HeldIds {
     by_id: Mutex<HashMap<Id, Held>>,
+    /// Those that were forgotten lately: a node that is still seen of them is no other process's.
+    before: Mutex<VecDeque<LeaseId>>,
     /// Of those for which something is under way.
     turns: Mutex<HashMap<Id, Arc<Turns<()>>>>,
 }
@@ -150,12 +155,29 @@ impl HeldIds {
     }
 
     pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
-        self.by_id.lock().remove(&(id, name.clone()));
+        if self.by_id.lock().remove(&(id, name.clone())).is_some() {
+            self.remember(id);
+        }
+    }
+
+    fn remember(&self, id: LeaseId) {
+        let mut before = self.before.lock();
+        if before.len() >= REMEMBERED {
+            before.pop_front();
+        }
+        before.push_back(id);
+    }
+
+    /// Tells whether a lease id is one that this process has asked for, as far as it remembers.
+    pub(crate) fn was_ours(&self, id: LeaseId) -> bool {
+        self.before.lock().contains(&id)
     }
 
     /// Takes out all for which this is so.
     pub(crate) fn take(&self, wanted: impl Fn(&Held) -> bool) -> Vec<((LeaseId, LockName), Held)> {
-        self.by_id.lock().extract_if(|_, held| wanted(held)).collect()
+        let taken: Vec<_> = self.by_id.lock().extract_if(|_, held| wanted(held)).collect();
+        taken.iter().for_each(|((id, _), _)| self.remember(*id));
+        taken
     }
 
     /// Tells whether something hangs on a session.

@@ -253,7 +253,9 @@ impl Store {
         );
         caught_up?;
         let found = queue?.find(line.lease_id).is_some();
-        if found && self.held.find(&line.name, line.lease_id).is_none() {
+        let known = self.held.find(&line.name, line.lease_id).is_some();
+        // Of one that was ours the node may be there until its session is closed.
+        if found && !known && !self.held.was_ours(line.lease_id) {
             let lacks = "renewal by another process than the one whose session it is";
             return Err(LockError::unsupported(ENGINE, lacks));
         }

@@ -373,8 +373,8 @@ fn what_plain_servers_lack_and_what_is_misspelt_is_told_with_the_fix() {
         (&bare, &["fence", "bump", "--to", "9"], "fencing tokens"),
         (&bare, &["revoke", "demo", "--if-fencing-token", "1", "--reason", "x", "--now"], "revoke"),
         (&bare, &["quorum", "init"], "there is nothing to set up"),
-        (&with("dialect=plian"), &["who", "demo"], "must be native or plain"),
-        (&with("dialect=plain&fencing=no"), &["who", "demo"], "must be on or off"),
+        (&with("dialect=plian"), &["who", "demo"], "must be `native` or `plain`"),
+        (&with("dialect=plain&fencing=no"), &["who", "demo"], "must be `on` or `off`"),
         (&with("fencing=off"), &["who", "demo"], "`dialect=plain`"),
         (&with("dialect=plain&lease_format=uuid"), &["who", "demo"], "`fencing=off` only"),
     ] {

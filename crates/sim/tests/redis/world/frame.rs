@@ -34,8 +34,8 @@ impl Frame {
 
     /// Makes one of words.
     pub(crate) fn of(words: &[&[u8]]) -> Frame {
-        let mut frame = Frame::default();
-        frame.bytes = format!("*{}\r\n", words.len()).into_bytes();
+        let bytes = format!("*{}\r\n", words.len()).into_bytes();
+        let mut frame = Frame { bytes, words: Vec::with_capacity(words.len()) };
         for word in words {
             // A vector of bytes takes whatever is written.
             let _ = write!(frame.bytes, "${}\r\n", word.len());

@@ -63,10 +63,13 @@ impl Store {
             stander(child).is_some_and(|stander| stander.ours && stander.id == id)
         };
         let its = children.iter().filter(is_its);
-        let paths = its.map(|child| self.layout.child(name, child)).collect();
-        // Beside something foreign nobody can tell; it was not known to hold.
-        let waited = Queue::read(children)
-            .map_or(true, |queue| queue.find(id).is_some_and(|(_, waits)| waits.is_some()));
+        let paths: Vec<_> = its.map(|child| self.layout.child(name, child)).collect();
+        let waited = match Queue::read(children) {
+            Ok(queue) => queue.find(id).is_some_and(|(_, waits)| waits.is_some()),
+            // Beside something foreign nobody can tell; it was not known to hold.
+            Err(_) if !paths.is_empty() => true,
+            Err(foreign) => return Err(foreign.into()),
+        };
         Ok((paths, waited))
     }
 }

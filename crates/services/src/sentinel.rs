@@ -340,7 +340,13 @@ impl SentinelGroup {
     pub fn await_promotion_seen_by(&self, sentinels: &[usize], before: usize) -> usize {
         let promoted = || {
             let now = self.master_seen_by(*sentinels.first()?);
-            let all = sentinels.iter().all(|sentinel| self.master_seen_by(*sentinel) == now);
+            // While a sentinel still moves the others over it names the next master, and keeps the
+            // last: if the next one went now, it would stand still there.
+            let port = u64::from(place(&self.servers[now], self.tls.is_some()).port());
+            let all = sentinels.iter().all(|sentinel| {
+                self.master_seen_by(*sentinel) == now
+                    && self.sentinels[*sentinel].number_of("port") == Some(port)
+            });
             (now != before && all && self.servers[now].is_master()).then_some(now)
         };
         until(LIMIT, promoted).expect("a replica is promoted")

@@ -257,7 +257,7 @@ impl SentinelGroup {
     }
 
     /// Makes a server that was the master follow the one that is, and waits until it does. The
-    /// sentinels see to that themselves, after ten seconds.
+    /// sentinels see to that themselves, after ten seconds. From then on another may be promoted.
     ///
     /// # Panics
     /// It does not.
@@ -267,6 +267,14 @@ impl SentinelGroup {
         let reply = self.servers[server].raw().say(&line).expect("an answer");
         assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
         self.await_linked();
+        // While a sentinel still moves the others over it names the next master, and keeps the
+        // last: if the next one went now, it would stand still there.
+        let port = Some(u64::from(place.port()));
+        let settled = || {
+            let mut all = self.sentinels.iter();
+            all.all(|sentinel| sentinel.number_of("port") == port).then_some(())
+        };
+        until(LIMIT, settled).expect("the failover comes to its end");
     }
 
     /// Waits until the replicas have all that the master was told.
@@ -340,13 +348,7 @@ impl SentinelGroup {
     pub fn await_promotion_seen_by(&self, sentinels: &[usize], before: usize) -> usize {
         let promoted = || {
             let now = self.master_seen_by(*sentinels.first()?);
-            // While a sentinel still moves the others over it names the next master, and keeps the
-            // last: if the next one went now, it would stand still there.
-            let port = u64::from(place(&self.servers[now], self.tls.is_some()).port());
-            let all = sentinels.iter().all(|sentinel| {
-                self.master_seen_by(*sentinel) == now
-                    && self.sentinels[*sentinel].number_of("port") == Some(port)
-            });
+            let all = sentinels.iter().all(|sentinel| self.master_seen_by(*sentinel) == now);
             (now != before && all && self.servers[now].is_master()).then_some(now)
         };
         until(LIMIT, promoted).expect("a replica is promoted")

@@ -17,7 +17,7 @@ import org.apache.curator.retry.RetryNTimes;
 public class Peer {
     public static void main(String[] arguments) throws Exception {
         CuratorFramework client = CuratorFrameworkFactory.newClient(
-            arguments[0], 30_000, 30_000, new RetryNTimes(100, 200));
+            arguments[0], 10_000, 30_000, new RetryNTimes(100, 200));
         client.start();
         client.blockUntilConnected();
         Map<String, CountDownLatch> held = new ConcurrentHashMap<>();

@@ -428,7 +428,11 @@ impl Set {
                     format!("{} belongs to {set}", self.members[at].address())
                 };
                 let lines: Vec<String> = sets.iter().enumerate().map(line).collect();
-                let message = format!("these servers are not one set: {}", lines.join(", "));
+                let message = format!(
+                    "these servers are not one set: {}; name the servers of one, or empty what an \
+                     older set has left (FLUSHALL there): it is taken in then",
+                    lines.join(", "),
+                );
                 return Err(misconfigured(message));
             }
             Standing::Miscounted { nodes } => {

@@ -82,6 +82,8 @@ pub(crate) struct Book {
     /// Of what began before, no exclusion is promised: more have forgotten than may, or a clock
     /// was set.
     pub(crate) excused: Option<Moment>,
+    /// Somebody was told that the servers are of two sets: an operator has to part them.
+    pub(crate) two_sets: bool,
     /// Tokens of grants that an operator took away now.
     pub(crate) taken_now: BTreeSet<u64>,
     pub(crate) stopping: bool,

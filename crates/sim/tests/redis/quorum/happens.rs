@@ -82,6 +82,7 @@ impl World {
             Event::Loud(node) => self.nodes[node].host.server().lose_messages(0),
             Event::Look => {
                 self.look_for_orphans();
+                self.part_sets();
                 let next = now.after(LOOKS);
                 self.plan(next, Event::Look);
             }

@@ -80,6 +80,13 @@ impl Node {
         matches!(gate, Some(Reply::Bulk(gate)) if gate == b"open")
     }
 
+    /// The set that it takes itself for a member of.
+    pub(crate) fn set(&mut self) -> Option<String> {
+        let reply = self.ask(&[b"HGET", b"holdline:node:1", b"s"])?;
+        let Reply::Bulk(stamp) = reply else { return None };
+        String::from_utf8_lossy(&stamp).split('.').next().map(str::to_owned)
+    }
+
     /// Tells whether it was started again while it waited, and nobody has taken its word since:
     /// that may last for as long as the wait.
     pub(crate) fn is_in_doubt(&mut self) -> bool {

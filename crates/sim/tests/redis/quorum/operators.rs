@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Engine, FencingToken, LockName, Operation};
+use holdline_core::{Engine, FencingToken, LockError, LockName, Operation};
 use holdline_redis::{QuorumAdmin, QuorumEngine};
 
-use super::nodes::NODES;
+use super::nodes::{NODES, Node};
 use super::run::{Kind, World};
 use crate::world::tasks::Process;
 
@@ -27,6 +27,11 @@ enum Order {
     Init,
     Rejoin,
     Operate(Operation),
+}
+
+/// Whether the servers are of several sets, which no client changes by itself.
+pub(crate) fn speaks_of_two_sets(error: &LockError) -> bool {
+    error.to_string().contains("these servers are not one set")
 }
 
 impl World {
@@ -68,7 +73,10 @@ impl World {
                 }
                 match reply {
                     Ok(done) => book.note(now, format_args!("{process} is told: {done}")),
-                    Err(error) => book.note(now, format_args!("{process} is told: {error}")),
+                    Err(error) => {
+                        book.two_sets |= speaks_of_two_sets(&error);
+                        book.note(now, format_args!("{process} is told: {error}"));
+                    }
                 }
             }),
         );
@@ -109,10 +117,27 @@ impl World {
         self.operate(Order::Init);
     }
 
+    /// Where clients of a set that is gone had their last word on a server, an operator empties it
+    /// for the set of the most.
+    pub(crate) fn part_sets(&mut self) {
+        if !std::mem::take(&mut self.book.lock().two_sets) {
+            return;
+        }
+        let sets: Vec<Option<String>> = self.nodes.iter_mut().map(Node::set).collect();
+        let members = |of: &String| sets.iter().flatten().filter(|set| *set == of).count();
+        let Some(most) = sets.iter().flatten().max_by_key(|of| members(of)) else { return };
+        for (node, set) in sets.iter().enumerate() {
+            if set.as_ref().is_some_and(|set| set != most) {
+                self.empty(node);
+            }
+        }
+        self.vouch();
+    }
+
     /// What only operators may do is done.
     pub(crate) fn repair(&mut self) {
         if self.kind == Kind::Wild {
-            self.empty();
+            self.empty_doubtful();
             self.vouch();
         }
         self.note(format_args!("an operator takes nodes in again"));
@@ -120,14 +145,18 @@ impl World {
     }
 
     /// An operator empties servers of which no client takes a word: that may last for ten minutes.
-    fn empty(&mut self) {
+    fn empty_doubtful(&mut self) {
         for node in 0..NODES {
             if self.nodes[node].is_in_doubt() {
-                self.forgets(node);
-                self.happens("an operator empties a server", format_args!("n{node}"));
-                self.nodes[node].host.server().flush();
+                self.empty(node);
             }
         }
+    }
+
+    fn empty(&mut self, node: usize) {
+        self.forgets(node);
+        self.happens("an operator empties a server", format_args!("n{node}"));
+        self.nodes[node].host.server().flush();
     }
 
     /// An operator takes a grant away, politely or now.

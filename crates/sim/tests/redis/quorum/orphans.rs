@@ -7,6 +7,7 @@ use holdline_core::Moment;
 
 use super::client::NAMES;
 use super::run::{Kind, MAX_LEASE, MENDED, STOP, World, at};
+use crate::world::tasks::Process;
 
 /// How long anything may be left for nobody: a lease, with clocks that differ and may have been
 /// looked at a moment late.
@@ -19,7 +20,17 @@ type Left = (usize, &'static str, String);
 
 /// Since when grants have nobody who stands for them.
 #[derive(Debug, Default)]
-pub(crate) struct Orphans(BTreeMap<Left, Moment>);
+pub(crate) struct Orphans {
+    since: BTreeMap<Left, Moment>,
+    /// When a node last heard of a process: what one that was killed had under way still counts.
+    heard: BTreeMap<(Process, usize), Moment>,
+}
+
+impl Orphans {
+    pub(crate) fn heard(&mut self, process: Process, node: usize, now: Moment) {
+        self.heard.insert((process, node), now);
+    }
+}
 
 impl World {
     /// Looks for what nodes keep, and nobody holds or asks for.
@@ -40,10 +51,12 @@ impl World {
                     continue;
                 }
                 // Of a guard that was forgotten its lease is the end.
-                let lives = owner.is_some_and(|owner| book.lives.contains_key(&owner))
-                    && !book.was_held(&id);
+                let gone = owner.filter(|owner| !book.lives.contains_key(owner));
+                let lives = owner.is_some() && gone.is_none() && !book.was_held(&id);
                 let key = (node, name, id);
-                let since = self.orphans.0.get(&key).copied().unwrap_or(now);
+                let since = self.orphans.since.get(&key).copied().unwrap_or(now);
+                let heard = gone.and_then(|gone| self.orphans.heard.get(&(gone, node)).copied());
+                let since = heard.map_or(since, |heard| since.max(heard));
                 left.insert(key, (since, lives));
             }
         }
@@ -57,6 +70,6 @@ impl World {
                 self.book.lock().break_promise(now, "P5", what);
             }
         }
-        self.orphans.0 = left.into_iter().map(|(key, (since, _))| (key, since)).collect();
+        self.orphans.since = left.into_iter().map(|(key, (since, _))| (key, since)).collect();
     }
 }

@@ -17,6 +17,7 @@ use super::book::{Book, Broken, Life, SharedBook};
 use super::client::{Actor, CROWDED, NAMES};
 use super::heat::Heat;
 use super::nodes::{NODES, Node, SKEW_PPM};
+use super::operators::speaks_of_two_sets;
 use super::orphans::Orphans;
 use super::planted::Bug;
 use super::slow::OwnClock;
@@ -380,6 +381,9 @@ impl World {
         let (process, node) = (delivered.process, delivered.node);
         self.trace.add(&self.now().as_nanos().to_le_bytes());
         self.trace.add(&[process as u8, node as u8]);
+        if delivered.frame.is_some() {
+            self.orphans.heard(process, node, self.clock.now());
+        }
         // What a connection says first names the process that runs the test.
         if let Some(frame) = delivered.frame.as_ref().filter(|frame| frame.is_script()) {
             self.trace.add(frame.bytes());
@@ -448,6 +452,10 @@ fn start(mut with: Start) -> Boxed {
                 let mut book = with.book.lock();
                 if with.kind == Kind::Rivals {
                     // The others were there first.
+                    return book.note(now, format_args!("{what}"));
+                }
+                if with.kind == Kind::Wild && speaks_of_two_sets(&error) {
+                    book.two_sets = true;
                     return book.note(now, format_args!("{what}"));
                 }
                 return book.break_promise(now, "P7", what);

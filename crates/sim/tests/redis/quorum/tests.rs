@@ -10,7 +10,10 @@ use super::planted::Bug;
 use super::run::{Kind, Scene};
 
 /// How many worlds are played.
-const SEEDS: u64 = 112;
+const SEEDS: u64 = 180;
+/// What they come to at least.
+const ACQUISITIONS: u64 = 300_000;
+const SCRIPTS: u64 = 3_000_000;
 /// How many are searched for what a planted bug breaks, from the one on where it was seen first.
 const SEARCHED: u64 = 40;
 /// Of which of them it is shown that they replay.
@@ -148,6 +151,8 @@ fn the_promises_of_a_quorum_hold_in_every_world() {
     for what in SOMETIMES {
         assert!(of(what) > 0, "never seen: {what}");
     }
+    let enough = of("acquisitions") >= ACQUISITIONS && scripts >= SCRIPTS;
+    assert!(enough || number(MORE).is_some(), "the worlds show too little: more seeds");
 }
 
 #[test]

@@ -296,8 +296,8 @@ impl RedisCluster {
 
     /// Ends a move: the slot is served where its keys are now, in the eyes of all masters.
     ///
-    /// They hear of it from its new owner, with the epoch in which it has the slot. A master that is
-    /// told by hand believes an old word of the last owner that comes later, and passes it on under
+    /// They hear of it from its new owner, with the epoch in which it has the slot. Who is told
+    /// by hand believes an old word of the last owner that comes later, and passes it on under
     /// that one's next epoch.
     ///
     /// # Panics

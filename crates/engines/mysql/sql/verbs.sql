@@ -47,7 +47,7 @@ this: begin
         end if;
     elseif wanted = 'x' then
         -- The usual claim: the name was handed over, and the window is open.
-        select true into there from @p@heads h
+        select true, h.ends into there, ending from @p@heads h
         where h.name = n and h.held = 1 and h.freeze_until is null and h.marks = 0 for update;
         update @p@holders set
             claimed = 1, metadata = about_it, inbox = ear, deadline = t + duration
@@ -55,6 +55,10 @@ this: begin
             and deadline > t and asked = duration and lease = duration and asked_kind = sort
             and revoked is null;
         if row_count() = 1 then
+            -- A lease may be shorter than the window in which it was to be claimed.
+            if ending > t + duration then
+                update @p@heads set ends = t + duration where name = n;
+            end if;
             select 'granted' as outcome, h.token as token, duration as rest
             from @p@holders h where h.name = n and h.slot = 0;
             commit;
@@ -122,9 +126,12 @@ this: begin
                 update @p@holders set
                     claimed = 1, metadata = about_it, inbox = ear, deadline = t + lease
                 where name = n and slot = row_at;
+                update @p@heads set ends = least(ends, t + duration) where name = n;
                 select h.deadline into ending from @p@holders h
                 where h.name = n and h.slot = row_at;
             end if;
+            -- The grant may wait for the disk yet: whoever writes after it waits for that too.
+            update @p@heads set used = t where name = n;
             set result = 'granted';
             set rest = ending - t;
         end if;
@@ -299,10 +306,9 @@ begin
                 end if;
                 set rest = ending - t;
             else
-                if noted > 0 then
-                    select m.reason into why from @p@marks m
-                    where m.name = n and m.kind = 'r' and m.lease_id = id;
-                end if;
+                -- Also one that was written just now: the revoked grant has run out.
+                select m.reason into why from @p@marks m
+                where m.name = n and m.kind = 'r' and m.lease_id = id;
                 if why is not null then
                     set result = 'revoked', rest = 0;
                 elseif waiting > 0 then
@@ -366,10 +372,9 @@ this: begin
             start transaction;
         end if;
     end if;
-    select true, h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.first_place,
-        greatest(h.fence, a.floor)
-    into there, noted, holding, waiting, ending, silent, frozen, front, drawn
-    from @p@heads h, @p@about a where h.name = n for update;
+    select true, h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.first_place
+    into there, noted, holding, waiting, ending, silent, frozen, front
+    from @p@heads h where h.name = n for update;
     if there is null then
         if remembered = 0 then
             select 'nothing' as outcome, null as note;
@@ -390,7 +395,10 @@ this: begin
         into found_at, next_id, whose, ear, wanted, sort, duration, patience, about_it
         from @p@waiters w where w.name = n and w.place >= front order by w.place limit 1;
         if row_at = 0 and wanted = 'x' then
-            -- The usual hand-off: to the head of the queue, alone.
+            -- The usual hand-off: to the head of the queue, alone. The floor is read unlocked: all
+            -- names share it.
+            select greatest(h.fence, a.floor) into drawn
+            from @p@heads h, @p@about a where h.name = n;
             delete from @p@waiters where name = n and place = found_at;
             update @p@heads set
                 fence = drawn + 1, queued = queued - 1, first_place = found_at + 1,
@@ -543,7 +551,9 @@ modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
+    start transaction;
     update @p@about set floor = greatest(floor, up_to) where only_row = 1;
+    commit;
 end
 $$
 

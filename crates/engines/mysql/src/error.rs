@@ -34,11 +34,13 @@ pub(crate) enum Failed {
 }
 
 /// Statements that were ended from outside, or with their session: by then they may be committed.
-const STOPPED: [u16; 6] = [1053, 1077, 1317, 1927, 1969, 3024];
+pub(crate) const STOPPED: [u16; 6] = [1053, 1077, 1317, 1927, 1969, 3024];
 /// Somebody else was waited for in a ring; the server has undone the transaction.
 pub(crate) const DEADLOCK: u16 = 1213;
 /// A row or a table was waited for too long.
 pub(crate) const LOCK_WAIT: u16 = 1205;
+/// The server takes no writes.
+const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
 /// A procedure, a table or a database is not there.
 const GONE: [u16; 3] = [1305, 1146, 1049];
 /// A right is missing: to the database, a table, a column, a procedure, or to all.
@@ -94,6 +96,11 @@ pub(crate) fn is_stopped(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if STOPPED.contains(&words.code))
 }
 
+/// Tells whether the server takes no writes, as one that was the primary.
+pub(crate) fn takes_no_writes(failed: &Failed) -> bool {
+    matches!(failed, Failed::Server(words) if READ_ONLY.contains(&words.code))
+}
+
 /// What an error of the server means, by its number.
 pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
     let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({words})") };
@@ -106,7 +113,9 @@ pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
             "the account lacks a right: grant it SELECT, INSERT, UPDATE, DELETE and EXECUTE on \
              the database",
         ),
-        1290 | 1792 | 1836 => refused("the server takes no writes: name the primary"),
+        code if READ_ONLY.contains(&code) => {
+            refused("the server takes no writes: name the primary")
+        }
         1665 => refused("the server logs statements: set binlog_format to MIXED or ROW"),
         4025 => refused("no fencing token is left: the name stands at the largest there is"),
         1021 | 1030 | 1037 | 1038 | 1041 | 1114 | 1135 => refused("the server has no room"),

@@ -15,7 +15,9 @@ use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, IsolationLevel, Params, Row, Transaction, TxOpts};
 
-use crate::error::{Complaint, ENGINE, LOCK_WAIT, NO_RIGHT, kind_of, refused, unavailable};
+use crate::error::{
+    Complaint, ENGINE, LOCK_WAIT, NO_RIGHT, STOPPED, kind_of, refused, unavailable,
+};
 
 /// As much as the server can count.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -157,8 +159,8 @@ impl<E: std::error::Error + 'static> std::error::Error for RowLockError<E> {
 /// As [`RowLockError`] tells; only its `Unknown` may have been done.
 ///
 /// # Cancel safety
-/// Dropping the future rolls back, unless the commit was sent already: mid-statement by ending the
-/// connection.
+/// Dropping the future rolls back, unless the commit was sent already, as soon as the connection is
+/// used again or dropped itself: until then the rows may stay locked. Drop it too.
 pub async fn row_lock<T, E, F>(
     connection: &mut Conn,
     rows: &RowLock<'_>,
@@ -252,6 +254,11 @@ async fn commit(mut transaction: Transaction<'_>) -> Result<(), LockError> {
     }
     match transaction.commit().await {
         Ok(()) => Ok(()),
+        // It may have been stopped while it waited for the disk or a replica, after the commit.
+        Err(Error::Server(words)) if STOPPED.contains(&words.code) => {
+            let says = format!("the server stopped the commit ({}, {})", words.message, words.code);
+            Err(unavailable(says, Certainty::Unknown))
+        }
         Err(Error::Server(words)) => Err(refused(format!(
             "the server refused to commit ({}, {})",
             words.message, words.code

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdline::{ErrorKind, ListRequest, LockError, LockOptions};
+use holdline::{Client, ErrorKind, ListRequest, LockError, LockOptions};
+use holdline_services::RedisServer;
 
 use crate::support::{
     Referee, behind, clean, client, client_at, lease, let_go, patient, queued, server, soon, take,
@@ -20,6 +21,12 @@ fn invalid(outcome: Result<impl Sized, LockError>, what: &str) {
 async fn every_name_is_refused_or_its_own_lock() {
     let server = server();
     let client = client_at(server.address()).await;
+    names_are_refused_or_locks_of_their_own(&client, &server).await;
+    clean(&server, &[&client]).await;
+}
+
+/// The same for any way to this server.
+pub(crate) async fn names_are_refused_or_locks_of_their_own(client: &Client, server: &RedisServer) {
     let long = "x".repeat(1_000_000);
     for bad in ["", "a\0b", "a\r\nb", "a\x1b[31m", "\u{85}", &long] {
         invalid(client.mutex(bad), bad);
@@ -61,7 +68,7 @@ async fn every_name_is_refused_or_its_own_lock() {
     ];
     let mut guards = Vec::new();
     for name in good {
-        guards.push(take(&client, name, &patient()).await);
+        guards.push(take(client, name, &patient()).await);
     }
     let tokens: BTreeSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert_eq!(tokens.len(), good.len(), "no two of them are one lock");
@@ -70,12 +77,11 @@ async fn every_name_is_refused_or_its_own_lock() {
     let listed: BTreeSet<String> =
         listed.iter().map(|shown| shown.name.as_str().to_owned()).collect();
     assert_eq!(listed, good.iter().map(|name| (*name).to_owned()).collect(), "byte for byte");
-    let locks = behind(&server, "KEYS holdline:{*}").items().expect("a list").len();
+    let locks = behind(server, "KEYS holdline:{*}").items().expect("a list").len();
     assert_eq!(locks, good.len());
     for guard in guards {
         let_go(guard).await;
     }
-    clean(&server, &[&client]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -91,8 +91,13 @@ async fn greeting(stream: &mut (impl AsyncRead + Unpin)) -> Result<(u8, Greeting
     if body.first() == Some(&0xff) {
         return Err(of_greeting(&Failed::Server(complaint(&body))));
     }
-    let odd = |_| unavailable("what listens there is no MariaDB server", Certainty::NotApplied);
-    let packet = ParseBuf(&body).parse::<HandshakePacket<'_>>(()).map_err(odd)?;
+    let odd = || unavailable("what listens there is no MariaDB server", Certainty::NotApplied);
+    // Who reads it takes the length of the nonce for a small number.
+    let end_of_version = body.iter().skip(1).position(|byte| *byte == 0);
+    if end_of_version.and_then(|at| body.get(at + 22)).is_some_and(|length| *length >= 0x80) {
+        return Err(odd());
+    }
+    let packet = ParseBuf(&body).parse::<HandshakePacket<'_>>(()).map_err(|_| odd())?;
     let mut nonce = packet.scramble_1_ref().to_vec();
     nonce.extend_from_slice(packet.scramble_2_ref().unwrap_or_default());
     nonce.resize(20, 0);

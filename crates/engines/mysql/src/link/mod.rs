@@ -30,7 +30,9 @@ use holdline_net::home::{Home, Task};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{DEADLOCK, ENGINE, Failed, is_stopped, is_store_gone, of_command, unavailable};
+use crate::error::{
+    DEADLOCK, ENGINE, Failed, is_stopped, is_store_gone, of_command, takes_no_writes, unavailable,
+};
 use crate::keys::Names;
 use crate::options::MysqlOptions;
 use crate::schema::{self, Found};
@@ -228,8 +230,9 @@ impl Link {
             }
         };
         answered.map_err(|failed| {
-            if is_store_gone(&failed) || is_stopped(&failed) {
-                // The next connection looks what is there, and makes it anew if it may.
+            if is_store_gone(&failed) || is_stopped(&failed) || takes_no_writes(&failed) {
+                // The next connection looks what is there, and makes it anew if it may; the name of
+                // the server may lead to another by then.
                 live.end.cancel();
             }
             of_command(&failed)

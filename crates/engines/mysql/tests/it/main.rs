@@ -5,6 +5,7 @@ mod checkup;
 mod clocks;
 mod connections;
 mod names;
+mod replicas;
 mod rows;
 mod support;
 mod tables;

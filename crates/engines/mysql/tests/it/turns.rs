@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdline_core::{AcquireRequest, Certainty, Engine, Hold, Purpose, RenewReply};
+use holdline_core::{AcquireRequest, Certainty, Engine, Hold, Operation, Purpose, RenewReply};
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
 use crate::support::{HOLD, connect, engine, eventually, let_go, queue, renew, request, take};
@@ -161,4 +161,44 @@ async fn a_command_that_is_killed_in_the_middle_leaves_nothing() {
     keeper.end();
     renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
     assert_eq!(server.sql("select count(*) from information_schema.innodb_trx"), ["0"]);
+}
+
+/// A lease may be shorter than the window in which it was to be claimed.
+#[tokio::test]
+async fn a_claimed_lease_is_over_at_its_own_end() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let engine = engine(&server).await;
+    for asks_at_once in [true, false] {
+        let first = request("a");
+        take(&engine, &first).await;
+        let hold = Hold::Leased(std::time::Duration::from_millis(600));
+        let mut next = AcquireRequest { hold, ..request("a") };
+        queue(&engine, &next).await;
+        let_go(&engine, &first).await;
+        // Who knows the name claims by another way than who asks again.
+        next.known = asks_at_once;
+        take(&engine, &next).await;
+        let late = "select h.ends - o.deadline from holdline_heads h join holdline_holders o \
+            using (name) where o.slot = 0";
+        assert_eq!(server.sql(late), ["0"]);
+        let_go(&engine, &next).await;
+    }
+}
+
+#[tokio::test]
+async fn a_late_renewal_of_a_revoked_grant_is_told_why() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let engine = engine(&server).await;
+    let hold = Hold::Leased(std::time::Duration::from_secs(2));
+    let held = AcquireRequest { hold, ..request("a") };
+    let token = take(&engine, &held).await;
+    let (name, reason) = (held.name.clone(), "moving".to_owned());
+    let revoke = Operation::Revoke { name, token, reason, now: false };
+    engine.operate(&revoke).await.expect("told");
+    let is_over = "select deadline < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) \
+        from holdline_holders";
+    eventually("its lease is over", || server.sql(is_over) == ["1"]).await;
+    let told = renew(&engine, &held, Purpose::Keep(hold)).await;
+    let is_told = matches!(&told, Ok(RenewReply::Revoked { reason, .. }) if reason == "moving");
+    assert!(is_told, "{told:?}");
 }

@@ -133,3 +133,23 @@ async fn an_inbox_of_a_client_that_has_gone_is_soon_no_more() {
     drop(other);
     eventually("one has gone", || sleepers(&server).len() == 1).await;
 }
+
+/// A batch may hand over more names than it can wake: the rest look by themselves.
+#[tokio::test]
+async fn who_has_no_room_for_one_more_to_wake_hands_over_all_the_same() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let engine = engine(&server).await;
+    let (held, next) = (request("a"), request("a"));
+    take(&engine, &held).await;
+    queue(&engine, &next).await;
+    let handed = server.sql(
+        "set @handed = 0, @told = repeat('x', 1024); \
+         call holdline_leave_2('a', 0); \
+         call holdline_hand_over_2('a', \
+            timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), @handed, @told); \
+         select @handed",
+    );
+    assert_eq!(handed, ["1"]);
+    take(&engine, &next).await;
+    let_go(&engine, &next).await;
+}

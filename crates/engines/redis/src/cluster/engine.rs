@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, Hints, LeaseId, ListPage,
@@ -222,7 +223,8 @@ impl Inner {
     }
 
     /// How long those that were answered wait for a node that is silent: a small part of the
-    /// shortest lease, but several round trips.
+    /// shortest lease, but several round trips; of a heartbeat no more than half, as nobody waits
+    /// for an answer to it until the next.
     fn grace(&self, lines: &[&RenewRequest]) -> Duration {
         let lease = |line: &&RenewRequest| match line.purpose {
             Purpose::Keep(hold) => hold.duration(),
@@ -230,9 +232,11 @@ impl Inner {
         };
         let shortest = lines.iter().filter_map(lease).min();
         let longest = self.asker.deadline / 4;
-        let part = shortest.map_or(longest, |lease| lease / PART);
-        let trips = self.router.slowest_trip().saturating_mul(4);
-        part.min(longest).max(SHORTEST_GRACE).max(trips)
+        let trips = self.router.slowest_trip().saturating_mul(4).min(longest);
+        match shortest {
+            Some(lease) => (lease / PART).min(longest).max(SHORTEST_GRACE).max(trips),
+            None => longest.min(QUEUE_HEARTBEAT / 2),
+        }
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {

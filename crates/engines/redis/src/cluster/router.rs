@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -171,20 +171,23 @@ impl Router {
         let mut hops = 0;
         let mut trouble = None;
         loop {
-            let left = shared.clock.now().until(end);
-            if left.is_zero() {
+            if shared.clock.now() >= end {
                 return Err(trouble.unwrap_or_else(|| nothing_within(ask.deadline)));
             }
             let mut version = shared.version.subscribe();
             let why = match shared.owner(ask.slot).await? {
                 None => shared.uncovered(ask.slot),
-                Some((place, node)) => match shared.try_whole(&ask, &place, &node, left).await? {
+                Some((place, node)) => match shared.try_whole(&ask, &place, &node, end).await? {
                     Tried::Done(value) => return Ok(value),
                     Tried::Moved if hops < HOPS => {
                         hops += 1;
                         continue;
                     }
-                    Tried::Moved => sent_on(ask.slot),
+                    Tried::Moved => {
+                        // What it changed itself is no reason to ask again at once.
+                        version = shared.version.subscribe();
+                        sent_on(ask.slot)
+                    }
                     Tried::Later(error) => error,
                 },
             };
@@ -229,16 +232,17 @@ impl Shared {
         ask: &Ask<'_>,
         place: &Place,
         node: &Node,
-        left: Duration,
+        end: Moment,
     ) -> Result<Tried, LockError> {
+        let left = self.clock.now().until(end);
         let told = node.answer(|| (ask.whole)().within(left), false).await;
         match self.heed(told, place)? {
             Ok(value) => Ok(Tried::Done(value)),
             Err(Go::To) => Ok(Tried::Moved),
             Err(Go::Later(error)) => Ok(Tried::Later(error)),
-            // The node that takes the slot over lacks the key that nobody has.
-            Err(Go::Aside(to)) => self.try_alone(ask, (&to, true), left).await,
-            Err(Go::Again) => self.try_alone(ask, (place, false), left).await,
+            // Some of the keys are not here: the one that nobody has is on neither side. Servers
+            // before 7.0.3 say only that, also where the lock key is here yet.
+            Err(Go::Aside(_) | Go::Again) => self.try_alone(ask, place, end).await,
         }
     }
 
@@ -246,14 +250,14 @@ impl Shared {
     async fn try_alone(
         self: &Arc<Shared>,
         ask: &Ask<'_>,
-        (place, mut asking): (&Place, bool),
-        left: Duration,
+        place: &Place,
+        end: Moment,
     ) -> Result<Tried, LockError> {
-        let mut place = place.clone();
+        let (mut place, mut asking) = (place.clone(), false);
         loop {
             let Some(call) = (ask.alone)() else { return Ok(Tried::Later(moving(ask.slot))) };
-            let call = call.within(left);
             let node = self.node(&place).await?;
+            let call = call.within(self.clock.now().until(end));
             let told = node.answer(|| call.clone(), asking).await;
             match self.heed(told, &place)? {
                 Ok(Value::Nil) | Err(Go::Again) => return Ok(Tried::Later(moving(ask.slot))),

@@ -58,12 +58,12 @@ pub(crate) static SERVER: Scripts = Scripts {
 
 /// What differs in a cluster: the rules are the same.
 ///
-/// A name's counter is its own and ends a day after it was last drawn from, channels stand under
-/// what is before it, and how many of the *node* hear a message says nothing about who hears it in
-/// the cluster. The last key of a script about many names is the one that is never written.
-const IN_CLUSTER: [(&str, &str); 8] = [
+/// A name's counter is its own and ends a day after it was last drawn from (what is put back there
+/// is nobody's, or is drawn from next). Channels stand under what is before it, and how many of the
+/// *node* hear a message says nothing about who hears it in the cluster. The last key of a script
+/// about many names is the one that is never written.
+const IN_CLUSTER: [(&str, &str); 7] = [
     ("'GETSET', COUNTER, since)", "'SET', COUNTER, since, 'PX', '86400000', 'GET')"),
-    ("call('SET', COUNTER, last)", "call('SET', COUNTER, last, 'PX', '86400000')"),
     ("call('SET', COUNTER, token)", "call('SET', COUNTER, token, 'PX', '86400000')"),
     ("sub(COUNTER, 1, -6) .. 'inbox:'", INBOX),
     ("'l' .. sub(id, 1, 8)) ~= 0 then", "'l' .. sub(id, 1, 8)) then"),

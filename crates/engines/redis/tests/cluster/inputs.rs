@@ -83,6 +83,8 @@ async fn a_foreign_key_is_told_and_left() {
     for key in ["holdline:{a}", "holdline:fence:{b}"] {
         let reply = raw.send(&["GET", key]).expect("an answer");
         assert_eq!(reply.text().as_deref(), Some("mine"));
+        let reply = raw.send(&["PTTL", key]).expect("an answer");
+        assert_eq!(reply.integer(), Some(-1), "{key} is given no end");
     }
 }
 

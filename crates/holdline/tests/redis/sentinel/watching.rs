@@ -3,6 +3,7 @@
 use holdline::ErrorKind;
 
 use super::ground::{Group, patient, quarantined};
+use crate::inputs::names_are_refused_or_locks_of_their_own;
 use crate::support::{behind, client, let_go, reached, renewed, take, try_take};
 use holdline_services::{Sentinel, SentinelConfig, SentinelGroup};
 
@@ -55,4 +56,11 @@ async fn servers_that_were_just_started_grant_when_they_have_run_as_long_as_a_le
     let short = group.url_up_to(1_500, "");
     let options = crate::support::lease(1_000).with_wait(crate::support::LONG);
     let_go(take(&client(&short).await, "a", &options).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_name_is_refused_or_its_own_lock_at_the_master() {
+    let group = Group::start();
+    let client = client(&group.url_up_to(30_000, "")).await;
+    names_are_refused_or_locks_of_their_own(&client, group.server(0)).await;
 }

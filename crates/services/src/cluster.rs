@@ -296,9 +296,10 @@ impl RedisCluster {
 
     /// Ends a move: the slot is served where its keys are now, in the eyes of all masters.
     ///
-    /// They hear of it from its new owner, with the epoch in which it has the slot. Who is told
-    /// by hand believes an old word of the last owner that comes later, and passes it on under
-    /// that one's next epoch.
+    /// They hear of it from its new owner. `redis-cli` tells all masters by hand; where slots move
+    /// every few milliseconds the new owner then sometimes had lost the slot again (7.0.15), while
+    /// another master had heard an old word of the last one. How the one leads to the other is not
+    /// known.
     ///
     /// # Panics
     /// A node does not do as told, or does not hear of it.
@@ -317,7 +318,7 @@ impl RedisCluster {
         (0..self.nodes.len()).filter(is_one)
     }
 
-    /// Moves a slot with its keys, as `redis-cli --cluster reshard` does.
+    /// Moves a slot with its keys, as `redis-cli --cluster reshard` does but for the end.
     ///
     /// # Panics
     /// A node does not do as told.

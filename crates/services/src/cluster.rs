@@ -5,11 +5,15 @@ use crate::ports::Port;
 use crate::redis::RedisServer;
 use crate::wait::{LIMIT, until};
 use crate::{Failure, RedisConfig, Reply};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SLOTS: usize = 16_384;
 /// How many keys one step of a move takes.
 const KEYS_AT_ONCE: &str = "100";
+/// After how long a replica gives up to take over in good order.
+const GIVES_UP: Duration = Duration::from_secs(6);
+/// How much of a node's log a failure shows.
+const LAST_LINES: usize = 30;
 
 /// Describes a cluster; by default three masters with a replica each, of which a silent one is
 /// found dead after a second.
@@ -217,13 +221,55 @@ impl RedisCluster {
     /// Waits until all that run, and do not stand still, see this node as the owner of a slot.
     ///
     /// # Panics
-    /// They do not.
+    /// They do not; the message shows the ends of all logs.
     pub fn await_owner(&self, slot: u16, owner: usize, witnesses: &[usize]) {
         let all = || {
             let sees = |witness: &usize| self.owner(slot, *witness) == Some(owner);
             (witnesses.iter().all(sees) && self.nodes[owner].is_master()).then_some(())
         };
-        until(LIMIT, all).expect("the slot has its new owner");
+        if until(LIMIT, all).is_none() {
+            panic!("{owner} is not the owner of slot {slot}:\n{}", self.last_words());
+        }
+    }
+
+    /// The ends of what the nodes have written to their logs.
+    fn last_words(&self) -> String {
+        let end_of = |(at, node): (usize, &RedisServer)| {
+            let log = node.log();
+            let mut lines: Vec<&str> = log.lines().rev().take(LAST_LINES).collect();
+            lines.reverse();
+            format!("-- node {at}, {}\n{}\n", node.address(), lines.join("\n"))
+        };
+        self.nodes.iter().enumerate().map(end_of).collect()
+    }
+
+    /// Lets a replica take its master's place in good order, as an operator does, and waits until
+    /// all `witnesses` see it there.
+    ///
+    /// It is asked again where it gave up: a master that has not yet heard that this one follows it
+    /// does not answer it, and the others do not vote twice about one master within two node
+    /// timeouts.
+    ///
+    /// # Panics
+    /// It does not; the message shows the ends of all logs.
+    pub fn fail_over(&self, replica: usize, slot: u16, witnesses: &[usize]) {
+        let mut asked: Option<Instant> = None;
+        let all = || {
+            let sees = |witness: &usize| self.owner(slot, *witness) == Some(replica);
+            let promoted = self.nodes[replica].is_master();
+            if promoted && witnesses.iter().all(sees) {
+                return Some(());
+            }
+            if !promoted && asked.is_none_or(|asked| asked.elapsed() > GIVES_UP) {
+                // While it cannot, it says why; it is asked again.
+                let _ = self.nodes[replica].raw().say("CLUSTER FAILOVER");
+                asked = Some(Instant::now());
+            }
+            None
+        };
+        if until(LIMIT, all).is_none() {
+            panic!("{replica} does not take over slot {slot}:\n{}", self.last_words());
+        }
     }
 
     /// Waits until each replica has all that its master was told.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdline_services::{
-    EtcdCluster, MariaDbServer, PostgresServer, RedisCluster, RedisServer, Reply, SentinelGroup,
+    EtcdCluster, MariaDbServer, PostgresServer, RedisCluster, RedisServer, SentinelGroup,
     ZooKeeper,
 };
 use holdline_torture::{Blow, Fault, Nemesis};
@@ -78,11 +78,10 @@ impl OwnRedisCluster {
         if self.cluster.nodes()[first].is_master() { (first, second) } else { (second, first) }
     }
 
-    /// Waits until the replica is the master in the eyes of those that are not of the pair.
-    fn await_promotion(&self, (master, replica): (usize, usize)) {
+    /// A slot by which it is seen who of a pair is the master, and those that are not of the pair.
+    fn seen_by(&self, (master, replica): (usize, usize)) -> (u16, Vec<usize>) {
         let slot = (master % 3 * 16_384 / 3 + 1) as u16;
-        let others: Vec<usize> = (0..6).filter(|node| ![master, replica].contains(node)).collect();
-        self.cluster.await_owner(slot, replica, &others);
+        (slot, (0..6).filter(|node| ![master, replica].contains(node)).collect())
     }
 
     /// Moves the slot of some key that the master of the pair has to another master.
@@ -108,14 +107,13 @@ impl Nemesis for OwnRedisCluster {
         let nodes = self.cluster.nodes();
         match blow.fault {
             Fault::Failover => {
-                let reply = nodes[replica].raw().say("CLUSTER FAILOVER");
-                if !matches!(reply, Ok(Reply::Error(_)) | Err(_)) {
-                    self.await_promotion((master, replica));
-                }
+                let (slot, others) = self.seen_by((master, replica));
+                self.cluster.fail_over(replica, slot, &others);
             }
             Fault::Restart => {
                 nodes[master].kill();
-                self.await_promotion((master, replica));
+                let (slot, others) = self.seen_by((master, replica));
+                self.cluster.await_owner(slot, replica, &others);
                 nodes[master].restart();
                 self.cluster.await_well();
             }

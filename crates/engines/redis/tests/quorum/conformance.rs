@@ -1,19 +1,25 @@
 //! The suite on five real servers, in real time: in the native dialect, and in the plain one with
 //! tokens and without.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
 use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
-use holdline_core::{Engine, LockError, LockName};
+use holdline_core::{
+    AcquireRequest, Ending, Engine, LeaseId, LockError, LockName, ReleaseRequest,
+};
 use holdline_redis::QuorumEngine;
-use holdline_services::{RedisConfig, Reply};
+use holdline_services::{RedisConfig, RedisServer, Reply};
 
-use crate::support::Nodes;
+use crate::support::{HOLD, Nodes, request};
 
 /// How long a client may take to find servers that are there again.
 const LIMIT: Duration = Duration::from_secs(90);
+/// Between two looks at whether it has, of which there are so many in a row.
+const PAUSE: Duration = Duration::from_millis(20);
+const LOOKS: usize = 25;
 const FOREIGN: &str = "somebody else's lock";
 /// Where a hash that is no lock of ours has its word.
 const FIELD: &str = "uuid:thread";
@@ -44,6 +50,8 @@ struct Servers {
     nodes: Nodes,
     /// All clients that were opened: after a restart they have to find the servers again.
     engines: Mutex<Vec<QuorumEngine>>,
+    /// How many names were taken to see whether the servers are reached.
+    probes: AtomicU64,
 }
 
 impl Servers {
@@ -55,17 +63,47 @@ impl Servers {
             }
         });
         let engines = self.engines.lock().expect("nobody panicked").clone();
-        let nobody = LockName::new("nobody").expect("a good name");
         for engine in engines {
             let deadline = Instant::now() + LIMIT;
-            while let Err(error) = engine.inspect(&nobody).await {
+            while let Err(why) = self.reaches_all(&engine).await {
                 if Instant::now() > deadline {
-                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
+                    return Disturbed::Failed(format!("still after {LIMIT:?}: {why}"));
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await; // event: servers are found
+                tokio::time::sleep(PAUSE).await; // event: servers are found
             }
         }
         Disturbed::Done
+    }
+
+    /// Takes a name of nobody's by this client, and looks whether it came to each server. A client
+    /// that has found a majority grants already; whether the next one finds the name free depends
+    /// on which.
+    async fn reaches_all(&self, engine: &QuorumEngine) -> Result<(), String> {
+        let probe = self.probes.fetch_add(1, Ordering::Relaxed);
+        let lease_id = LeaseId::from_bytes(u128::from(probe).to_be_bytes());
+        let name = LockName::new(format!("probe/{probe}")).expect("a good name");
+        let request = AcquireRequest { name: name.clone(), lease_id, ..request(0) };
+        engine.try_acquire(&request).await.map_err(|error| error.to_string())?;
+        let key = self.form.key(&name);
+        let there = |server: &RedisServer| {
+            let reply = server.raw().send(&["EXISTS", &key]);
+            matches!(reply, Ok(Reply::Integer(1)))
+        };
+        // Those beyond the majority are asked as well, and may be a moment late.
+        for _ in 0..LOOKS {
+            if self.nodes.servers.iter().all(there) {
+                break;
+            }
+            tokio::time::sleep(PAUSE).await; // event: the request comes
+        }
+        let missing = self.nodes.servers.iter().filter(|server| !there(server)).count();
+        let ending = Ending { for_good: true, hold: HOLD };
+        let release = ReleaseRequest { name, lease_id, ending };
+        engine.release(&release).await.map_err(|error| error.to_string())?;
+        match missing {
+            0 => Ok(()),
+            some => Err(format!("{some} servers were not reached")),
+        }
     }
 
     fn on_all(&self, words: &[&str], good: impl Fn(&Reply) -> bool) -> Disturbed {
@@ -151,7 +189,8 @@ async fn passes(form: Form) {
     if form.test != BARE.test {
         nodes.init_with(form.parameters).await;
     }
-    run(Servers { form, nodes, engines: Mutex::default() }).await.conclude();
+    let servers = Servers { form, nodes, engines: Mutex::default(), probes: AtomicU64::new(1) };
+    run(servers).await.conclude();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

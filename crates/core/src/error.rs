@@ -87,7 +87,7 @@ pub enum ErrorKind {
         /// How many may wait.
         limit: usize,
     },
-    /// Too few nodes answered.
+    /// Too few nodes answered, or none that may grant, while others of its group did.
     NoQuorum {
         /// One line for each node.
         nodes: Vec<String>,

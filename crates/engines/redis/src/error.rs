@@ -70,6 +70,13 @@ pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> L
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }
 
+/// No master answers, or it has too few replicas, while others of its group are there: so there
+/// may be one again by itself.
+pub(crate) fn masterless(message: &str, certainty: Certainty) -> LockError {
+    let nodes = vec![format!("no master takes it: {message}")];
+    LockError::new(ENGINE, ErrorKind::NoQuorum { nodes }, certainty)
+}
+
 /// The server answered what it must not. What the request did is unknown.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)

@@ -2,11 +2,16 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use holdline::fence::{Fenced, FencedCell, Proof};
-use holdline::{Client, Guard, Held, LockError, LockName, LockOptions, ReleaseOutcome};
+use holdline::{
+    Client, ClientOptions, Guard, Held, LockError, LockName, LockOptions, Observer, ReleaseOutcome,
+    Subject,
+};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 use parking_lot::Mutex;
 
@@ -38,6 +43,32 @@ pub(crate) async fn client_at(address: SocketAddr) -> Client {
 
 pub(crate) async fn client(url: &str) -> Client {
     Client::connect(url).await.expect("connected")
+}
+
+/// The parameters of those who do not wait long for an answer.
+pub(crate) const HASTY: &str = "command_timeout_ms=500&connect_timeout_ms=1000";
+
+/// How often those who wait were told that no master takes what they ask.
+#[derive(Default)]
+pub(crate) struct Outages(AtomicUsize);
+
+impl Observer for Outages {
+    fn without_quorum(&self, _: Subject<'_>, _: &LockError) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Outages {
+    /// A client that notes them.
+    pub(crate) async fn client(self: &Arc<Outages>, url: &str) -> Client {
+        let options = ClientOptions::default().with_observer(self.clone());
+        Client::connect_with(url, options).await.expect("connected")
+    }
+
+    /// Waits until there were more than whoever gets no answer at all asks for.
+    pub(crate) async fn await_some(&self) {
+        until("a wait goes on", || self.0.load(Ordering::SeqCst) > 4).await;
+    }
 }
 
 /// A lease of so many milliseconds.

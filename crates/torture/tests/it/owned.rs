@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use holdline_services::{
-    EtcdCluster, MariaDbServer, PostgresServer, RedisCluster, RedisServer, SentinelGroup,
-    ZooKeeper,
+    EtcdCluster, MariaDbServer, PostgresServer, RedisCluster, RedisServer, SentinelGroup, ZooKeeper,
 };
 use holdline_torture::{Blow, Fault, Nemesis};
 

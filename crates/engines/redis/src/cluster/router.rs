@@ -20,7 +20,7 @@ use super::Place;
 use super::redirect::Redirect;
 use super::roster::Roster;
 use super::slots::{SLOTS, Table};
-use crate::error::{ENGINE, refusal, unavailable};
+use crate::error::{ENGINE, masterless, refusal, unavailable};
 use crate::node::{Call, Node, Told, Value, Words};
 use crate::options::{Address, RedisOptions};
 use crate::quorum::race::Race;
@@ -79,6 +79,8 @@ struct Shared {
     /// Grows with each table.
     version: watch::Sender<u64>,
     wanted: Notify,
+    /// The last time that somebody was asked for the table, a node told it.
+    answers: AtomicBool,
     /// The task that looks after the table runs.
     watched: AtomicBool,
     end: CancellationToken,
@@ -108,6 +110,7 @@ impl Router {
             table: Mutex::default(),
             version: watch::Sender::new(0),
             wanted: Notify::new(),
+            answers: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             end: CancellationToken::new(),
         });
@@ -172,12 +175,13 @@ impl Router {
         let mut trouble = None;
         loop {
             if shared.clock.now() >= end {
-                return Err(trouble.unwrap_or_else(|| nothing_within(ask.deadline)));
+                let error = trouble.unwrap_or_else(|| nothing_within(ask.deadline));
+                return Err(shared.between_masters(error));
             }
             let mut version = shared.version.subscribe();
             let why = match shared.owner(ask.slot).await? {
                 None => shared.uncovered(ask.slot),
-                Some((place, node)) => match shared.try_whole(&ask, &place, &node, end).await? {
+                Some((place, node)) => match shared.try_with(&ask, &place, &node, end).await? {
                     Tried::Done(value) => return Ok(value),
                     Tried::Moved if hops < HOPS => {
                         hops += 1;
@@ -224,6 +228,32 @@ impl Shared {
             Err(_) => Node::new(&self.options.at(&place.0, place.1), self.clock.clone())?,
         };
         Ok(self.nodes.lock().entry(place.clone()).or_insert(node).clone())
+    }
+
+    /// What a master that takes nothing is told as, while other nodes answer: then the cluster
+    /// makes another, or ends a move, by itself. That is outwaited, as an election is.
+    fn between_masters(&self, error: LockError) -> LockError {
+        match error.kind() {
+            ErrorKind::Unavailable { message } if self.answers.load(Ordering::Relaxed) => {
+                masterless(message, error.certainty())
+            }
+            _ => error,
+        }
+    }
+
+    /// Tries a call at a node. What one that stands still may have done is told as what it is.
+    async fn try_with(
+        self: &Arc<Shared>,
+        ask: &Ask<'_>,
+        place: &Place,
+        node: &Node,
+        end: Moment,
+    ) -> Result<Tried, LockError> {
+        let tried = self.try_whole(ask, place, node, end).await;
+        tried.map_err(|error| match node.is_without_answers(&error) {
+            true => self.between_masters(error),
+            false => error,
+        })
     }
 
     /// Sends a call to a node, and follows what that says.
@@ -365,6 +395,7 @@ impl Shared {
         let (tables, failure) = self.ask_some().await;
         let scout_is_well = tables.iter().any(|(of, table)| *of == 0 && table.is_well);
         let best = tables.into_iter().max_by_key(|(_, table)| (table.is_well, table.epoch));
+        self.answers.store(best.is_some(), Ordering::Relaxed);
         let Some((_, best)) = best else {
             let message = "no node tells who serves which slot";
             return Err(failure.unwrap_or_else(|| unavailable(message, Certainty::NotApplied)));

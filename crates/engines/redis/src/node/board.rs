@@ -93,6 +93,17 @@ impl Board {
         good.map(|lane| lane.facts().clone())
     }
 
+    /// Tells whether what failed with this certainty failed for want of a server that answers, and
+    /// not because the node was closed. What has left has, only if it hangs: what broke off may be
+    /// made again at once.
+    pub(super) fn is_without_answers(&self, certainty: Certainty) -> bool {
+        let state = self.state.lock();
+        let mut all = state.old.iter().chain(&state.current);
+        let good = state.current.iter().any(|lane| lane.health() == Health::Good);
+        let hangs = all.any(|lane| lane.health() == Health::Suspect);
+        !state.closed && !good && (hangs || certainty == Certainty::NotApplied)
+    }
+
     /// The number of the connection that new requests take.
     pub(super) fn current(&self) -> Option<u64> {
         self.state.lock().current.as_ref().map(|lane| lane.id())

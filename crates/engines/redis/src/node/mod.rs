@@ -47,7 +47,7 @@ pub(crate) use value::Value;
 pub(crate) use words::Words;
 
 use crate::cluster::Roster;
-use crate::error::{ENGINE, ServerWords, refusal, unavailable};
+use crate::error::{ENGINE, ServerWords, masterless, refusal, unavailable};
 use crate::options::RedisOptions;
 use crate::sentinel::Watcher;
 use crate::surroundings::Task;
@@ -380,7 +380,7 @@ impl Node {
         let tie = call.tie;
         let (lane, exchange) = self.put(by(&call), tie, (run_id, limit)).await?;
         drop(call);
-        let answered = exchange.await;
+        let answered = exchange.await.map_err(|error| self.between_masters(error));
         self.leave_replica(&lane, &answered);
         // Only now: a copy that came first would leave nothing for the answer to tell.
         if let Tie::Undo(affinity) = tie {
@@ -436,7 +436,7 @@ impl Node {
         limit: (Option<&str>, Limit),
     ) -> Result<Value, LockError> {
         let (lane, exchange) = self.put(Request::Words(words), tie, limit).await?;
-        let answered = exchange.await;
+        let answered = exchange.await.map_err(|error| self.between_masters(error));
         self.leave_replica(&lane, &answered);
         answered?.map_err(|words| self.refused(words))
     }
@@ -447,6 +447,23 @@ impl Node {
         if self.watcher().is_some() && matches!(answered, Ok(Err(words)) if is_of_replica(words)) {
             lane.close("the server is no longer the master");
         }
+    }
+
+    /// What a master that does not answer is told as, while the sentinels do: their group is well
+    /// enough to find another, or to have this one back. That is outwaited, as an election is.
+    fn between_masters(&self, error: LockError) -> LockError {
+        let elects = self.watcher().is_some_and(|watcher| watcher.answers());
+        match error.kind() {
+            ErrorKind::Unavailable { message } if elects && self.is_without_answers(&error) => {
+                masterless(message, error.certainty())
+            }
+            _ => error,
+        }
+    }
+
+    /// Tells whether a call failed so for want of a server that answers.
+    pub(crate) fn is_without_answers(&self, error: &LockError) -> bool {
+        self.shared().board.is_without_answers(error.certainty())
     }
 
     fn refused(&self, words: ServerWords) -> LockError {
@@ -512,7 +529,7 @@ impl Node {
             return Err(unavailable(message, Certainty::NotApplied));
         }
         // Mostly there is a connection: then what it takes to wait for one is not even made.
-        if let Route::Take(lane) = self.shared().board.route(tie, None, tie.is_patient())?
+        if let Ok(Route::Take(lane)) = self.shared().board.route(tie, None, tie.is_patient())
             && lane.facts().is_of(run_id)
             && let Ok(exchange) = lane.clone().begin(request, tie.affinity().copied(), limit)
         {
@@ -554,9 +571,10 @@ impl Node {
         let board = &*self.shared().board;
         let mut patient = tie.is_patient();
         loop {
-            match board.route(tie, waiter.tries, patient)? {
-                Route::Take(lane) => return Ok(lane),
-                Route::Wait { tries } => waiter.tries = Some(tries),
+            match board.route(tie, waiter.tries, patient) {
+                Ok(Route::Take(lane)) => return Ok(lane),
+                Ok(Route::Wait { tries }) => waiter.tries = Some(tries),
+                Err(error) => return Err(self.between_masters(error)),
             }
             let Some(parked) = &mut waiter.parked else {
                 // What changes from here on is not missed; look once more at what has changed.
@@ -568,7 +586,8 @@ impl Node {
                 () = parked.changed() => {}
                 () = self.shared().clock.sleep_until(limit.half()), if patient => patient = false,
                 () = self.shared().clock.sleep_until(limit.end) => {
-                    return Err(board.excuse().unwrap_or_else(|| nothing_within(limit.asked)));
+                    let error = board.excuse().unwrap_or_else(|| nothing_within(limit.asked));
+                    return Err(self.between_masters(error));
                 }
             }
         }

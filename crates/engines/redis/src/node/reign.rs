@@ -14,14 +14,14 @@
 
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Certainty, Clock, LockError};
 
 use super::ServerFacts;
 use super::resp::Reply;
 use super::script::Script;
 use super::value::Value;
 use super::wire::{Broke, Wire};
-use crate::error::{ENGINE, ServerWords, protocol, refusal, unavailable};
+use crate::error::{ENGINE, ServerWords, masterless, protocol, refusal, unavailable};
 use crate::keys::Layout;
 use crate::options::{Group, RedisOptions, Replicas};
 
@@ -100,21 +100,18 @@ fn settled(error: &LockError) -> LockError {
 
 /// What a server that is no longer the master refuses is asked of the next one.
 pub(super) fn refused_by_replica(error: &LockError) -> LockError {
-    let certainty = error.certainty();
     let message = "the server is no longer the master: the sentinels are asked again";
-    let kind = ErrorKind::Unavailable { message: message.to_owned() };
-    LockError::new(ENGINE, kind, certainty)
+    masterless(message, error.certainty())
 }
 
 /// A master that has lost its replicas may have been replaced: that passes, or an operator sees to
 /// it. The server says so before it writes anything.
 pub(super) fn refused_for_loneliness(words: ServerWords) -> LockError {
     let message = format!(
-        "the master has too few replicas and takes no writes: it may have been replaced, and the \
-         sentinels are asked; if it was not, see to its replicas or to min-replicas-to-write \
-         ({words})"
+        "it has too few replicas: it may have been replaced, and the sentinels are asked; if it \
+         was not, see to its replicas or to min-replicas-to-write ({words})"
     );
-    unavailable(message, Certainty::NotApplied).with_source(words)
+    masterless(&message, Certainty::NotApplied).with_source(words)
 }
 
 #[cfg(test)]

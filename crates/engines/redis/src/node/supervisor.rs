@@ -162,7 +162,7 @@ async fn keep_connected(shared: &Arc<Shared>) {
             None => {}
             Some(Ok(())) => born = Some(shared.clock.now()),
             Some(Err(error)) => {
-                let refused = !matches!(error.kind(), ErrorKind::Unavailable { .. });
+                let refused = !is_passing(&error);
                 let backoff = if refused { &mut far } else { &mut near };
                 let pause = backoff.next_pause(shared.random());
                 tracing::debug!(%error, ?pause, "no connection to the server");
@@ -172,6 +172,11 @@ async fn keep_connected(shared: &Arc<Shared>) {
             }
         }
     }
+}
+
+/// Tells whether it may be over by itself.
+fn is_passing(error: &LockError) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. })
 }
 
 /// Waits for the end of a piece of work, unless a connection has come back or the node is closed.

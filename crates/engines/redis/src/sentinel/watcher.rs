@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_core::Stream;
-use holdline_core::{Certainty, Clock, ErrorKind, Escaped, LockError};
+use holdline_core::{Certainty, Clock, ErrorKind, Escaped, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -38,8 +38,28 @@ pub(crate) struct Watcher {
     clock: Arc<dyn Clock>,
     limit: Duration,
     known: Mutex<Option<Seen>>,
+    hearing: Mutex<Hearing>,
     told: watch::Sender<Option<(String, u16)>>,
     doubted: Notify,
+}
+
+/// How asking goes.
+#[derive(Debug, Default)]
+struct Hearing {
+    /// The last time, one was to be believed.
+    well: bool,
+    /// Since when nobody has answered who was asked.
+    asked: Option<Moment>,
+}
+
+impl Hearing {
+    fn asks(&mut self, now: Moment) {
+        self.asked.get_or_insert(now);
+    }
+
+    fn is_well(&self, now: Moment) -> bool {
+        self.well && self.asked.is_none_or(|asked| asked.until(now) < SOON)
+    }
 }
 
 impl std::fmt::Debug for Watcher {
@@ -66,6 +86,7 @@ impl Watcher {
             // Long enough to hear why a connection to a sentinel fails, within that to the server.
             limit: options.command_timeout().max(options.connect_timeout() / 4 * 3),
             known: Mutex::default(),
+            hearing: Mutex::default(),
             told: watch::Sender::new(None),
             doubted: Notify::new(),
         }))
@@ -74,6 +95,11 @@ impl Watcher {
     /// What the sentinels said last.
     pub(crate) fn known(&self) -> Option<Seen> {
         self.known.lock().clone()
+    }
+
+    /// Tells whether the sentinels name a master, whether that answers or not.
+    pub(crate) fn answers(&self) -> bool {
+        self.hearing.lock().is_well(self.clock.now())
     }
 
     /// Where the master is, told at each change.
@@ -90,9 +116,12 @@ impl Watcher {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub(crate) async fn look(&self) -> Result<Seen, LockError> {
+        self.hearing.lock().asks(self.clock.now());
         let answers = self.ask_all().await;
         let mut known = self.known.lock();
-        let Some(seen) = choose(&answers, self.sentinels.len(), known.as_ref()) else {
+        let chosen = choose(&answers, self.sentinels.len(), known.as_ref());
+        *self.hearing.lock() = Hearing { well: chosen.is_some(), asked: None };
+        let Some(seen) = chosen else {
             drop(known);
             return Err(self.why_not(&answers));
         };

@@ -66,7 +66,7 @@ fn line(request: &holdline_core::AcquireRequest, purpose: Purpose) -> RenewReque
 
 fn is_moving<T: std::fmt::Debug>(outcome: Result<T, LockError>) {
     let error = outcome.expect_err("its slot moves");
-    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
+    assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
     assert!(error.to_string().contains("is being moved"), "{error}");
 }
@@ -268,7 +268,7 @@ async fn a_slot_that_nobody_serves_is_told() {
     take(&patient, &request("unserved")).await;
     cluster.tell(owner, &format!("CLUSTER DELSLOTS {slot}"));
     let error = hasty(&cluster).await.try_acquire(&request("unserved")).await.expect_err("down");
-    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
+    assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
     assert_eq!(error.certainty(), Certainty::NotApplied);
     assert!(error.to_string().contains("slot"), "{error}");
     cluster.tell(owner, &format!("CLUSTER ADDSLOTS {slot}"));

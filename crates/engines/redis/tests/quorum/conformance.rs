@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
 use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
-use holdline_core::{
-    AcquireRequest, Ending, Engine, LeaseId, LockError, LockName, ReleaseRequest,
-};
+use holdline_core::{AcquireRequest, Ending, Engine, LeaseId, LockError, LockName, ReleaseRequest};
 use holdline_redis::QuorumEngine;
 use holdline_services::{RedisConfig, RedisServer, Reply};
 

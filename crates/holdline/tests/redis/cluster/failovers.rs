@@ -2,33 +2,14 @@
 
 use std::sync::Arc;
 
-use holdline::{ErrorKind, LockError, LostReason};
-use holdline_services::{RedisCluster, RedisConfig};
+use holdline::{ErrorKind, LostReason};
+use holdline_services::{RedisCluster, RedisConfig, RedisServer};
 
 use super::ground::{Cluster, fixed, lost, patient};
 use crate::support::{
-    Referee, is_not_lost, let_go, renewed, soon, take, the_resource_refuses, try_take, unspoilt,
-    until,
+    HASTY, Outages, Referee, is_not_lost, let_go, renewed, soon, take, the_resource_refuses,
+    try_take, unspoilt, until,
 };
-
-/// Takes a name as soon as it can be asked for: whoever asks during a failover is told that nobody
-/// answers, and asks again.
-async fn take_again(client: &holdline::Client, name: &str) -> holdline::Guard {
-    let mutex = client.mutex_with(name, &patient()).expect("a good lock");
-    let asked = async {
-        loop {
-            match mutex.lock().await {
-                Ok(guard) => return guard,
-                Err(error) => passing(&error),
-            }
-        }
-    };
-    soon("the lock", asked).await
-}
-
-fn passing(error: &LockError) {
-    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
-}
 
 /// What the replica knew goes on: the holder, whoever waits, and the tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +30,8 @@ async fn a_master_is_killed_and_who_is_known_goes_on() {
         let token = guard.fencing_token();
         let busy = try_take(&other, "a", &patient()).await.expect_err("held");
         assert!(matches!(busy.kind(), ErrorKind::Busy { .. }), "{busy:?}");
-        let (next, ()) = tokio::join!(take_again(&other, "a"), let_go(guard));
+        let options = patient();
+        let (next, ()) = tokio::join!(take(&other, "a", &options), let_go(guard));
         assert!(next.fencing_token() > token);
         let_go(next).await;
         true
@@ -80,7 +62,7 @@ async fn a_replica_without_the_key_makes_a_second_holder_and_the_token_tells_who
         cluster.node(master).kill();
         cluster.node(replica).cont();
         cluster.await_takeover(slot, master);
-        let second = take_again(&other, "a").await;
+        let second = take(&other, "a", &patient()).await;
         if !unheard.is_valid() {
             return false;
         }
@@ -142,10 +124,33 @@ async fn a_master_that_stood_still_is_left() {
         cluster.0.await_owner(slot, replica, &[master]);
         renewed(&guard).await;
         let_go(guard).await;
-        let_go(take_again(&client, "a").await).await;
+        let_go(take(&client, "a", &patient()).await).await;
         true
     })
     .await;
+}
+
+/// For longer than whoever gets no answer asks: other nodes answer, so a master is waited for until
+/// there is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_outwaits_slots_without_a_master() {
+    let cluster = Cluster::calm_with(RedisConfig::default().with_appendonly("always"));
+    let (_, master) = cluster.place("a");
+    let (dead, frozen) = (RedisServer::kill as fn(&RedisServer), RedisServer::stop as fn(&_));
+    for (harm, mend) in [(dead, RedisServer::restart as fn(&_)), (frozen, RedisServer::cont)] {
+        let outages = Arc::new(Outages::default());
+        let waiter = outages.client(&format!("{}?{HASTY}", cluster.0.url())).await;
+        let_go(take(&waiter, "a", &patient()).await).await;
+        harm(cluster.node(master));
+        let mutex = waiter.mutex_with("a", &patient()).expect("a good lock");
+        let waits = tokio::spawn(async move { mutex.lock().await });
+        outages.await_some().await;
+        let error = try_take(&waiter, "a", &patient()).await.expect_err("no master");
+        assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
+        assert!(error.to_string().contains("no master takes it"), "{error}");
+        mend(cluster.node(master));
+        let_go(soon("the next", waits).await.expect("no panic").expect("the name")).await;
+    }
 }
 
 /// An operator lets a replica take over: the old master hands all over, so nothing is lost.
@@ -167,8 +172,7 @@ async fn an_operator_moves_a_master_and_nobody_notices() {
         }
     });
     crate::support::queued(cluster.node(master), "a", 1).await;
-    cluster.0.tell(replica, "CLUSTER FAILOVER");
-    cluster.0.await_owner(slot, replica, &[0, 1, 2]);
+    cluster.0.fail_over(replica, slot, &[0, 1, 2]);
     renewed(&guard).await;
     renewed(&guard).await;
     let_go(guard).await;
@@ -226,7 +230,7 @@ async fn a_store_restored_from_an_old_copy_gives_no_token_twice() {
     cluster.0.await_well();
     let kept = cluster.0.tell(0, "GET holdline:fence:{a}").text().expect("the old counter");
     assert!(kept.parse::<u64>().expect("a number") < last.get(), "it is old");
-    let guard = take_again(&client, "a").await;
+    let guard = take(&client, "a", &patient()).await;
     assert!(guard.fencing_token() > last);
     let_go(guard).await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdline::{Client, Guard, Keep, LockOptions, LostReason};
-use holdline_services::{ClusterConfig, RedisCluster, RedisServer};
+use holdline_services::{ClusterConfig, RedisCluster, RedisConfig, RedisServer};
 
 use crate::support::{LONG, client, lease, soon};
 
@@ -20,8 +20,13 @@ impl Cluster {
 
     /// Starts one in which nobody is ever found dead.
     pub(super) fn calm() -> Cluster {
+        Cluster::calm_with(RedisConfig::default())
+    }
+
+    /// The same of such servers.
+    pub(super) fn calm_with(servers: RedisConfig) -> Cluster {
         let config = ClusterConfig::default().with_node_timeout(LONG).with_size(3, 0);
-        Cluster(RedisCluster::start(&config))
+        Cluster(RedisCluster::start(&config.with_servers(servers)))
     }
 
     pub(super) async fn client(&self) -> Client {

@@ -2,15 +2,16 @@
 //! granted before all that may have been lost has run out.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{ErrorKind, LostReason};
-use holdline_services::{RedisConfig, SentinelConfig};
+use holdline_services::{RedisConfig, RedisServer, SentinelConfig};
 
 use super::ground::{Group, LONGEST, fixed, lost, patient, quarantined};
 use crate::support::{
-    Referee, behind, is_not_lost, let_go, queued, renewed, soon, take, the_resource_refuses,
-    try_take, unspoilt, until,
+    Outages, Referee, behind, is_not_lost, let_go, queued, renewed, soon, take,
+    the_resource_refuses, try_take, unspoilt, until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,16 +37,54 @@ async fn a_master_is_killed_and_who_is_known_goes_on() {
         quarantined(try_take(&holder, "b", &patient()).await);
         let outcome = soon("a release", guard.release()).await;
         assert!(outcome.is_released(), "{outcome:?}");
-        let next = match soon("the next", waiter).await.expect("no panic") {
-            // Nobody served for longer than a waiter asks in vain.
-            Err(error) if matches!(error.kind(), ErrorKind::Unavailable { .. }) => return false,
-            next => next.expect("the name"),
-        };
+        let next = soon("the next", waiter).await.expect("no panic").expect("the name");
         referee.granted(&next);
         let_go(next).await;
         true
     })
     .await;
+}
+
+/// For longer than whoever gets no answer asks: the sentinels answer, so a master is waited for, in
+/// the queue and beside it, until there is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_outwaits_a_group_without_a_master() {
+    let servers = RedisConfig::default().with_appendonly("always");
+    let config = SentinelConfig::default().with_servers(servers);
+    let group = Group::start_with(&config.with_down_after(Duration::from_secs(600)));
+    let (dead, frozen) = (RedisServer::kill as fn(&RedisServer), RedisServer::stop as fn(&_));
+    for (harm, mend) in [(dead, RedisServer::restart as fn(&_)), (frozen, RedisServer::cont)] {
+        let (queued_at, came_late) = (Arc::new(Outages::default()), Arc::new(Outages::default()));
+        let waiters = [
+            queued_at.client(&group.hasty_url()).await,
+            came_late.client(&group.hasty_url()).await,
+        ];
+        let [first, second] = waiters.each_ref().map(|client| {
+            let mutex = client.mutex_with("a", &patient()).expect("a good lock");
+            async move {
+                let guard = mutex.lock().await.expect("the name");
+                let token = guard.fencing_token();
+                let_go(guard).await;
+                token
+            }
+        });
+        let held = take(&group.client("").await, "a", &patient()).await;
+        let first = tokio::spawn(first);
+        queued(group.server(0), "a", 1).await;
+        harm(group.server(0));
+        let second = tokio::spawn(second);
+        queued_at.await_some().await;
+        came_late.await_some().await;
+        let error = try_take(&waiters[1], "b", &patient()).await.expect_err("no master");
+        assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
+        assert!(error.to_string().contains("no master takes it"), "{error}");
+        mend(group.server(0));
+        let token = held.fencing_token();
+        drop(held);
+        for waiter in [first, second] {
+            assert!(soon("the next", waiter).await.expect("no panic") > token);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdline::{Client, ErrorKind, Guard, Keep, LockError, LockOptions, LostReason};
 use holdline_services::{Raw, RedisServer, SentinelConfig, SentinelGroup};
 
-use crate::support::{LONG, client, lease, soon, until};
+use crate::support::{HASTY, LONG, client, lease, soon, until};
 
 /// The longest lease of the group in ms: longer than a failover takes on a slow machine.
 pub(super) const LONGEST: u64 = 10_000;
@@ -27,6 +27,12 @@ impl Group {
 
     pub(super) fn url(&self, parameters: &str) -> String {
         self.url_up_to(LONGEST, parameters)
+    }
+
+    /// The URL of those who do not wait long for an answer.
+    pub(super) fn hasty_url(&self) -> String {
+        let (timeouts, longest) = (HASTY, LONGEST);
+        format!("{}?{timeouts}&max_lease_duration_ms={longest}&old_master_ms=0", self.0.url())
     }
 
     /// The URL for leases of so many milliseconds at most.

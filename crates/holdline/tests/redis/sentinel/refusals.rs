@@ -15,10 +15,15 @@ fn unmoved(servers: RedisConfig) -> Group {
     Group::start_with(&config.with_down_after(Duration::from_secs(600)))
 }
 
-/// Nothing was granted, for a reason that may pass.
-fn not_now(outcome: Result<Guard, LockError>, says: &[&str]) {
+/// Nothing was granted, for there is no master that may.
+fn no_master(outcome: Result<Guard, LockError>, says: &[&str]) {
     let error = outcome.expect_err("nothing is granted");
-    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
+    assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
+    not_now(&error, says);
+}
+
+/// Nothing was done, for a reason that may pass.
+fn not_now(error: &LockError, says: &[&str]) {
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
     let told = error.to_string();
     assert!(says.iter().any(|part| told.contains(part)), "{told}");
@@ -55,7 +60,7 @@ async fn a_master_that_becomes_a_replica_is_left_and_keeps_still_when_it_is_back
             behind(master, "REPLICAOF 127.0.0.1 1");
             for _ in 0..3 {
                 let says = ["no longer the master", "a failover is under way", "lost its master"];
-                not_now(try_take(&client, "b", &patient()).await, &says);
+                no_master(try_take(&client, "b", &patient()).await, &says);
             }
             until("it has refused", || refusals(master, code) > before).await;
             behind(master, "REPLICAOF NO ONE");
@@ -90,7 +95,7 @@ async fn a_master_without_its_replicas_grants_and_renews_nothing() {
         until("a renewal is refused", || refusals(master, "NOREPLICAS") > first).await;
         let (second, believed) = (refusals(master, "NOREPLICAS"), guard.valid_until());
         until("and another", || refusals(master, "NOREPLICAS") > second).await;
-        not_now(try_take(&client, "b", &patient()).await, &["min-replicas-to-write"]);
+        no_master(try_take(&client, "b", &patient()).await, &["min-replicas-to-write"]);
         let stranger = Client::connect(&group.url("")).await.expect_err("it takes no writes");
         assert!(stranger.to_string().contains("min-replicas-to-write"), "{stranger:?}");
         assert_eq!(guard.valid_until(), believed, "what is refused prolongs nothing");
@@ -119,7 +124,9 @@ async fn a_master_that_is_busy_or_loads_its_data_is_asked_again() {
     let mut busy = master.raw();
     busy.write(&["EVAL", "while true do end", "0"]).expect("sent");
     until("it is busy", || refuses(master, "BUSY")).await;
-    not_now(try_take(&client, "b", &patient()).await, &["busy with a script"]);
+    let error = try_take(&client, "b", &patient()).await.expect_err("it answers nobody else");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
+    not_now(&error, &["busy with a script"]);
     behind(master, "SCRIPT KILL");
     busy.read().expect("an answer");
     let_go(take(&client, "b", &patient()).await).await;
@@ -128,7 +135,7 @@ async fn a_master_that_is_busy_or_loads_its_data_is_asked_again() {
     let token = guard.fencing_token();
     drop(guard);
     master.restart();
-    not_now(try_take(&client, "b", &patient()).await, &["loading its data", "nobody listens"]);
+    no_master(try_take(&client, "b", &patient()).await, &["loading its data", "nobody listens"]);
     // What it has forgotten nobody knows: it keeps still like any server that was restarted.
     until("it has loaded", || !refuses(master, "LOADING")).await;
     until_quarantined(&client, "b").await;

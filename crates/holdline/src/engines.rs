@@ -71,6 +71,23 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("postgresql", POSTGRES),
     ("zk", ZOOKEEPER),
 ];
+/// What others call these engines.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("zookeeper", "zk"),
+    ("etcd3", "etcd"),
+    ("pg", "postgres"),
+    ("pgsql", "postgres"),
+    ("valkey", "redis"),
+    ("valkeys", "rediss"),
+    ("unix", "redis+unix"),
+    ("redis+socket", "redis+unix"),
+    ("sentinel", "redis+sentinel"),
+    ("redis-sentinel", "redis+sentinel"),
+    ("rediss-sentinel", "rediss+sentinel"),
+    ("redis+cluster", "redis-cluster"),
+    ("rediss+cluster", "rediss-cluster"),
+    ("file", "local"),
+];
 const POSTGRES: &str = "the engine `postgres` (cargo feature `postgres`)";
 const MYSQL: &str = "the engine `mysql` (cargo feature `mysql`)";
 const ETCD: &str = "the engine `etcd` (cargo feature `etcd`)";
@@ -180,6 +197,10 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
 fn unknown_scheme(scheme: &str) -> LockError {
     if let Some((_, feature)) = ELSEWHERE.iter().find(|(name, _)| *name == scheme) {
         return LockError::unsupported("holdline", feature);
+    }
+    if let Some((_, ours)) = OTHER_NAMES.iter().find(|(name, _)| *name == scheme) {
+        let message = format!("no engine '{scheme}:': write '{ours}:'");
+        return LockError::invalid("holdline", "url", message);
     }
     let message = match nearest(scheme, SCHEMES.iter().copied()) {
         Some(near) => format!("no engine '{scheme}:' in this build: did you mean '{near}:'?"),

@@ -173,7 +173,10 @@ fn ticks(stand: &[Member]) -> Finding {
         let finding = Finding::ok("ticks", TICKS, "not known: no member answers `conf`");
         return finding.warn(WORDS);
     };
-    let found = format!("a tick is {tick:?}; a member may lag {lag:?}");
+    let found = match lag.is_zero() {
+        true => format!("a tick is {tick:?}; it stands alone"),
+        false => format!("a tick is {tick:?}; a member may lag {lag:?}"),
+    };
     let finding = Finding::ok("ticks", TICKS, found);
     match (shortest < tick * 2, lag > MAX_FIRST_LEASE) {
         (true, _) => finding.warn("raise minSessionTimeout to two ticks: sessions end by ticks"),

@@ -255,6 +255,8 @@ async fn a_client_that_is_shut_down_lets_nothing_begin_and_keeps_what_is_held() 
 async fn urls_name_what_is_wrong_with_them() {
     for (url, told) in [
         ("memroy:", "did you mean 'memory:'"),
+        ("zookeeper://h/locks", "no engine 'zookeeper:': write 'zk:'"),
+        ("redis+cluster://u:secret@h", "write 'redis-cluster:'"),
         ("memory", "has no scheme"),
         ("memory:a?lease=1", "no parameters"),
         ("mongodb://u:secret@h/0", "no engine 'mongodb:'"),

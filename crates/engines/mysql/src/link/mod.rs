@@ -150,7 +150,8 @@ impl Link {
     /// Waits until there is a connection, and returns what is known of the server.
     pub(crate) async fn ready(&self) -> Result<Arc<Facts>, LockError> {
         let limit = self.shared().options.connect_timeout().saturating_add(HEARD_OUT);
-        Ok(self.live_within(limit).await?.facts.clone())
+        // The first try that fails tells more than that nothing came.
+        Ok(self.found_within(limit, |_| true).await?.facts.clone())
     }
 
     /// Tells whether the tables are there: where they are not, nobody holds anything.
@@ -290,6 +291,16 @@ impl Link {
     /// Waits for a connection. A server that refuses us is told at once; one that cannot be
     /// reached may be back within the limit.
     async fn live_within(&self, limit: Duration) -> Result<Arc<Live>, LockError> {
+        let refuses = |error: &LockError| !matches!(error.kind(), ErrorKind::Unavailable { .. });
+        self.found_within(limit, refuses).await
+    }
+
+    /// Waits for a connection, or for a failure that ends the wait.
+    async fn found_within(
+        &self,
+        limit: Duration,
+        ends: impl Fn(&LockError) -> bool,
+    ) -> Result<Arc<Live>, LockError> {
         let shared = self.shared();
         if std::process::id() != shared.process {
             let message = "this process was copied by fork: it needs a client of its own";
@@ -298,7 +309,7 @@ impl Link {
         let mut stand = shared.stand.subscribe();
         let settled = |stand: &Stand| match stand {
             Stand::Live(live) => live.is_good(),
-            Stand::Failed(error) => !matches!(error.kind(), ErrorKind::Unavailable { .. }),
+            Stand::Failed(error) => ends(error),
             Stand::Making => false,
         };
         let end = shared.clock.now().after(limit);

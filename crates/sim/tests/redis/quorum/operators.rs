@@ -125,6 +125,12 @@ impl World {
         }
         let sets: Vec<Option<String>> = self.nodes.iter_mut().map(Node::set).collect();
         let members = |of: &String| sets.iter().flatten().filter(|set| *set == of).count();
+        let first = sets.iter().flatten().next();
+        let several = sets.iter().flatten().any(|set| Some(set) != first);
+        self.book.lock().count(match several {
+            true => "two sets are told, and parted",
+            false => "two sets are told, and one is left",
+        });
         let Some(most) = sets.iter().flatten().max_by_key(|of| members(of)) else { return };
         for (node, set) in sets.iter().enumerate() {
             if set.as_ref().is_some_and(|set| set != most) {

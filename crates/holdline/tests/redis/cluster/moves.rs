@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::ground::{Cluster, patient};
-use crate::support::{Referee, is_not_lost, let_go, renewed, take};
+use holdline::LostReason;
+
+use super::ground::{Cluster, lost, patient};
+use crate::support::{Referee, behind, is_not_lost, let_go, renewed, take, the_resource_refuses};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const CONTENDERS: usize = 3;
@@ -63,4 +65,26 @@ async fn slots_move_under_load_and_nobody_loses_a_lock_or_a_place() {
     for one in work {
         crate::support::soon("its end", one).await.expect("no panic");
     }
+}
+
+/// Another node claims a slot without its keys: an operator may do that, and it was seen after
+/// moves in quick succession. The servers throw the keys away, and the locks are gone with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_is_claimed_without_its_keys_loses_its_locks_and_holders_are_told() {
+    let cluster = Cluster::calm();
+    let (holder, other) = (cluster.client().await, cluster.client().await);
+    let (slot, owner) = cluster.place("a");
+    let guard = take(&holder, "a", &patient()).await;
+    let claims = (owner + 1) % 3;
+    for line in [format!("DELSLOTS {slot}"), format!("ADDSLOTS {slot}"), "BUMPEPOCH".to_owned()] {
+        cluster.0.tell(claims, &format!("CLUSTER {line}"));
+    }
+    cluster.0.await_owner(slot, claims, &[0, 1, 2]);
+    let kept = behind(cluster.node(owner), &format!("CLUSTER COUNTKEYSINSLOT {slot}"));
+    assert_eq!(kept.integer(), Some(0));
+    assert_eq!(lost(&guard).await, LostReason::Missing);
+    let next = take(&other, "a", &patient()).await;
+    assert!(next.fencing_token() > guard.fencing_token());
+    the_resource_refuses(&guard, &next);
+    let_go(next).await;
 }

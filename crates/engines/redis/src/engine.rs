@@ -73,8 +73,9 @@ impl RedisEngine {
     /// Makes an engine and waits until it has a connection.
     ///
     /// # Errors
-    /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it
-    /// does not let us in. Nothing is held after any of them.
+    /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `NoQuorum`: the
+    /// sentinels answer, and the master does not. `Refused`: it does not let us in. Nothing is
+    /// held after any of them.
     pub async fn connect(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,

@@ -52,8 +52,9 @@ pub use surroundings::{Elsewhere, Stream, Surroundings, Task};
 /// count the time that the machine is suspended, as the server's does.
 ///
 /// # Errors
-/// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it does
-/// not let us in. Nothing is held after any of them.
+/// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `NoQuorum`: others
+/// of its group answer, and no master does. `Refused`: it does not let us in. Nothing is held
+/// after any of them.
 pub async fn connect(
     options: &RedisOptions,
     clock: Arc<dyn Clock>,

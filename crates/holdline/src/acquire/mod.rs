@@ -152,6 +152,7 @@ pub(crate) async fn acquire(
         holder: None,
         looked: sent,
         repeats: 0,
+        outage: None,
         repeat_pause: Backoff::new(REPEAT_PAUSE.0, REPEAT_PAUSE.1),
         poll_pause: Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1),
         place: None,
@@ -176,6 +177,8 @@ struct Attempt<'a> {
     holder: Option<Box<HolderSummary>>,
     looked: Moment,
     repeats: u32,
+    /// Why there was no quorum when an answer came last.
+    outage: Option<LockError>,
     repeat_pause: Backoff,
     poll_pause: Backoff,
     place: Option<Place>,
@@ -229,11 +232,13 @@ impl Attempt<'_> {
                 }
                 Some(Ok(AcquireReply::Queued { position, holder, next_look })) => {
                     self.note_holder(holder);
+                    self.end_outage(position);
                     self.wait_in_queue(position, next_look).await
                 }
                 Some(Ok(AcquireReply::Busy { holder, next_look, .. })) => {
                     let held = holder.is_some();
                     self.note_holder(holder);
+                    self.outage = None;
                     self.wait_outside(next_look, held).await
                 }
                 Some(Ok(AcquireReply::Unknown)) => {
@@ -247,12 +252,22 @@ impl Attempt<'_> {
                     self.repeat(error).await
                 }
                 Some(Err(error)) if self.place.is_some() && is_transient(&error) => Next::Anew,
-                Some(Err(error)) => Next::Fail(error),
-                None => {
-                    // What was left to wait may be less than an answer may take.
-                    let waited = sent.until(self.shared.clock.now());
-                    self.repeat(self.shared.nothing_within(waited)).await
+                // It may have been asked between two states of the same outage.
+                Some(Err(error)) if self.outage.is_some() && is_transient(&error) => {
+                    self.repeat(error).await
                 }
+                Some(Err(error)) => Next::Fail(error),
+                None => match self.outage.take() {
+                    // The last answer tells more than that this one was cut short.
+                    Some(error) => {
+                        self.await_quorum(error.with_certainty(Certainty::Unknown)).await
+                    }
+                    None => {
+                        // What was left to wait may be less than an answer may take.
+                        let waited = sent.until(self.shared.clock.now());
+                        self.repeat(self.shared.nothing_within(waited)).await
+                    }
+                },
             };
             match next {
                 Next::Ask => {}
@@ -336,11 +351,23 @@ impl Attempt<'_> {
         if now >= deadline || self.is_spent() {
             return Next::Fail(error);
         }
-        tracing::debug!(%error, "waits for a quorum");
+        match self.outage {
+            None => tracing::warn!(%error, "waits for a quorum"),
+            Some(_) => tracing::debug!(%error, "waits for a quorum"),
+        }
         self.shared.observe(|observer| observer.without_quorum(self.subject(), &error));
+        self.outage = Some(error);
         let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
         self.shared.clock.sleep_until(now.after(pause).min(deadline)).await;
         if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::Anew }
+    }
+
+    /// Whoever kept its place over an outage is told of it again: the outage was told last.
+    fn end_outage(&mut self, position: Option<usize>) {
+        if self.outage.take().is_some() && self.place.is_some() {
+            let holder = self.holder.as_deref();
+            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
+        }
     }
 
     /// Asks again after no answer, a few times: under the same id where the engine takes that.

@@ -39,6 +39,8 @@ pub(crate) enum Fate {
     ReplyUnknown,
     /// An error says that nothing was done.
     Unavailable,
+    /// An error says that nothing was done, for want of a quorum.
+    NoQuorum,
     /// Nothing is answered, and the request reaches the store when the test delivers it.
     Late,
 }
@@ -179,6 +181,10 @@ fn carry<'a, T: Send + 'a>(
             Fate::RequestLost | Fate::ReplyLost | Fate::Late => std::future::pending().await,
             Fate::RequestUnknown | Fate::ReplyUnknown => Err(fails(Certainty::Unknown)),
             Fate::Unavailable => Err(fails(Certainty::NotApplied)),
+            Fate::NoQuorum => {
+                let kind = ErrorKind::NoQuorum { nodes: vec!["it elects".into()] };
+                Err(LockError::new("faulty", kind, Certainty::NotApplied))
+            }
         }
     })
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdline::{Clock, ErrorKind, LockOptions, MemoryEngine, MemoryOptions, Observer, Subject};
+use holdline::{
+    Certainty, Clock, ErrorKind, LockOptions, MemoryEngine, MemoryOptions, Observer, Subject,
+};
 use parking_lot::Mutex;
 
 use crate::faulty::{Call, Fate, Faulty};
@@ -173,6 +175,10 @@ impl Observer for Told {
         self.0.lock().push("requeued".into());
     }
 
+    fn without_quorum(&self, _: Subject<'_>, _: &holdline::LockError) {
+        self.0.lock().push("without quorum".into());
+    }
+
     fn acquired(&self, subject: Subject<'_>, _: holdline::FencingToken, waited: Duration) {
         self.0.lock().push(format!("acquired {} after {waited:?}", subject.name));
     }
@@ -243,6 +249,62 @@ async fn a_silent_heartbeat_costs_the_place_and_is_told() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(look(&holder, "a").await.queue_length, 0);
     first.release().await;
+}
+
+/// The last request is cut short by the limit, and so hears nothing.
+#[tokio::test]
+async fn a_wait_over_an_outage_goes_on_until_its_limit_and_tells_the_outage() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 12);
+    faulty.line.judge(|_, number| if number < 9 { Fate::NoQuorum } else { Fate::RequestLost });
+    let options = LockOptions::default().with_wait(10 * S);
+    let mutex = client.mutex_with("a", &options).expect("good");
+    let began = clock.now();
+    let error = drive(&clock, mutex.lock_owned()).await.expect_err("nobody answers");
+    assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error}");
+    assert_eq!(error.certainty(), Certainty::Unknown);
+    assert!(faulty.line.count(Call::Acquire) > 9 && began.until(clock.now()) >= 10 * S);
+}
+
+/// Between two states of an outage somebody may say that nobody answers: that ends no wait.
+#[tokio::test]
+async fn an_outage_that_is_told_in_two_ways_ends_no_wait() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 13);
+    faulty.line.judge(|call, number| match (call, number) {
+        (Call::Acquire, 0 | 2) => Fate::NoQuorum,
+        (Call::Acquire, 1 | 3) => Fate::Unavailable,
+        _ => Fate::Good,
+    });
+    let mutex = client.mutex("a").expect("good");
+    drive(&clock, mutex.lock_owned()).await.expect("free").release().await;
+}
+
+#[tokio::test]
+async fn who_keeps_its_place_over_an_outage_is_told_that_it_waits_in_line_again() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let told = Arc::new(Told::default());
+    let observed = options(&clock, 14).with_observer(told.clone());
+    let client = holdline::Client::with_options(Arc::new(faulty.clone()), observed).expect("made");
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    faulty.line.nagging.store(true, Ordering::Relaxed);
+    faulty.line.judge(|call, number| match (call, number) {
+        (Call::Claim, 0) => Fate::NoQuorum,
+        _ => Fate::Good,
+    });
+    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    pass(&clock, 2 * S).await;
+    let seen = told.0.lock().clone();
+    let queued = "queued Some(0) behind true";
+    let about = |event: &&String| *event == queued || *event == "without quorum";
+    let about: Vec<&String> = seen.iter().filter(about).collect();
+    assert_eq!(about, [queued, "without quorum", queued], "{seen:?}");
+    first.release().await;
+    drop(drive(&clock, async { waiter.await.expect("no panic") }).await.expect("handed on"));
 }
 
 #[tokio::test]

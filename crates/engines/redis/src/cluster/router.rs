@@ -175,13 +175,12 @@ impl Router {
         let mut trouble = None;
         loop {
             if shared.clock.now() >= end {
-                let error = trouble.unwrap_or_else(|| nothing_within(ask.deadline));
-                return Err(shared.between_masters(error));
+                return Err(trouble.unwrap_or_else(|| nothing_within(ask.deadline)));
             }
             let mut version = shared.version.subscribe();
             let why = match shared.owner(ask.slot).await? {
-                None => shared.uncovered(ask.slot),
-                Some((place, node)) => match shared.try_with(&ask, &place, &node, end).await? {
+                None => shared.between_masters(shared.uncovered(ask.slot)),
+                Some((place, node)) => match shared.try_whole(&ask, &place, &node, end).await? {
                     Tried::Done(value) => return Ok(value),
                     Tried::Moved if hops < HOPS => {
                         hops += 1;
@@ -190,7 +189,7 @@ impl Router {
                     Tried::Moved => {
                         // What it changed itself is no reason to ask again at once.
                         version = shared.version.subscribe();
-                        sent_on(ask.slot)
+                        shared.between_masters(sent_on(ask.slot))
                     }
                     Tried::Later(error) => error,
                 },
@@ -241,19 +240,8 @@ impl Shared {
         }
     }
 
-    /// Tries a call at a node. What one that stands still may have done is told as what it is.
-    async fn try_with(
-        self: &Arc<Shared>,
-        ask: &Ask<'_>,
-        place: &Place,
-        node: &Node,
-        end: Moment,
-    ) -> Result<Tried, LockError> {
-        let tried = self.try_whole(ask, place, node, end).await;
-        tried.map_err(|error| match node.is_without_answers(&error) {
-            true => self.between_masters(error),
-            false => error,
-        })
+    fn later(&self, error: LockError) -> Tried {
+        Tried::Later(self.between_masters(error))
     }
 
     /// Sends a call to a node, and follows what that says.
@@ -266,7 +254,7 @@ impl Shared {
     ) -> Result<Tried, LockError> {
         let left = self.clock.now().until(end);
         let told = node.answer(|| (ask.whole)().within(left), false).await;
-        match self.heed(told, place)? {
+        match self.heed(told, (place, node))? {
             Ok(value) => Ok(Tried::Done(value)),
             Err(Go::To) => Ok(Tried::Moved),
             Err(Go::Later(error)) => Ok(Tried::Later(error)),
@@ -285,15 +273,15 @@ impl Shared {
     ) -> Result<Tried, LockError> {
         let (mut place, mut asking) = (place.clone(), false);
         loop {
-            let Some(call) = (ask.alone)() else { return Ok(Tried::Later(moving(ask.slot))) };
+            let Some(call) = (ask.alone)() else { return Ok(self.later(moving(ask.slot))) };
             let node = self.node(&place).await?;
             let call = call.within(self.clock.now().until(end));
             let told = node.answer(|| call.clone(), asking).await;
-            match self.heed(told, &place)? {
-                Ok(Value::Nil) | Err(Go::Again) => return Ok(Tried::Later(moving(ask.slot))),
+            match self.heed(told, (&place, &node))? {
+                Ok(Value::Nil) | Err(Go::Again) => return Ok(self.later(moving(ask.slot))),
                 Ok(value) => return Ok(Tried::Done(value)),
                 Err(Go::Aside(to)) if !asking => (place, asking) = (to, true),
-                Err(Go::Aside(_)) => return Ok(Tried::Later(sent_on(ask.slot))),
+                Err(Go::Aside(_)) => return Ok(self.later(sent_on(ask.slot))),
                 Err(Go::To) => return Ok(Tried::Moved),
                 Err(Go::Later(error)) => return Ok(Tried::Later(error)),
             }
@@ -301,13 +289,21 @@ impl Shared {
     }
 
     /// Sorts an answer: what it means for the way of the call, or how the call has failed.
-    fn heed(self: &Arc<Shared>, told: Told, place: &Place) -> Result<Result<Value, Go>, LockError> {
+    fn heed(
+        self: &Arc<Shared>,
+        told: Told,
+        (place, node): (&Place, &Node),
+    ) -> Result<Result<Value, Go>, LockError> {
         let words = match told {
             Ok(Ok(value)) => return Ok(Ok(value)),
             Ok(Err(words)) => words,
             Err(error) => {
                 self.want();
                 let passing = matches!(error.kind(), ErrorKind::Unavailable { .. });
+                let error = match node.is_without_answers(&error) {
+                    true => self.between_masters(error),
+                    false => error,
+                };
                 return match passing && error.certainty() == Certainty::NotApplied {
                     true => Ok(Err(Go::Later(error))),
                     false => Err(error),
@@ -323,7 +319,9 @@ impl Shared {
             }
             Some(Redirect::Ask(to)) => Go::Aside(to),
             Some(Redirect::TryAgain) => Go::Again,
-            Some(Redirect::Later) => Go::Later(refusal(words)),
+            // It answers, and is busy with somebody's script for as long as that likes.
+            Some(Redirect::Later) if words.code == "BUSY" => Go::Later(refusal(words)),
+            Some(Redirect::Later) => Go::Later(self.between_masters(refusal(words))),
             None => return Err(refusal(words)),
         }))
     }

@@ -550,7 +550,10 @@ impl Node {
             let lane = self.next_lane(tie, limit, &mut waiter).await?;
             if !lane.facts().is_of(run_id) {
                 let message = "the server was started anew, or is another";
-                return Err(unavailable(message, Certainty::NotApplied));
+                return Err(match self.watcher() {
+                    Some(_) => masterless(message, Certainty::NotApplied),
+                    None => unavailable(message, Certainty::NotApplied),
+                });
             }
             match lane.clone().begin(request, tie.affinity().copied(), limit) {
                 Ok(exchange) => return Ok((lane, exchange)),

@@ -129,7 +129,7 @@ impl World {
         let several = sets.iter().flatten().any(|set| Some(set) != first);
         self.book.lock().count(match several {
             true => "two sets are told, and parted",
-            false => "two sets are told, and one is left",
+            false => "two sets are told, and one is seen",
         });
         let Some(most) = sets.iter().flatten().max_by_key(|of| members(of)) else { return };
         for (node, set) in sets.iter().enumerate() {

@@ -4,6 +4,7 @@
 //! the next request has a new one.
 //! Invariant A2: validity counts from the clock as read before the request whose reply granted.
 //! Invariant A3: however the attempt ends, the ticket stands for the id until then.
+//! Invariant A4: what a quorum may mend is waited out until the limit, and told by its last answer.
 //! Read next: `place`, the wait in the queue; `outside`, the wait where there is none.
 
 mod outside;
@@ -257,7 +258,7 @@ impl Attempt<'_> {
                     self.repeat(error).await
                 }
                 Some(Err(error)) => Next::Fail(error),
-                None => match self.outage.take() {
+                None => match self.outage.clone() {
                     // The last answer tells more than that this one was cut short.
                     Some(error) => {
                         self.await_quorum(error.with_certainty(Certainty::Unknown)).await

@@ -5,6 +5,8 @@
 //!   when it never left. All else is told with its certainty.
 //! - Invariant R2: each call ends at its deadline, however often it is sent elsewhere.
 //! - Invariant R3: a node that does not answer delays only the calls that are for it.
+//! - Invariant R4: while other nodes answer, a slot without a master is no quorum and not silence:
+//!   whoever waits goes on waiting (decision 0030).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

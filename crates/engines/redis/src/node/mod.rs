@@ -12,6 +12,8 @@
 //! - Invariant N2: an error tells whether the request may have left: what still waited for a
 //!   connection was *not applied*; what was handed to one is *unknown*.
 //! - Invariant N3: dropping the node ends its tasks and connections.
+//! - Invariant N4: where sentinels name a master and no master answers, that is no quorum and not
+//!   silence: whoever waits goes on waiting (decision 0030).
 //!
 //! Where the tasks run: [`holdline_net::home`]. Read next: `board` for which connection a request
 //! takes, `lane` for what happens on it, `supervisor` for how connections come and go.

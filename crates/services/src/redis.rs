@@ -8,6 +8,7 @@ use crate::wait::{LIMIT, until};
 use crate::{Certificates, Failure, Raw, RedisConfig, Reply, ServerClock, spawner};
 use rustix::process::Signal;
 use std::fs::File;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -18,6 +19,8 @@ use std::time::Duration;
 const FIRST_ANSWER: Duration = Duration::from_secs(20);
 /// How often another port is tried when a stranger took the one that was free a moment ago.
 const PORTS: usize = 5;
+/// How often an observer signs in whose connection is ended meanwhile.
+const SIGN_INS: usize = 5;
 
 /// A running `redis-server` on a loopback port and a unix socket, in a directory of its own.
 ///
@@ -232,11 +235,20 @@ impl RedisServer {
     /// The server does not run, stands still, or has no connection left.
     #[must_use]
     pub fn raw(&self) -> Raw {
-        let signed_in = Raw::connect_unix(&self.socket()).and_then(|mut raw| {
-            let [user, password] = OBSERVER;
-            let reply = raw.send(&["AUTH", user, password])?;
-            Ok((raw, reply))
-        });
+        let sign_in = || {
+            Raw::connect_unix(&self.socket()).and_then(|mut raw| {
+                let [user, password] = OBSERVER;
+                let reply = raw.send(&["AUTH", user, password])?;
+                Ok((raw, reply))
+            })
+        };
+        // A sentinel that changes a server's role ends all connections to it.
+        let mut signed_in = sign_in();
+        for _ in 1..SIGN_INS {
+            if signed_in.as_ref().is_err_and(is_broken) {
+                signed_in = sign_in();
+            }
+        }
         match signed_in {
             Ok((raw, Reply::Simple(_))) => raw,
             Ok((_, reply)) => panic!("the server refuses its observer: {reply:?}"),
@@ -253,7 +265,8 @@ impl RedisServer {
     /// Tells whether the server is a master.
     #[must_use]
     pub fn is_master(&self) -> bool {
-        let role = self.raw().say("ROLE").ok();
+        // No answer is no role: whoever waits for a server to follow would see it too early.
+        let role = until(LIMIT, || self.raw().say("ROLE").ok());
         let role = role.as_ref().and_then(|role| role.items()?.first()?.text());
         role.as_deref() == Some("master")
     }
@@ -445,4 +458,10 @@ impl Drop for RedisServer {
             let _ = child.wait();
         }
     }
+}
+
+/// Tells whether somebody ended the connection.
+fn is_broken(why: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(why.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }

@@ -63,6 +63,8 @@ struct State {
     /// Grows with each thaw; what was held before goes on.
     thaws: u64,
     opened: u64,
+    /// Grows with each reset of all; what was being connected then is broken too.
+    resets: u64,
     wanted: Door,
     door: Door,
 }
@@ -94,6 +96,7 @@ impl FaultProxy {
             log: Log::default(),
             thaws: 0,
             opened: 0,
+            resets: 0,
             wanted: Door::Open,
             door: Door::Shut,
         };
@@ -138,9 +141,13 @@ impl FaultProxy {
         self.shared.changed.notify_all();
     }
 
-    /// Breaks all connections at once, both sides of each: everybody sees a reset.
+    /// Breaks all connections at once, both sides of each: everybody sees a reset. One that was
+    /// accepted and does not lead to the server yet breaks as soon as it does.
     pub fn reset(&self) {
-        let links: Vec<_> = self.shared.lock().links.values().cloned().collect();
+        let mut state = self.shared.lock();
+        state.resets += 1;
+        let links: Vec<_> = state.links.values().cloned().collect();
+        drop(state);
         for link in links {
             self.shared.reset(&link);
         }
@@ -296,7 +303,7 @@ impl Shared {
     fn admit(self: &Arc<Self>, client: TcpStream) {
         let mut state = self.lock();
         state.opened += 1;
-        let (number, upstream) = (state.opened, state.upstream);
+        let (number, upstream, resets) = (state.opened, state.upstream, state.resets);
         drop(state);
         let shared = Arc::clone(self);
         std::thread::spawn(move || {
@@ -306,18 +313,19 @@ impl Shared {
             };
             // Fails only if an end is gone already: dropping the other tells it so.
             if let Ok(link) = Link::new(number, client, server) {
-                shared.open(&Arc::new(link));
+                shared.open(&Arc::new(link), resets);
             }
         });
     }
 
-    fn open(self: &Arc<Self>, link: &Arc<Link>) {
+    /// `resets`: how many there had been when it was accepted.
+    fn open(self: &Arc<Self>, link: &Arc<Link>, resets: u64) {
         let mut state = self.lock();
         state.links.insert(link.number(), Arc::clone(link));
-        let gone = state.wanted == Door::Gone;
+        let broken = state.wanted == Door::Gone || state.resets != resets;
         drop(state);
         self.happened(link.number(), What::Opened);
-        if gone {
+        if broken {
             return self.reset(link);
         }
         link::start(self, link);

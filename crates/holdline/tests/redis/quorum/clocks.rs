@@ -10,8 +10,8 @@ use holdline_services::{FaultProxy, RedisConfig, RedisServer};
 
 use super::ground::{MINUTE, Nodes, client_through, lost, revoke_now};
 use crate::support::{
-    Referee, behind, lease, let_go, patient, reached, renewed, soon, take, the_resource_refuses,
-    try_take,
+    Referee, behind, is_not_lost, lease, let_go, patient, reached, renewed, soon, take,
+    the_resource_refuses, try_take,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -73,7 +73,8 @@ async fn clocks_of_a_majority_that_are_set_forward_break_exclusion_and_not_the_o
     cut_off(&proxies);
     step_forward(&nodes.0[..3], Duration::from_secs(120));
     let next = take(&other, "a", &patient()).await;
-    assert!(guard.is_valid(), "two believe: what no lock can keep when clocks are set");
+    // Two believe: what no lock can keep when clocks are set.
+    is_not_lost(&guard);
     assert!(next.fencing_token() > guard.fencing_token());
     the_resource_refuses(&guard, &next);
     proxies.iter().for_each(FaultProxy::accept);
@@ -101,7 +102,7 @@ async fn a_bare_majority_is_broken_by_one_clock_and_the_resource_refuses_who_was
     cut_off(&proxies);
     step_forward(&nodes.0[2..3], Duration::from_secs(120));
     let next = take(&other, "a", &patient()).await;
-    assert!(guard.is_valid(), "two believe");
+    is_not_lost(&guard);
     assert!(next.fencing_token() > guard.fencing_token());
     the_resource_refuses(&guard, &next);
     drop(guard);

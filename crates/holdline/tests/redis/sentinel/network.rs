@@ -1,12 +1,12 @@
 //! The old master and a client of it on one side, the others on the other: machines of a network of
 //! the test's own. Nobody is told.
 
-use holdline::{Client, Guard, LostReason};
+use holdline::{Client, ErrorKind, Guard, LockError, LostReason};
 use holdline_services::{Cut, PrivateNetwork, RedisConfig, SentinelConfig, SentinelGroup};
 
-use super::ground::{Group, lost, patient, quarantined};
+use super::ground::{Group, lost, patient};
 use crate::support::{
-    behind, client, let_go, reached, renewed, take, the_resource_refuses, try_take, until,
+    behind, client, let_go, reached, renewed, soon, take, the_resource_refuses, try_take, until,
 };
 
 /// In ms; short, for all of them are waited for.
@@ -41,12 +41,37 @@ impl Apart {
         self.group.0.await_replicated();
         self.group.0.cut(0, Cut::Peers);
         self.group.0.await_promotion_seen_by(&[1, 2], 0);
-        reached(&self.other).await;
-        quarantined(try_take(&self.other, "b", &options()).await);
+        self.others_move().await;
         let next = take(&self.other, "a", &options()).await;
         assert!(next.fencing_token() > held.fencing_token());
         (held, next)
     }
+
+    /// Waits until the other client keeps still with the new master. Its sentinels may tell us
+    /// first; until they tell it, it goes on with the old one, which this cut leaves in its reach.
+    async fn others_move(&self) {
+        let moved = async {
+            loop {
+                match try_take(&self.other, "b", &options()).await {
+                    Ok(early) => {
+                        let there = behind(self.group.server(0), "EXISTS holdline:{b}").integer();
+                        assert_eq!(there, Some(1), "granted by the new one: {early:?}");
+                        // Whose release may come to the new one, which knows nothing of it.
+                        let _released_or_lost = soon("the release", early.release()).await;
+                    }
+                    Err(error) if matches!(error.kind(), ErrorKind::Quarantined { .. }) => return,
+                    Err(error) => assert!(is_outage(&error), "{error:?}"),
+                }
+            }
+        };
+        soon("the other client moves", moved).await;
+    }
+}
+
+/// Of a master that takes no writes, or of one that is just left.
+fn is_outage(error: &LockError) -> bool {
+    matches!(error.kind(), ErrorKind::NoQuorum { .. } | ErrorKind::Unavailable { .. })
+        || error.to_string().contains("min-replicas-to-write")
 }
 
 fn options() -> holdline::LockOptions {

@@ -5,15 +5,17 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdline::{ErrorKind, Keep, LockOptions, LostReason};
+use holdline::{ErrorKind, Guard, Keep, LockOptions, LostReason};
 use holdline_services::{FaultProxy, RedisConfig, RedisServer};
 
 use super::ground::{MINUTE, Nodes, client_through, lost, revoke_now};
 use crate::support::{
     Referee, behind, is_not_lost, lease, let_go, patient, reached, renewed, soon, take,
-    the_resource_refuses, try_take,
+    the_resource_refuses, try_take, until,
 };
 
+/// What a longer lease is granted for at first, in ms.
+const FIRST: i64 = 30_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 async fn with_clocks(count: usize) -> Nodes {
@@ -23,6 +25,17 @@ async fn with_clocks(count: usize) -> Nodes {
 /// A lease that nobody renews.
 fn fixed(millis: u64) -> LockOptions {
     lease(millis).with_keep(Keep::Fixed)
+}
+
+/// Waits until each of these keeps a name for longer than it is granted at first. What comes to a
+/// server only after its clock was set counts from then.
+async fn kept_by(servers: &[RedisServer], guard: &Guard) {
+    let left = format!("PTTL holdline:{{{}}}", guard.name().as_str());
+    until("kept by all", || {
+        is_not_lost(guard);
+        servers.iter().all(|server| behind(server, &left).integer() > Some(FIRST))
+    })
+    .await;
 }
 
 fn cut_off(proxies: &[FaultProxy]) {
@@ -69,7 +82,8 @@ async fn clocks_of_a_majority_that_are_set_forward_break_exclusion_and_not_the_o
     let proxies = nodes.proxies();
     let holder = nodes.at_home_behind(&proxies).await;
     let other = nodes.client_at_home().await;
-    let guard = take(&holder, "a", &fixed(50_000)).await;
+    let guard = nodes.take_on_all(&holder, "a", &fixed(59_000)).await;
+    kept_by(&nodes.0, &guard).await;
     cut_off(&proxies);
     step_forward(&nodes.0[..3], Duration::from_secs(120));
     let next = take(&other, "a", &patient()).await;
@@ -97,8 +111,9 @@ async fn a_bare_majority_is_broken_by_one_clock_and_the_resource_refuses_who_was
     proxies[3].refuse();
     proxies[4].refuse();
     let (holder, other) = (client_through(&proxies).await, nodes.client_at_home().await);
-    let guard = take(&holder, "a", &fixed(50_000)).await;
+    let guard = take(&holder, "a", &fixed(59_000)).await;
     assert_eq!(nodes.with(&guard), 3);
+    kept_by(&nodes.0[..3], &guard).await;
     cut_off(&proxies);
     step_forward(&nodes.0[2..3], Duration::from_secs(120));
     let next = take(&other, "a", &patient()).await;

@@ -29,9 +29,10 @@ enum Order {
     Operate(Operation),
 }
 
-/// Whether the servers are of several sets, which no client changes by itself.
-pub(crate) fn speaks_of_two_sets(error: &LockError) -> bool {
-    error.to_string().contains("these servers are not one set")
+/// Whether the servers are of several sets, which no client changes by itself. Rivals name servers
+/// of two sets for good: there it is as it should be.
+pub(crate) fn is_to_be_parted(kind: Kind, error: &LockError) -> bool {
+    kind == Kind::Wild && error.to_string().contains("these servers are not one set")
 }
 
 impl World {
@@ -40,7 +41,7 @@ impl World {
         let process = process(self.operators);
         let options = self.options(process);
         let (clock, book) = (Arc::new(self.clock.clone()), self.book.clone());
-        let common = self.clock.clone();
+        let (common, kind) = (self.clock.clone(), self.kind);
         self.tasks.spawner().spawn(
             process,
             Box::pin(async move {
@@ -74,7 +75,7 @@ impl World {
                 match reply {
                     Ok(done) => book.note(now, format_args!("{process} is told: {done}")),
                     Err(error) => {
-                        book.two_sets |= speaks_of_two_sets(&error);
+                        book.two_sets |= is_to_be_parted(kind, &error);
                         book.note(now, format_args!("{process} is told: {error}"));
                     }
                 }

@@ -17,7 +17,7 @@ use super::book::{Book, Broken, Life, SharedBook};
 use super::client::{Actor, CROWDED, NAMES};
 use super::heat::Heat;
 use super::nodes::{NODES, Node, SKEW_PPM};
-use super::operators::speaks_of_two_sets;
+use super::operators::is_to_be_parted;
 use super::orphans::Orphans;
 use super::planted::Bug;
 use super::slow::OwnClock;
@@ -454,7 +454,7 @@ fn start(mut with: Start) -> Boxed {
                     // The others were there first.
                     return book.note(now, format_args!("{what}"));
                 }
-                if with.kind == Kind::Wild && speaks_of_two_sets(&error) {
+                if is_to_be_parted(with.kind, &error) {
                     book.two_sets = true;
                     return book.note(now, format_args!("{what}"));
                 }

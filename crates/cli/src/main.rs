@@ -130,8 +130,11 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     if let Some(outcome) = without_store(verb, &address, console)? {
         return Ok(outcome);
     }
-    let wait = if let Verb::Wait(arguments) = verb { arguments.wait() } else { None };
-    let session = Session::open(address, Asker { wait, ..Asker::default() }).await?;
+    let (wait, waits) = match verb {
+        Verb::Wait(arguments) => (arguments.wait(), Some(console)),
+        _ => (None, None),
+    };
+    let session = Session::open(address, Asker { wait, waits, ..Asker::default() }).await?;
     let session = &session;
     match verb {
         Verb::Renew(arguments) => verbs::renew::run(arguments, session, console).await,
@@ -190,8 +193,8 @@ async fn acquire(
 ) -> Outcome {
     let waiting = std::sync::Arc::new(Waiting::default());
     let program = Some("holdline acquire".to_owned());
-    let wait = arguments.wait();
-    let asker = Asker { observer: Some(waiting.clone()), program, detached: true, wait };
+    let (wait, waits) = (arguments.wait(), arguments.waits().then_some(console));
+    let asker = Asker { observer: Some(waiting.clone()), program, detached: true, wait, waits };
     // Before the session has threads of its own.
     let stops = child::HeldStops::here()?;
     let session = Session::open(address, asker).await?;

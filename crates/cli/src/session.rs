@@ -1,7 +1,6 @@
 //! The engine that a verb works on, and the only place that opens one.
 
 use std::fmt;
-use std::future::Future;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::address::has_password;
 use crate::config::{Address, Source};
+use crate::console::Console;
 use crate::duration;
 use crate::failure::Failure;
 use crate::held;
@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long a verb that asks one thing waits for the answer.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// How long after it a store without a master is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// What is left to wait when all of it was used up to connect: enough to ask once.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
@@ -76,7 +79,7 @@ impl fmt::Display for NoStore {
 
 /// Who asks, and who is told what happens.
 #[derive(Default)]
-pub(crate) struct Asker {
+pub(crate) struct Asker<'a> {
     /// What is told while a verb waits.
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// The program that the lock is for; this one unless set.
@@ -85,6 +88,8 @@ pub(crate) struct Asker {
     pub(crate) detached: bool,
     /// How long the verb may wait, for a connection too; as long as the engine allows unless set.
     pub(crate) wait: Option<Duration>,
+    /// Where it is said that the verb waits; none of one that does not.
+    pub(crate) waits: Option<&'a Console>,
 }
 
 /// The proof that this process is in no transaction, which whatever may stop it asks for.
@@ -93,13 +98,16 @@ pub(crate) struct Idle(());
 
 impl Session {
     /// Opens the engine.
-    pub(crate) async fn open(address: Address, asker: Asker) -> Result<Session, Failure> {
+    pub(crate) async fn open(address: Address, asker: Asker<'_>) -> Result<Session, Failure> {
         let since = Instant::now();
-        let mut options = ClientOptions::default();
-        if let Some(observer) = asker.observer {
-            options = options.with_observer(observer);
-        }
-        options = options.with_holder(holder(asker.program, asker.detached));
+        let holder = holder(asker.program, asker.detached);
+        let options = || {
+            let options = ClientOptions::default().with_holder(holder.clone());
+            match &asker.observer {
+                Some(observer) => options.with_observer(observer.clone()),
+                None => options,
+            }
+        };
         if address.url.starts_with("local:") {
             let mut place = None;
             let local = LocalOptions::from_url(&address.url)
@@ -108,11 +116,10 @@ impl Session {
                     open.inspect_err(|_| place = options.directory().ok())
                 })
                 .map_err(|error| open_failure(error, place))?;
-            let client = Client::with_options(Arc::new(local.clone()), options)?;
+            let client = Client::with_options(Arc::new(local.clone()), options())?;
             return Ok(Session { client, address, local: Some(local), since });
         }
-        let connecting = Client::connect_with(&address.url, options);
-        let client = within(asker.wait, connecting, &address).await;
+        let client = connect(&address, options, asker.wait, asker.waits).await;
         let client = client.map_err(|error| connect_failure(error, &address))?;
         Ok(Session { client, address, local: None, since })
     }
@@ -298,18 +305,37 @@ impl Session {
     }
 }
 
-/// Gives connecting no longer than the verb may wait.
-async fn within(
-    wait: Option<Duration>,
-    connecting: impl Future<Output = Result<Client, LockError>>,
+/// Connects, for no longer than the verb may wait. Whoever waits outlasts a store that has no
+/// master for a while, as a client that is connected does.
+async fn connect(
     address: &Address,
+    options: impl Fn() -> ClientOptions,
+    wait: Option<Duration>,
+    waits: Option<&Console>,
 ) -> Result<Client, LockError> {
+    let mut heard = None;
+    let connecting = async {
+        loop {
+            let error = match Client::connect_with(&address.url, options()).await {
+                Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }) => error,
+                outcome => return outcome,
+            };
+            let Some(console) = waits else { return Err(error) };
+            if heard.replace(error.clone()).is_none() {
+                console.info(&format!("waiting to connect: {}", error.kind()));
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
     let Some(wait) = wait else { return connecting.await };
-    tokio::time::timeout(wait, connecting).await.unwrap_or_else(|_| {
-        let url = holdline::redact_url(&address.url);
-        let message = format!("{url}: no answer to connecting within {}", duration::written(wait));
-        Err(LockError::new("holdline", ErrorKind::Unavailable { message }, Certainty::NotApplied))
-    })
+    let outcome = tokio::time::timeout(wait, connecting).await;
+    outcome.unwrap_or_else(|_| Err(heard.unwrap_or_else(|| no_answer_within(wait, address))))
+}
+
+fn no_answer_within(wait: Duration, address: &Address) -> LockError {
+    let url = holdline::redact_url(&address.url);
+    let message = format!("{url}: no answer to connecting within {}", duration::written(wait));
+    LockError::new("holdline", ErrorKind::Unavailable { message }, Certainty::NotApplied)
 }
 
 /// What this process tells about itself.

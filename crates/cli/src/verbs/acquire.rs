@@ -48,6 +48,11 @@ impl AcquireArgs {
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.wait.limit()
     }
+
+    /// Whether it waits at all.
+    pub(crate) fn waits(&self) -> bool {
+        !self.wait.only_try
+    }
 }
 
 /// Takes the name and prints the lease.

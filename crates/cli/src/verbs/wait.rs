@@ -53,16 +53,24 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
     let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
     let mut told = false;
     loop {
-        let snapshot = look(session, name, limit).await?;
-        if !snapshot.is_held() {
-            return free(&snapshot, console);
+        let seen = match look(session, name, limit).await {
+            // A group may find another master, and a majority come back.
+            Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }) => Err(error),
+            seen => Ok(seen?),
+        };
+        if let Ok(snapshot) = &seen
+            && !snapshot.is_held()
+        {
+            return free(snapshot, console);
         }
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
+            let snapshot = seen?;
             return Err(timed_out(session, name, &snapshot));
         }
         if !told {
-            console.info(&format!("waiting for {name}: {}", in_the_way(&snapshot)));
+            let why = seen.map_or_else(|error| error.kind().to_string(), |seen| in_the_way(&seen));
+            console.info(&format!("waiting for {name}: {why}"));
             told = true;
         }
         let pause = pause.next_pause(session.random()).max(PAUSE.0);

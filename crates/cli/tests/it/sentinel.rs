@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use holdline_services::{SentinelConfig, SentinelGroup};
+use holdline_services::{RedisServer, SentinelConfig, SentinelGroup};
 use rustix::process::Signal;
 
 use crate::world::{Running, Told, World, eventually, told};
@@ -89,6 +89,32 @@ fn a_killed_holder_frees_the_name_at_the_end_of_its_lease() {
     holder.signal(Signal::KILL);
     let next = sentinels.run(&[&RUN[..], &LONG, &TOKEN].concat());
     assert!(next.stdout.trim().parse::<u64>().is_ok_and(|next| next > token), "{next:?}");
+}
+
+#[test]
+fn who_begins_without_a_master_waits_for_one_within_its_limit() {
+    let sentinels = Sentinels::start();
+    sentinels.group.servers().iter().rev().for_each(RedisServer::kill);
+    let begin = |arguments: &[&[&str]]| sentinels.start_command(&arguments.concat());
+    let wait = ["--wait", "60s"];
+    let mut waiters = [
+        begin(&[&RUN, &LONG, &wait, &TOKEN]),
+        begin(&[&["acquire", "mine"], &LONG, &wait]),
+        begin(&[&["wait", "demo"], &wait]),
+    ];
+    for waiter in &waiters {
+        let says = waiter.said();
+        assert!(says.contains("waiting to connect: no quorum: no master takes it"), "{says}");
+    }
+    for (limit, name) in [(&["--try"][..], "a"), (&["--wait", "1s"], "b")] {
+        let told = sentinels.run(&[&["acquire", name][..], &LONG, limit].concat());
+        assert_eq!(told.code, 69, "{told:?}");
+        assert!(told.stderr.contains("no master takes it: "), "{told:?}");
+    }
+    sentinels.group.servers()[0].restart();
+    for waiter in &mut waiters {
+        assert_eq!(waiter.code(), 0, "{}", waiter.rest());
+    }
 }
 
 #[test]

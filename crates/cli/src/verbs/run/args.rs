@@ -83,6 +83,12 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// Whether NAME is asked for only once. A wait without an end is never skipped, so whoever
+    /// skips without one does not wait.
+    pub(crate) fn only_tries(&self) -> bool {
+        self.wait.only_try || (self.skip && self.wait.wait.is_none())
+    }
+
     /// Looks where NAME stands in the words of the command line: behind a `--` it is the beginning
     /// of the command if NAME was forgotten, as by `run $name -- backup` where `name` is not set.
     ///

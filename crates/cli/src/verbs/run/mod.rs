@@ -53,6 +53,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         program: Some(program.to_string_lossy().into_owned()),
         detached: false,
         wait: arguments.wait.limit().or(arguments.skip.then_some(TRY)),
+        waits: (!arguments.only_tries()).then_some(console),
     };
     // Before the session has threads of its own.
     let stops = HeldStops::here()?;
@@ -156,9 +157,8 @@ impl Run<'_> {
     }
 
     async fn wait(&self, options: &LockOptions, signals: &mut Signals) -> Result<Granted, Failure> {
-        let RunArgs { name, mode, wait, skip, .. } = self.arguments;
-        // A wait without an end is never skipped, so whoever skips without one does not wait.
-        let only_try = wait.only_try || (*skip && wait.wait.is_none());
+        let RunArgs { name, mode, .. } = self.arguments;
+        let only_try = self.arguments.only_tries();
         let attempt = self.session.acquire(name, mode.mode(), options, only_try);
         let attempt = waiting::talk(attempt, self.waiting, name, self.session, self.console);
         let mut attempt = std::pin::pin!(attempt);

@@ -23,6 +23,8 @@ const TICKS: &str = "the leader ends sessions by ticks, and waits for a member t
 const RIGHTS: &str = "a lock is a node below the chroot, which must be made and deleted";
 const PASSWORD: &str = "whoever reads the password can release every lock";
 const WORDS: &str = "allow them: `4lw.commands.whitelist=srvr,conf`";
+/// What a member says that knows of no quorum.
+const IDLE: &str = "not currently serving requests";
 /// A session that is shorter cannot be had from a server as it is set up by itself.
 const SHORT: Duration = Duration::from_secs(4);
 
@@ -51,7 +53,7 @@ pub async fn checkup(
 
 async fn look(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     let mut checkup = Checkup::new(ENGINE);
-    let (mut stand, mut silent) = (Vec::new(), Vec::new());
+    let (mut stand, mut idle, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     let limit = options.connect_timeout();
     for member in options.members() {
         match probe::limits(member, limit).await {
@@ -61,14 +63,19 @@ async fn look(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
                 server: probe::word(member, "srvr", limit).await,
                 settings: probe::word(member, "conf", limit).await,
             }),
-            Err(why) => silent.push(why),
+            Err(why) => match probe::word(member, "srvr", limit).await {
+                Some(said) if said.contains(IDLE) => idle.push(member.to_string()),
+                _ => silent.push(why),
+            },
         }
     }
-    checkup.add(reachable(stand.len(), &silent));
+    checkup.add(reachable(stand.len() + idle.len(), &silent));
+    if !(stand.is_empty() && idle.is_empty()) {
+        checkup.add(quorum(&stand, &idle));
+    }
     let Some(first) = stand.first() else { return checkup };
     let longest = first.limits.longest;
     checkup.add(sessions(&stand));
-    checkup.add(quorum(&stand));
     checkup.add(version(&stand));
     checkup.add(ticks(&stand));
     checkup.add(rights(options, longest, clock).await);
@@ -108,22 +115,24 @@ fn sessions(stand: &[Member]) -> Finding {
     }
 }
 
-fn quorum(stand: &[Member]) -> Finding {
+/// `idle`: members that answer and give nobody a session.
+fn quorum(stand: &[Member], idle: &[String]) -> Finding {
+    if !idle.is_empty() {
+        let found = format!("serving nobody: {}", idle.join(", "));
+        let finding = Finding::ok("quorum", QUORUM, found);
+        return match stand.is_empty() {
+            true => finding.fail("start more members, or mend the network between them"),
+            false => finding.warn("mend the network between those and the others"),
+        };
+    }
     let mut modes = Vec::new();
     for member in stand {
         let server = member.server.as_deref().unwrap_or_default();
-        match server.lines().find_map(|line| line.strip_prefix("Mode: ")) {
-            Some(mode) => modes.push((&member.name, mode)),
-            None if member.server.is_some() => {
-                let found = format!("{} serves nobody", member.name);
-                let finding = Finding::ok("quorum", QUORUM, found);
-                return finding.fail("start more members, or mend the network between them");
-            }
-            None => {
-                let found = format!("not known: {} does not answer `srvr`", member.name);
-                return Finding::ok("quorum", QUORUM, found).warn(WORDS);
-            }
-        }
+        let Some(mode) = server.lines().find_map(|line| line.strip_prefix("Mode: ")) else {
+            let found = format!("not known: {} does not answer `srvr`", member.name);
+            return Finding::ok("quorum", QUORUM, found).warn(WORDS);
+        };
+        modes.push((&member.name, mode));
     }
     let told: Vec<String> = modes.iter().map(|(name, mode)| format!("{name} {mode}")).collect();
     let finding = Finding::ok("quorum", QUORUM, told.join(", "));
@@ -235,12 +244,13 @@ mod tests {
         for (told, expected) in [("3.8.0", Ok), ("3.4.13", Error), ("what", Warning)] {
             assert_eq!(version(&of(told)).health(), expected, "{told}");
         }
-        assert_eq!(quorum(&of("3.8.0")).health(), Ok);
+        assert_eq!(quorum(&of("3.8.0"), &[]).health(), Ok);
         let alone = [member(Some("Mode: standalone\n"), "", usual)];
-        assert_eq!(quorum(&alone).health(), Warning);
-        let none = [member(Some("This ZooKeeper instance is not currently serving"), "", usual)];
-        assert_eq!(quorum(&none).health(), Error);
-        assert_eq!(quorum(&[member(None, "", usual)]).health(), Warning);
+        assert_eq!(quorum(&alone, &[]).health(), Warning);
+        let idle = ["b:2181".to_owned()];
+        assert_eq!(quorum(&[], &idle).health(), Error);
+        assert_eq!(quorum(&of("3.8.0"), &idle).health(), Warning);
+        assert_eq!(quorum(&[member(None, "", usual)], &[]).health(), Warning);
         for (limits, expected) in [
             (usual, Ok),
             ((6_000, 40_000), Warning),

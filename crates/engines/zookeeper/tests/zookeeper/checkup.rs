@@ -8,7 +8,7 @@ use holdline_core::{Checkup, Health};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use holdline_zookeeper::{ZooKeeperOptions, checkup};
 
-use crate::support::{contender, engine, nodes};
+use crate::support::{contender, engine, nodes, until};
 
 async fn look(url: &str) -> Checkup {
     let options = ZooKeeperOptions::from_url(url).expect("a good URL");
@@ -60,4 +60,63 @@ async fn sessions_and_ticks_that_are_too_long_are_told() {
     assert!(sessions == Health::Warning && text.contains("lower minSessionTimeout"), "{text}");
     let (ticks, text) = health(&found, "ticks");
     assert!(ticks == Health::Warning && text.contains("two ticks"), "{text}");
+}
+
+#[tokio::test]
+async fn sessions_that_do_not_fit_leases_are_told() {
+    let start = |shortest, longest| {
+        ZooKeeper::start(&ZooKeeperConfig::default().with_sessions(shortest, longest))
+    };
+    let (short, long) = (start(400, 20_000), start(31_000, 90_000));
+    for (url, health_of, says) in [
+        (short.url(), Health::Warning, "raise maxSessionTimeout to 30000"),
+        (long.url(), Health::Error, "no lease starts with more than 30 s"),
+        (format!("{},{}", short.url(), long.hosts()), Health::Error, "alike on all members"),
+    ] {
+        let (sessions, text) = health(&look(&url).await, "sessions");
+        assert!(sessions == health_of && text.contains(says), "{url}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn members_that_are_away_lag_long_or_are_too_few_are_told() {
+    let config = ZooKeeperConfig::default().with_tick(1_000).with_sessions(2_000, 60_000);
+    let servers = ZooKeeper::start_three(&config);
+    let found = look(&servers.url()).await;
+    assert_eq!(health(&found, "reachable").0, Health::Ok);
+    let (quorum, text) = health(&found, "quorum");
+    assert!(quorum == Health::Ok && text.contains("leader") && text.contains("follower"), "{text}");
+    let (ticks, text) = health(&found, "ticks");
+    assert!(ticks == Health::Warning && text.contains("lower syncLimit"), "{text}");
+
+    let leader = servers.leader();
+    let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
+    servers.kill(others[0]);
+    let found = look(&servers.url()).await;
+    let (reachable, text) = health(&found, "reachable");
+    let away = servers.address(others[0]).to_string();
+    assert!(reachable == Health::Warning && text.contains(&away), "{text}");
+    assert_eq!(health(&found, "quorum").0, Health::Ok);
+
+    servers.kill(others[1]);
+    until("it sees that it is alone", async || servers.word(leader, "srvr").contains("serving"))
+        .await;
+    let found = look(&servers.url()).await;
+    assert_eq!(health(&found, "reachable").0, Health::Warning);
+    let (quorum, text) = health(&found, "quorum");
+    assert!(quorum == Health::Error && text.contains("serving nobody"), "{text}");
+}
+
+#[tokio::test]
+async fn a_password_that_others_can_read_is_told() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let near = format!("zk://ann:hers@{}", server.address(0));
+    let found = look(&near).await;
+    assert!(!found.findings().iter().any(|one| one.check() == "password"), "{found:?}");
+    // One of the members is on another machine, which nobody need reach to know that.
+    let options = ZooKeeperOptions::from_url(&format!("{near},198.51.100.1:1")).expect("a URL");
+    let options = options.with_connect_timeout(Duration::from_millis(500));
+    let found = checkup(&options, Arc::new(MachineClock)).await.expect("looked at");
+    let (password, text) = health(&found, "password");
+    assert!(password == Health::Warning && text.contains("without TLS"), "{text}");
 }

@@ -77,6 +77,19 @@ pub(crate) fn masterless(message: &str, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::NoQuorum { nodes }, certainty)
 }
 
+/// What a master answers that has fewer replicas than `min-replicas-to-write`.
+pub(crate) const LONELY: &str = "NOREPLICAS";
+
+/// A master that has lost its replicas may have been replaced: that passes, or an operator sees to
+/// it. The server says so before it writes anything.
+pub(crate) fn lonely(words: ServerWords) -> LockError {
+    let message = format!(
+        "it has too few replicas: it may have been replaced, and the others are asked; if it was \
+         not, see to its replicas or to min-replicas-to-write ({words})"
+    );
+    masterless(&message, Certainty::NotApplied).with_source(words)
+}
+
 /// The server answered what it must not. What the request did is unknown.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)

@@ -22,7 +22,7 @@ use super::Place;
 use super::redirect::Redirect;
 use super::roster::Roster;
 use super::slots::{SLOTS, Table};
-use crate::error::{ENGINE, masterless, refusal, unavailable};
+use crate::error::{ENGINE, LONELY, lonely, masterless, refusal, unavailable};
 use crate::node::{Call, Node, Told, Value, Words};
 use crate::options::{Address, RedisOptions};
 use crate::quorum::race::Race;
@@ -312,6 +312,10 @@ impl Shared {
                 };
             }
         };
+        // Each write is refused so, also the first one of a script.
+        if words.code == LONELY {
+            return Ok(Err(Go::Later(lonely(words))));
+        }
         Ok(Err(match Redirect::of(&words, place) {
             Some(Redirect::Moved(slot, to)) => {
                 tracing::debug!(slot, host = to.0, port = to.1, "a slot is elsewhere");

@@ -49,7 +49,7 @@ pub(crate) use value::Value;
 pub(crate) use words::Words;
 
 use crate::cluster::Roster;
-use crate::error::{ENGINE, ServerWords, masterless, refusal, unavailable};
+use crate::error::{ENGINE, LONELY, ServerWords, lonely, masterless, refusal, unavailable};
 use crate::options::RedisOptions;
 use crate::sentinel::Watcher;
 use crate::surroundings::Task;
@@ -471,9 +471,9 @@ impl Node {
     fn refused(&self, words: ServerWords) -> LockError {
         match self.watcher() {
             Some(_) if is_of_replica(&words) => reign::refused_by_replica(&refusal(words)),
-            Some(watcher) if words.code == reign::LONELY => {
+            Some(watcher) if words.code == LONELY => {
                 watcher.hurry();
-                reign::refused_for_loneliness(words)
+                lonely(words)
             }
             _ => refusal(words),
         }

@@ -21,14 +21,11 @@ use super::resp::Reply;
 use super::script::Script;
 use super::value::Value;
 use super::wire::{Broke, Wire};
-use crate::error::{ENGINE, ServerWords, masterless, protocol, refusal, unavailable};
+use crate::error::{ENGINE, LONELY, lonely, masterless, protocol, refusal, unavailable};
 use crate::keys::Layout;
 use crate::options::{Group, RedisOptions, Replicas};
 
 static REIGN: Script = Script::new("reign", include_str!("../../scripts/reign.lua"));
-
-/// What a master answers that has fewer replicas than `min-replicas-to-write`.
-pub(super) const LONELY: &str = "NOREPLICAS";
 
 /// Asks a server that the sentinels name; `options` are those of the group.
 pub(super) async fn ask(
@@ -83,7 +80,7 @@ fn one(answers: Result<Vec<Reply>, Broke>) -> Result<Value, LockError> {
             let message = "the sentinels name a replica: a failover is under way";
             Err(unavailable(message, Certainty::NotApplied))
         }
-        Ok(Some(Err(words))) if words.code == LONELY => Err(refused_for_loneliness(words)),
+        Ok(Some(Err(words))) if words.code == LONELY => Err(lonely(words)),
         Ok(Some(Err(words))) => Err(settled(&refusal(words))),
         Ok(None) => Err(protocol("no answer where one must be")),
         Err(Broke::Stream(error)) => {
@@ -102,16 +99,6 @@ fn settled(error: &LockError) -> LockError {
 pub(super) fn refused_by_replica(error: &LockError) -> LockError {
     let message = "the server is no longer the master: the sentinels are asked again";
     masterless(message, error.certainty())
-}
-
-/// A master that has lost its replicas may have been replaced: that passes, or an operator sees to
-/// it. The server says so before it writes anything.
-pub(super) fn refused_for_loneliness(words: ServerWords) -> LockError {
-    let message = format!(
-        "it has too few replicas: it may have been replaced, and the sentinels are asked; if it \
-         was not, see to its replicas or to min-replicas-to-write ({words})"
-    );
-    masterless(&message, Certainty::NotApplied).with_source(words)
 }
 
 #[cfg(test)]

@@ -130,6 +130,12 @@ async fn a_master_that_stood_still_is_left() {
     .await;
 }
 
+/// Has a master take nothing while it has fewer replicas.
+fn ask_for_replicas(server: &RedisServer, count: u32) {
+    let told = server.raw().say(&format!("CONFIG SET min-replicas-to-write {count}"));
+    assert_eq!(told.expect("an answer").text().as_deref(), Some("OK"));
+}
+
 /// For longer than whoever gets no answer asks: other nodes answer, so a master is waited for until
 /// there is one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,7 +143,12 @@ async fn who_waits_outwaits_slots_without_a_master() {
     let cluster = Cluster::calm_with(RedisConfig::default().with_appendonly("always"));
     let (_, master) = cluster.place("a");
     let (dead, frozen) = (RedisServer::kill as fn(&RedisServer), RedisServer::stop as fn(&_));
-    for (harm, mend) in [(dead, RedisServer::restart as fn(&_)), (frozen, RedisServer::cont)] {
+    let alone: fn(&RedisServer) = |server| ask_for_replicas(server, 9);
+    for (harm, mend) in [
+        (dead, RedisServer::restart as fn(&_)),
+        (frozen, RedisServer::cont),
+        (alone, |server| ask_for_replicas(server, 0)),
+    ] {
         let outages = Arc::new(Outages::default());
         let waiter = outages.client(&format!("{}?{HASTY}", cluster.0.url())).await;
         let_go(take(&waiter, "a", &patient()).await).await;

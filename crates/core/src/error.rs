@@ -271,7 +271,8 @@ impl fmt::Display for ErrorKind {
             ErrorKind::TooManyWaiters { limit } => write!(f, "{limit} contenders wait already"),
             ErrorKind::NoQuorum { nodes } => write!(f, "no quorum: {}", nodes.join("; ")),
             ErrorKind::Quarantined { left } => {
-                write!(f, "the store lost its memory and grants nothing for {left:.1?}")
+                let why = "the store cannot know what was held before";
+                write!(f, "{why}, and grants nothing for {left:.1?}")
             }
             ErrorKind::NotInitialised => f.write_str("the store is not set up for locks"),
             ErrorKind::Unsupported { feature } => write!(f, "this engine cannot do: {feature}"),

@@ -18,12 +18,15 @@ enum Needs {
     Freeze,
     /// To tell how long another's lease lasts yet.
     Left,
+    List,
     Permits,
     Raise,
+    /// To know an id again that was refused, or granted for another time.
+    Repeat,
     Shared,
 }
 
-use Needs::{Detach, Freeze, Left, Permits, Raise, Shared};
+use Needs::{Detach, Freeze, Left, List, Permits, Raise, Repeat, Shared};
 
 /// One line of the script: `{1}` to `{c}` are lease ids, `{token NAME}` is the token of the only
 /// holder of a name. `hold N NAME` starts a job, `end N` lets it end, `lost N` waits until it was
@@ -31,21 +34,21 @@ use Needs::{Detach, Freeze, Left, Permits, Raise, Shared};
 const SCRIPT: &[(&[Needs], &str)] = &[
     // Nothing is there yet.
     (&[], "who a"),
-    (&[], "ls"),
+    (&[List], "ls"),
     (&[], "wait a --wait 20s"),
     (&[], "check a --lease-id {1}"),
     (&[Detach], "release a --lease-id {1}"),
     // A lease from its beginning to its end, each step also by one who has no right to it.
     (&[Detach], "acquire a --lease 30s --lease-id {1} --reason first --label team=blue"),
     (&[Detach], "acquire a --lease 30s --lease-id {1} --reason first --label team=blue"),
-    (&[Detach], "acquire a --lease 20s --lease-id {1}"),
+    (&[Detach, Repeat], "acquire a --lease 20s --lease-id {1}"),
     (&[Detach], "acquire a --try --lease-id {2}"),
-    (&[Detach], "acquire a --wait 3s --lease-id {3}"),
+    (&[Detach, Repeat], "acquire a --wait 3s --lease-id {3}"),
     (&[Detach], "run a --try -- true"),
     (&[Detach], "run a --skip -- true"),
     (&[Detach], "run a --try -E 3 -- true"),
     (&[Detach], "who a"),
-    (&[Detach], "ls"),
+    (&[Detach, List], "ls"),
     (&[Detach], "wait a --wait 3s"),
     (&[Detach], "check a --lease-id {1}"),
     (&[Detach], "check a --lease-id {2}"),
@@ -108,7 +111,7 @@ const SCRIPT: &[(&[Needs], &str)] = &[
     (&[], "run f --skip -- true"),
     (&[], "run f --try -E 3 -- true"),
     (&[], "who f"),
-    (&[], "ls"),
+    (&[List], "ls"),
     (&[], "wait f --wait 1s"),
     (&[], "revoke f --if-fencing-token 987654321 --reason moving"),
     (&[], "end 1"),
@@ -138,7 +141,7 @@ const SCRIPT: &[(&[Needs], &str)] = &[
     (&[], "acquire a --permits 4/3"),
     (&[], "revoke a --reason x"),
     (&[], "acquire '' --try"),
-    (&[], "ls"),
+    (&[List], "ls"),
 ];
 
 /// Makes one transcript comparable with another's: what differs from run to run gets a name by the
@@ -203,9 +206,19 @@ fn lacking(needs: &[Needs], lacks: &[Needs]) -> bool {
     needs.iter().any(|need| lacks.contains(need))
 }
 
-/// Tells whether an engine refuses this verb that lacks what it needs.
-fn is_asked(line: &str) -> bool {
-    ["acquire", "freeze", "unfreeze", "fence"].iter().any(|verb| line.starts_with(verb))
+/// Tells whether a line asks an engine for what it lacks, and does not only follow from that.
+fn is_asked(needs: &[Needs], lacks: &[Needs], line: &str) -> bool {
+    let verb = line.split(' ').next().unwrap_or_default();
+    let takes = matches!(verb, "acquire" | "run");
+    needs.iter().filter(|need| lacks.contains(need)).any(|need| match need {
+        Detach => verb == "acquire",
+        Freeze => matches!(verb, "freeze" | "unfreeze"),
+        Left | Repeat => false,
+        List => verb == "ls",
+        Permits => takes && line.contains("--permits"),
+        Raise => verb == "fence",
+        Shared => takes && line.contains("--shared"),
+    })
 }
 
 /// Plays the script and writes down what it shows. Of lines about what is lacking only the exit
@@ -216,7 +229,7 @@ fn transcript(url: &str, lacks: &[Needs], asks: bool) -> Vec<String> {
     let step = |(needs, line): &(&[Needs], &str)| match lacking(needs, lacks) {
         false => player.step(line),
         // What would have come of it is not asked for, the verb itself is.
-        true if asks && is_asked(line) => {
+        true if asks && is_asked(needs, lacks, line) => {
             shell(&player.world, url, &with_ids(line)).code.to_string()
         }
         true => String::new(),
@@ -303,7 +316,7 @@ fn compare(engine: &str, url: &str, lacks: &[Needs]) {
     let mut differ = Vec::new();
     for (((needs, line), local), other) in SCRIPT.iter().zip(local).zip(other) {
         if lacking(needs, lacks) {
-            let expected = if is_asked(line) { "78" } else { "" };
+            let expected = if is_asked(needs, lacks, line) { "78" } else { "" };
             assert_eq!(other, expected, "$ holdline {line}");
         } else if local != other {
             differ.push(format!("$ holdline {line}\nlocal: {local}\n{engine}: {other}"));
@@ -330,6 +343,16 @@ fn redis_with_sentinels_tells_what_local_tells() {
     let group = SentinelGroup::start(&SentinelConfig::default());
     group.settle(0);
     compare("redis with sentinels", &unhurried(&group.url()), &[]);
+}
+
+#[test]
+fn a_quorum_of_redis_servers_tells_what_local_tells_but_for_what_it_lacks() {
+    let servers = [(); 3].map(|()| RedisServer::start(RedisConfig::default()));
+    let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
+    let url = unhurried(&format!("redlock://{}", hosts.join(",")));
+    let told = World::new().shell_on(&url, "holdline quorum init");
+    assert_eq!(told.code, 0, "{told:?}");
+    compare("redlock", &url, &[Freeze, List, Permits, Repeat, Shared]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl MariaDbConfig {
         let flushed = if self.fsync { 1 } else { 2 };
         let mut text = format!(
             "[mariadbd]\ndatadir={at}/data\nsocket={at}/s\nport={port}\n\
-             bind-address=127.0.0.1\npid-file={at}/pid\nskip-name-resolve\n\
+             bind-address=127.0.0.1,127.0.0.2\npid-file={at}/pid\nskip-name-resolve\n\
              innodb-buffer-pool-size=16M\ninnodb-log-file-size=8M\nkey-buffer-size=1M\n\
              tmpdir={at}\nmax-connections=200\nperformance-schema=OFF\n\
              innodb-fast-shutdown=2\ninnodb-flush-log-at-trx-commit={flushed}\n"

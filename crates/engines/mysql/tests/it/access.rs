@@ -203,8 +203,9 @@ async fn certificates_are_checked_both_ways() {
         let error = refused(&url(parameters.clone())).await;
         assert!(error.to_string().contains(says), "{parameters}: {error}");
     }
-    let wrong_name = url(ours(&ca)).replace("127.0.0.1", "127.0.0.2");
-    assert!(connect(&format!("{wrong_name}&connect_timeout_ms=500")).await.is_err());
+    // The server listens there too, and its certificate does not name it.
+    let error = refused(&url(ours(&ca)).replace("127.0.0.1", "127.0.0.2")).await;
+    assert!(error.to_string().contains("certificate"), "{error}");
     let error = refused(&url_at(server.address())).await;
     assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
 }

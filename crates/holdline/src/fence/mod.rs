@@ -32,6 +32,14 @@
     not(feature = "fence-postgres"),
     doc = "| rows of a PostgreSQL database | `PostgresFence`, with the feature `fence-postgres` |"
 )]
+#![cfg_attr(
+    feature = "fence-mysql",
+    doc = "| rows of MariaDB or MySQL | [`MysqlFence`]: the mark in the same transaction |"
+)]
+#![cfg_attr(
+    not(feature = "fence-mysql"),
+    doc = "| rows of MariaDB or MySQL | `MysqlFence`, with the feature `fence-mysql` |"
+)]
 //! | the same, by any driver | [`sql`]: the statements |
 //! | a key of a Redis server, by any client | [`RedisFence`]: scripts |
 #![cfg_attr(
@@ -48,8 +56,9 @@
 //! ([`Rules::with_observer`]).
 //!
 //! Invariants: F1 in `proof`, F2 to F4 in `rules`, F5 to F8 in `file`, F9 in `sqlite`, F10 and F11
-//! in `postgres`, F12 and F13 in `redis`, F14 in `http`. The page `docs/fencing.md`
-//! of the repository tells the same to users, with SQL for those who write it themselves.
+//! in `postgres`, F12 and F13 in `redis`, F14 in `http`, F15 to F17 in `mysql`. The page
+//! `docs/fencing.md` of the repository tells the same to users, with SQL for those who write it
+//! themselves.
 //!
 //! # What fencing cannot do
 //! - It orders the grants of *one* lock name. A resource written under two names is not fenced.
@@ -63,6 +72,8 @@ mod error;
 mod file;
 #[cfg(feature = "fence-http")]
 pub mod http;
+#[cfg(feature = "fence-mysql")]
+mod mysql;
 #[cfg(feature = "fence-postgres")]
 mod postgres;
 mod proof;
@@ -80,6 +91,8 @@ use holdline_core::FencingToken;
 pub use cell::FencedCell;
 pub use error::{FenceError, StaleToken};
 pub use file::{FencedFile, FileMark, HeldMark};
+#[cfg(feature = "fence-mysql")]
+pub use mysql::MysqlFence;
 #[cfg(feature = "fence-postgres")]
 pub use postgres::PostgresFence;
 pub use proof::{Access, CannotFence, Exclusive, Granted, Proof, Shared};

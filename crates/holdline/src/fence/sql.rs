@@ -1,4 +1,5 @@
-//! The statements of a fence in PostgreSQL, for any driver: sqlx, diesel, an ORM, `psql`.
+//! The statements of a fence in PostgreSQL, for any driver: sqlx, diesel, an ORM, `psql`. Those of
+//! MariaDB and MySQL are in [`mysql`].
 //!
 //! Parameters are `$1`, the resource (text), and `$2`, the token (`bigint`). A [`RAISE`] at the
 //! start of a writing transaction makes that transaction a check-and-write, and alone it is a seal:
@@ -19,6 +20,8 @@
 //! it.
 //!
 //! With the feature `fence-postgres` and tokio-postgres, `PostgresFence` does all that.
+
+pub mod mysql;
 
 /// Makes the table of marks. Put it into your migrations; [`MAKE_TABLE`] is the same for many
 /// processes at once.

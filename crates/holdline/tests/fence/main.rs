@@ -1,8 +1,9 @@
-//! Fences on real servers: a PostgreSQL database, a Redis server, an HTTP service; holders that
-//! are stopped past their lease; and the statements of the documents.
+//! Fences on real servers: a PostgreSQL and a MariaDB database, a Redis server, an HTTP service;
+//! holders that are stopped past their lease; and the statements of the documents.
 
 mod http;
 mod migrate;
+mod mysql;
 mod paused;
 mod postgres;
 mod redis;

@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use holdline::fence::{PostgresFence, Proof, RedisFence, Refusals};
+use holdline::fence::{MysqlFence, PostgresFence, Proof, RedisFence, Refusals};
 use holdline::{Client, Guard, LockOptions};
 use holdline_services::{RedisConfig, RedisServer};
+use mysql_async::prelude::Queryable;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::http::{WebServer, plain};
-use crate::support::{LONG, client, database, soon, told};
+use crate::support::{LONG, client, database, mariadb, mysql_client, soon, told};
 
 const NAME: &str = "stock/17";
 const KIND: &str = "HOLDLINE_TEST_PAUSED_KIND";
@@ -22,6 +23,7 @@ const DATA: &str = "HOLDLINE_TEST_PAUSED_DATA";
 /// What holders write to, by its URL or address.
 enum Resource {
     Postgres(Box<tokio_postgres::Client>),
+    Mysql(Box<mysql_async::Conn>),
     Redis(redis::aio::MultiplexedConnection),
     Http(SocketAddr),
 }
@@ -30,6 +32,7 @@ impl Resource {
     async fn open(kind: &str, data: &str) -> Resource {
         match kind {
             "postgres" => Resource::Postgres(Box::new(client(data).await)),
+            "mysql" => Resource::Mysql(Box::new(mysql_client(data).await)),
             "redis" => {
                 let redis = redis::Client::open(data).expect("a URL");
                 Resource::Redis(redis.get_multiplexed_async_connection().await.expect("connected"))
@@ -43,6 +46,9 @@ impl Resource {
         match self {
             Resource::Postgres(db) => {
                 PostgresFence::new(NAME).seal(&**db, proof).await.expect("sealed");
+            }
+            Resource::Mysql(db) => {
+                MysqlFence::new(NAME).seal(&mut **db, proof).await.expect("sealed");
             }
             Resource::Redis(db) => {
                 let call = RedisFence::new(NAME).expect("a key").seal(proof).expect("a call");
@@ -63,6 +69,14 @@ impl Resource {
                 let answer = PostgresFence::new(NAME)
                     .check_and_write(&mut **db, proof, async |step| {
                         step.execute("UPDATE stock SET apples = $1", &[&apples]).await
+                    })
+                    .await;
+                told(&answer)
+            }
+            Resource::Mysql(db) => {
+                let answer = MysqlFence::new(NAME)
+                    .check_and_write(db, proof, async |step| {
+                        step.exec_drop("UPDATE stock SET apples = ?", (apples,)).await
                     })
                     .await;
                 told(&answer)
@@ -92,6 +106,9 @@ async fn put_unfenced(resource: &mut Resource, apples: i32) {
     match resource {
         Resource::Postgres(db) => {
             db.execute("UPDATE stock SET apples = $1", &[&apples]).await.expect("written");
+        }
+        Resource::Mysql(db) => {
+            db.exec_drop("UPDATE stock SET apples = ?", (apples,)).await.expect("written");
         }
         Resource::Redis(db) => {
             let set = redis::cmd("SET").arg(NAME).arg(apples).query_async(db).await;
@@ -217,6 +234,14 @@ async fn a_stopped_holder_writes_no_row_of_postgres() {
     let server = database();
     let stored = || server.sql("SELECT apples FROM stock").concat();
     pause("postgres", &server.url(), &server.url(), stored).await;
+}
+
+#[tokio::test]
+async fn a_stopped_holder_writes_no_row_of_mariadb() {
+    let (locks, server) = (RedisServer::start(RedisConfig::default()), mariadb());
+    let stored = || server.sql("SELECT apples FROM stock").concat();
+    let url = format!("redis://{}", locks.address());
+    pause("mysql", &url, &server.url(), stored).await;
 }
 
 #[tokio::test]

@@ -4,17 +4,19 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use holdline::fence::{PostgresFence, sql};
+use holdline::fence::{MysqlFence, PostgresFence, sql};
+use mysql_async::TxOpts;
+use mysql_async::prelude::Queryable;
 
-use crate::support::{client, database, proof, token, told};
+use crate::support::{client, database, mariadb, mysql_client, proof, token, told};
 
 /// The blocks of SQL of the page, in their order.
-fn documented() -> [String; 7] {
+fn documented() -> [String; 8] {
     let page = include_str!("../../../../docs/fencing.md");
     let blocks = page.split("```sql\n").skip(1);
     let blocks: Vec<String> =
         blocks.filter_map(|rest| rest.split("```").next()).map(str::to_owned).collect();
-    blocks.try_into().expect("table, raise, look, column, update, and two of MariaDB")
+    blocks.try_into().expect("table, raise, look, column, update, and three of MariaDB")
 }
 
 fn numbered(statement: &str) -> String {
@@ -60,12 +62,41 @@ async fn a_mark_in_the_row_that_it_guards_refuses_by_changing_no_row() {
     assert_eq!(server.sql("SELECT apples, mark FROM stock"), ["9|34"]);
 }
 
+/// Those of the page and ours, and the fence over the same table.
+#[tokio::test]
+async fn the_statements_for_mariadb_agree_with_its_fence() {
+    let server = mariadb();
+    let mut db = mysql_client(&server.url()).await;
+    let [.., table, raise, look] = documented();
+    let own = [table, raise.replace(":resource", "?").replace(":token", "?"), look];
+    let ours = [sql::mysql::TABLE, sql::mysql::RAISE, sql::mysql::LOOK].map(str::to_owned);
+    for [table, raise, look] in [own, ours] {
+        server.sql(&format!("DROP TABLE holdline_fence; {table}"));
+        let fence = MysqlFence::new("stock/17");
+        // The page asks whether the mark is mine, our text what it is.
+        let asks_for_mine = look.contains(":token");
+        for (mine, mark) in [(33_i64, 33), (33, 33), (34, 34), (33, 34), (35, 35)] {
+            let filled = look.replace(":resource", "'stock/17'").replace('?', "'stock/17'");
+            let look = filled.replace(":token", &mine.to_string());
+            let mut step = db.start_transaction(TxOpts::default()).await.expect("begun");
+            step.exec_drop(&raise, ("stock/17", mine)).await.expect("valid");
+            let told: Option<i64> = step.query_first(look).await.expect("valid");
+            step.commit().await.expect("committed");
+            let expected = if asks_for_mine { i64::from(mine == mark) } else { mark };
+            assert_eq!(told, Some(expected), "{mine}: {raise}");
+            let seen = fence.mark(&mut db).await.expect("readable");
+            assert_eq!(seen, Some(token(mark.unsigned_abs())));
+        }
+        assert_eq!(told(&fence.seal(&mut db, &proof(34)).await), "stale 34 35");
+    }
+}
+
 /// The server runs the statements as it starts, and ends.
 #[test]
 fn the_documented_statements_refuse_on_mariadb() {
     let home = std::env::temp_dir().join(format!("holdline-mariadb-{}", std::process::id()));
     std::fs::create_dir_all(home.join("data")).expect("a fresh directory");
-    let [table, .., raise, look] = documented();
+    let [.., table, raise, look] = documented();
     let mut script = format!("CREATE DATABASE stock;\nUSE stock;\n{}\n", one_line(&table));
     let tries = [(33, "1"), (33, "1"), (34, "1"), (33, "0"), (35, "1")];
     for (at, (mine, _)) in tries.iter().enumerate() {

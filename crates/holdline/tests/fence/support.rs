@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdline::FencingToken;
 use holdline::fence::{FenceError, Proof};
-use holdline_services::{PostgresConfig, PostgresServer};
+use holdline_services::{MariaDbConfig, MariaDbServer, PostgresConfig, PostgresServer};
 
 /// What must happen happens within this time, on any machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -41,6 +41,21 @@ pub(crate) fn database() -> PostgresServer {
         holdline::fence::sql::TABLE
     ));
     server
+}
+
+pub(crate) fn mariadb() -> MariaDbServer {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    server.sql(&format!(
+        "{}; CREATE TABLE stock(id INTEGER PRIMARY KEY, apples INTEGER NOT NULL);
+         INSERT INTO stock VALUES (17, 10)",
+        holdline::fence::sql::mysql::TABLE
+    ));
+    server
+}
+
+/// A connection to MariaDB, by TCP.
+pub(crate) async fn mysql_client(url: &str) -> mysql_async::Conn {
+    mysql_async::Conn::from_url(format!("{url}?prefer_socket=false")).await.expect("connected")
 }
 
 /// A connection of its own, whose task ends with it.

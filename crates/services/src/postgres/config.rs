@@ -87,7 +87,8 @@ impl PostgresConfig {
         let flushed = if self.fsync { "on" } else { "off" };
         // Shared memory as files of the directory: what a killed server leaves goes with it.
         let mut text = format!(
-            "listen_addresses = '127.0.0.1,127.0.0.2'\nport = {port}\nunix_socket_directories = '{at}'\n\
+            "listen_addresses = '127.0.0.1,127.0.0.2'\nport = {port}\n\
+             unix_socket_directories = '{at}'\n\
              fsync = {flushed}\nfull_page_writes = {flushed}\nshared_buffers = 16MB\n\
              dynamic_shared_memory_type = mmap\nmax_wal_size = 32MB\nmin_wal_size = 4MB\n\
              max_connections = 200\nhba_file = '{at}/hba.conf'\nident_file = '{at}/ident.conf'\n\

@@ -22,6 +22,7 @@ const VERSION: &str = "before 3.5.13 a leader that was stopped may answer keepal
 /// between the two loses an acknowledged write, and its revision is given again (etcd issue 13766).
 const FORGETFUL: std::ops::RangeInclusive<(u32, u32, u32)> = (3, 5, 0)..=(3, 5, 2);
 const SPACE: &str = "a database that is full takes no new locks";
+const DATA: &str = "a member whose data differs from the others' may grant a name that is held";
 const RIGHTS: &str = "a lock is keys under the prefix, which must be read and written";
 const PASSWORD: &str = "whoever reads the password can release every lock";
 /// How much a database may hold before it takes no more, unless it was told otherwise.
@@ -56,6 +57,7 @@ async fn look(options: &EtcdOptions) -> Result<Checkup, LockError> {
     checkup.add(quorum(&client, &stand).await);
     checkup.add(version(&stand));
     checkup.add(space(&stand));
+    checkup.add(data(&stand));
     checkup.add(rights(&client, options).await);
     if options.exposes_password() {
         let finding = Finding::ok("password", PASSWORD, "travels without TLS");
@@ -126,13 +128,21 @@ fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     Some((parts.next()??, parts.next()??, parts.next()??))
 }
 
+/// What members tell with this word of what is wrong with the cluster.
+fn alarms<'a>(stand: &'a [(String, StatusResponse)], word: &str) -> Vec<&'a str> {
+    let told = stand.iter().flat_map(|(_, one)| one.errors.iter().map(|error| error.trim()));
+    let mut told: Vec<&str> = told.filter(|error| error.contains(word)).collect();
+    told.sort_unstable();
+    told.dedup();
+    told
+}
+
 fn space(stand: &[(String, StatusResponse)]) -> Finding {
-    let errors: Vec<&str> =
-        stand.iter().flat_map(|(_, one)| one.errors.iter().map(String::as_str)).collect();
+    let alarms = alarms(stand, "NOSPACE");
     let largest = stand.iter().map(|(_, one)| one.db_size).max().unwrap_or(0);
     let found = format!("the largest database has {} KiB", largest / 1024);
-    if !errors.is_empty() {
-        let finding = Finding::ok("space", SPACE, format!("{found}; {}", errors.join(", ")));
+    if !alarms.is_empty() {
+        let finding = Finding::ok("space", SPACE, format!("{found}; {}", alarms.join(", ")));
         return finding.fail("compact and defragment the members, then disarm the alarm");
     }
     let finding = Finding::ok("space", SPACE, found);
@@ -140,6 +150,17 @@ fn space(stand: &[(String, StatusResponse)]) -> Finding {
         true => finding.warn("compact and defragment the members, or raise --quota-backend-bytes"),
         false => finding,
     }
+}
+
+fn data(stand: &[(String, StatusResponse)]) -> Finding {
+    let alarms = alarms(stand, "CORRUPT");
+    if alarms.is_empty() {
+        return Finding::ok("data", DATA, "no member is told to differ");
+    }
+    Finding::ok("data", DATA, alarms.join(", ")).fail(
+        "remove the member that differs and add it anew with an empty directory, then disarm the \
+         alarm; hand the fencing token to what must not be written twice",
+    )
 }
 
 async fn rights(client: &Client, options: &EtcdOptions) -> Finding {

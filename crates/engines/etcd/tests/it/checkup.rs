@@ -1,5 +1,8 @@
 //! What `doctor` finds on real servers.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
 use holdline_core::{Checkup, Health};
 use holdline_etcd::{EtcdOptions, checkup};
 use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
@@ -79,6 +82,38 @@ async fn a_database_that_is_full_is_told_by_its_alarm() {
     let (space, text) = health(&look(&server.url()).await, "space");
     assert_eq!(space, Health::Error);
     assert!(text.contains("NOSPACE") && text.contains("disarm"), "{text}");
+}
+
+#[tokio::test]
+async fn data_that_differ_are_told_by_their_alarm() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    assert_eq!(health(&look(&server.url()).await, "data").0, Health::Ok);
+    raise_corrupt(server.address());
+    let found = look(&server.url()).await;
+    let (data, text) = health(&found, "data");
+    assert_eq!(data, Health::Error);
+    assert!(text.contains("CORRUPT") && text.contains("add it anew"), "{text}");
+    assert_eq!(health(&found, "space").0, Health::Ok);
+}
+
+/// Has the server believe that a member's data differ, by its gateway for those without gRPC.
+fn raise_corrupt(address: SocketAddr) {
+    let body = r#"{"action":"ACTIVATE","memberID":"1","alarm":"CORRUPT"}"#;
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let head = "POST /v3/maintenance/alarm HTTP/1.1\r\nHost: here\r\nConnection: close\r\n";
+    let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut told = String::new();
+    stream.read_to_string(&mut told).expect("an answer");
+    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+}
+
+#[tokio::test]
+async fn a_server_that_may_forget_when_it_crashes_is_told() {
+    let server = EtcdServer::start(EtcdConfig::default().with_flavour(EtcdFlavour::V35));
+    let (version, text) = health(&look(&server.url()).await, "version");
+    assert_eq!(version, Health::Error);
+    assert!(text.contains("3.5.1 ") && text.contains("repeat tokens"), "{text}");
 }
 
 #[tokio::test]

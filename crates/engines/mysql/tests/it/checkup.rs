@@ -67,6 +67,14 @@ async fn a_server_that_is_fit_has_nothing_to_tell_and_settings_that_change_are_t
 }
 
 #[tokio::test]
+async fn pages_that_a_crash_may_tear_are_told() {
+    let config = MariaDbConfig::default().with_fsync().with_line("innodb-doublewrite=OFF");
+    let server = MariaDbServer::start(config);
+    take(&engine(&server).await, &request("made")).await;
+    assert_eq!(ill(&look(&server.url()).await), ["durability"]);
+}
+
+#[tokio::test]
 async fn a_binary_log_that_is_not_flushed_or_waited_for_is_told() {
     let config = MariaDbConfig::default().with_fsync().with_line("log-bin");
     let server = MariaDbServer::start(config.with_line("sync-binlog=0"));

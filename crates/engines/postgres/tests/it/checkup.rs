@@ -56,6 +56,14 @@ async fn weaknesses_are_told_and_nothing_is_made() {
 }
 
 #[tokio::test]
+async fn pages_that_a_crash_may_tear_are_told() {
+    let config = PostgresConfig::default().with_fsync().with_line("full_page_writes = off");
+    let server = PostgresServer::start(config);
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["durability", "schema"], "{found:?}");
+}
+
+#[tokio::test]
 async fn a_cache_of_tokens_and_a_wrong_clock_are_told() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync().with_clock());
     take(&engine(&server).await, &request("made")).await;

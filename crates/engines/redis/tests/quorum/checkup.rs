@@ -129,6 +129,21 @@ async fn two_addresses_of_one_server_are_an_error() {
 }
 
 #[tokio::test]
+async fn servers_of_two_sets_are_an_error() {
+    let config = RedisConfig::default();
+    let (mut nodes, others) = (Nodes::start(2, &config), Nodes::start(1, &config));
+    nodes.init().await;
+    others.init().await;
+    nodes.servers.extend(others.servers);
+    let found = look(&nodes).await;
+    let set = one(&found, "set");
+    assert_eq!(set.health(), Health::Error, "{found:?}");
+    assert!(set.found().contains("not one set"), "{found:?}");
+    let stranger = nodes.servers[2].address().to_string();
+    assert!(set.found().contains(&format!("{stranger} belongs to")), "{found:?}");
+}
+
+#[tokio::test]
 async fn a_replica_is_told_as_that() {
     let mut nodes = Nodes::start(2, &RedisConfig::default());
     let config = RedisConfig::default().with_replica_of(nodes.servers[0].address());
@@ -144,7 +159,8 @@ async fn what_one_server_lacks_is_told_by_its_address() {
     let mut nodes = Nodes::start(2, &RedisConfig::default());
     let few = "few on >canary ~holdline:* &holdline:* +@all -setrange";
     let config = RedisConfig::default().with_maxmemory("50mb", "volatile-lru").with_user(few);
-    let config = config.with_clock();
+    let config = config.with_clock().with_line("timeout 30");
+    let config = config.with_line("client-output-buffer-limit pubsub 8kb 4kb 1");
     nodes.servers.push(RedisServer::start(config));
     for server in &nodes.servers[..2] {
         let made = server.raw().say("ACL SETUSER few on >canary ~holdline:* &holdline:* +@all");
@@ -155,7 +171,12 @@ async fn what_one_server_lacks_is_told_by_its_address() {
     let url = format!("{url}?command_timeout_ms=5000");
     let found = of(&QuorumOptions::from_url(&url).expect("a good URL")).await;
     let address = nodes.servers[2].address().to_string();
-    for (check, health) in [("eviction", Health::Error), ("rights", Health::Error)] {
+    for (check, health) in [
+        ("eviction", Health::Error),
+        ("rights", Health::Error),
+        ("idle", Health::Warning),
+        ("messages", Health::Warning),
+    ] {
         let told = by(&found, check);
         assert_eq!(told.len(), 2, "{found:?}");
         let worst = told.iter().find(|one| one.health() == health).expect("told");

@@ -1,10 +1,12 @@
 //! A real Redis Cluster: masters, each with its replicas.
 
 use crate::config::OBSERVER;
+use crate::hosts::{self, Host};
 use crate::ports::Port;
 use crate::redis::RedisServer;
 use crate::wait::{LIMIT, until};
-use crate::{Failure, RedisConfig, Reply};
+use crate::{Cut, Failure, PrivateNetwork, RedisConfig, Reply};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SLOTS: usize = 16_384;
@@ -53,6 +55,11 @@ impl ClusterConfig {
         self.node_timeout = node_timeout;
         self
     }
+
+    /// How many nodes there are.
+    fn count(&self) -> usize {
+        self.masters * (1 + self.replicas)
+    }
 }
 
 /// A running cluster: nodes by their number from 0, of which the first begin as masters.
@@ -63,6 +70,8 @@ pub struct RedisCluster {
     nodes: Vec<RedisServer>,
     buses: Vec<Port>,
     config: ClusterConfig,
+    /// The machines of the nodes, where each has its own.
+    hosts: Vec<Arc<Host>>,
 }
 
 impl RedisCluster {
@@ -80,9 +89,24 @@ impl RedisCluster {
     /// # Errors
     /// One of them does not start, or they do not join. Nothing is left behind.
     pub fn try_start(config: &ClusterConfig) -> Result<Self, Failure> {
-        let count = config.masters * (1 + config.replicas);
-        let mut cluster = Self { nodes: Vec::new(), buses: Vec::new(), config: config.clone() };
-        for _ in 0..count {
+        Self::start_on(config, Vec::new())
+    }
+
+    /// The same on machines of their own, which can be cut off from one another.
+    ///
+    /// # Panics
+    /// One of them does not start, or the network already has machines; the message says why.
+    #[must_use]
+    pub fn start_apart(config: &ClusterConfig, network: &PrivateNetwork) -> Self {
+        let started = hosts::join(network, config.count())
+            .and_then(|hosts| Self::start_on(config, hosts.into_iter().map(Arc::new).collect()));
+        started.unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    fn start_on(config: &ClusterConfig, hosts: Vec<Arc<Host>>) -> Result<Self, Failure> {
+        let (nodes, buses) = (Vec::new(), Vec::new());
+        let mut cluster = Self { nodes, buses, config: config.clone(), hosts };
+        for at in 0..config.count() {
             let bus = Port::reserve()?;
             let [user, password] = OBSERVER;
             let mut server = config.servers.clone();
@@ -97,7 +121,8 @@ impl RedisCluster {
             ] {
                 server = server.with_line(line);
             }
-            cluster.nodes.push(RedisServer::try_start(server)?);
+            let host = cluster.hosts.get(at).cloned();
+            cluster.nodes.push(RedisServer::try_start_on(host, server)?);
             cluster.buses.push(bus);
         }
         cluster.join()?;
@@ -132,6 +157,22 @@ impl RedisCluster {
         }
         let all = || self.is_well().then_some(());
         until(LIMIT, all).ok_or_else(|| failed("agree"))
+    }
+
+    /// Cuts the machine of a node off, both ways: nobody is told, packets are lost.
+    ///
+    /// # Panics
+    /// The nodes share a machine, or it takes no rules.
+    pub fn cut(&self, node: usize, from: Cut) {
+        self.hosts[node].cut(from);
+    }
+
+    /// Lets every packet of a node's machine pass again.
+    ///
+    /// # Panics
+    /// As [`cut`](Self::cut).
+    pub fn heal(&self, node: usize) {
+        self.hosts[node].heal();
     }
 
     /// The nodes, in the order in which they were started.

@@ -407,6 +407,9 @@ impl Shared {
         if best.is_well && !scout_is_well {
             // It may be cut off from the others, and hear nothing from them.
             self.scout.leave();
+        } else if !best.is_well {
+            // So may all be whom we know: others are asked the next time.
+            self.meet(&best).await;
         }
         let known = self.table.lock().clone();
         if !best.is_well && best.epoch < known.epoch || *known == best {
@@ -417,6 +420,17 @@ impl Shared {
         self.nodes.lock().retain(|place, _| best.masters().any(|master| master == place));
         self.change(|_| best);
         Ok(())
+    }
+
+    /// Begins to dial some of the masters, unless there is a connection.
+    async fn meet(&self, table: &Table) {
+        let masters: Vec<&Place> = table.masters().collect();
+        let begin = self.scout.random() as usize % masters.len().max(1);
+        for place in masters.iter().cycle().skip(begin).take(masters.len().min(MOST_ASKED)) {
+            if let Err(error) = self.node(place).await {
+                tracing::debug!(%error, host = place.0, port = place.1, "no connection is begun");
+            }
+        }
     }
 
     /// The scout is the first; of the others only those whose connection is good are asked.

@@ -3,3 +3,4 @@
 mod failovers;
 mod ground;
 mod moves;
+mod network;

@@ -306,8 +306,15 @@ impl PostgresServer {
         if self.child().is_some() {
             self.shutdown();
         }
-        if let Err(why) = self.start_here() {
-            panic!("{why}");
+        // Processes of one that was killed may take a moment to end.
+        let started = until(LIMIT, || match self.start_here() {
+            Err(why) if why.to_string().contains("shared memory block") => None,
+            started => Some(started),
+        });
+        match started {
+            Some(Ok(())) => {}
+            Some(Err(why)) => panic!("{why}"),
+            None => panic!("processes of the server that was killed do not end"),
         }
     }
 

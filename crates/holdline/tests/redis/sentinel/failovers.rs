@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{ErrorKind, LostReason};
+use holdline::{Client, ErrorKind, LostReason};
 use holdline_services::{RedisConfig, RedisServer, SentinelConfig};
 
 use super::ground::{Group, LONGEST, fixed, lost, patient, quarantined};
@@ -175,6 +175,7 @@ async fn a_master_that_stood_still_is_left_for_good() {
         group.0.await_replicated();
         group.server(0).stop();
         group.0.await_promotion(0);
+        moves(&other).await;
         // It believes that it is the master, and would grant.
         group.server(0).cont();
         if !guard.is_valid() {
@@ -191,6 +192,22 @@ async fn a_master_that_stood_still_is_left_for_good() {
         is_left
     })
     .await;
+}
+
+/// Waits until a client keeps still with the new master: its sentinels may tell us first. The old one
+/// answers nobody meanwhile.
+async fn moves(client: &Client) {
+    let moved = async {
+        loop {
+            let error = try_take(client, "b", &patient()).await.expect_err("nothing is granted");
+            match error.kind() {
+                ErrorKind::Quarantined { .. } => return,
+                ErrorKind::NoQuorum { .. } | ErrorKind::Unavailable { .. } => {}
+                _ => panic!("{error:?}"),
+            }
+        }
+    };
+    soon("the client moves", moved).await;
 }
 
 /// An old copy is restored: the counter of its time is behind, and the clock is not.

@@ -194,8 +194,8 @@ async fn a_master_that_stood_still_is_left_for_good() {
     .await;
 }
 
-/// Waits until a client keeps still with the new master: its sentinels may tell us first. The old one
-/// answers nobody meanwhile.
+/// Waits until a client keeps still with the new master: its sentinels may tell us first. The old
+/// one answers nobody meanwhile.
 async fn moves(client: &Client) {
     let moved = async {
         loop {

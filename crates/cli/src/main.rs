@@ -196,9 +196,12 @@ async fn acquire(
     let (wait, waits) = (arguments.wait(), arguments.waits().then_some(console));
     let asker = Asker { observer: Some(waiting.clone()), program, detached: true, wait, waits };
     // Before the session has threads of its own.
-    let stops = child::HeldStops::here()?;
-    let session = Session::open(address, asker).await?;
-    let outcome = verbs::acquire::run(arguments, stops, &session, &waiting, console).await;
+    let mut signals = child::Signals::listen()?;
+    let session = match Session::open_unless_ended(address, asker, &mut signals).await {
+        Ok(session) => session?,
+        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+    };
+    let outcome = verbs::acquire::run(arguments, &mut signals, &session, &waiting, console).await;
     session.close().await;
     outcome
 }

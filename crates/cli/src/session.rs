@@ -13,9 +13,11 @@ use holdline_core::{
     RenewRequest, Snapshot,
 };
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
+use rustix::process::Signal;
 use tokio::time::Instant;
 
 use crate::address::has_password;
+use crate::child::Signals;
 use crate::config::{Address, Source};
 use crate::console::Console;
 use crate::duration;
@@ -122,6 +124,27 @@ impl Session {
         let client = connect(&address, options, asker.wait, asker.waits).await;
         let client = client.map_err(|error| connect_failure(error, &address))?;
         Ok(Session { client, address, local: None, since })
+    }
+
+    /// Opens the engine, unless a signal comes first that ends the verb.
+    pub(crate) async fn open_unless_ended(
+        address: Address,
+        asker: Asker<'_>,
+        signals: &mut Signals,
+    ) -> Result<Result<Session, Failure>, Signal> {
+        // The local engine is open, or refused, before a signal is looked for.
+        let suspend = |signals: &mut Signals| signals.suspend(&Idle(()));
+        signals.unless_ended(Session::open(address, asker), suspend).await
+    }
+
+    /// Waits for what `work` comes to, unless a signal comes first that ends the verb.
+    pub(crate) async fn unless_ended<T>(
+        &self,
+        work: impl Future<Output = T>,
+        signals: &mut Signals,
+    ) -> Result<T, Signal> {
+        let suspend = |signals: &mut Signals| self.while_idle(|idle| signals.suspend(idle));
+        signals.unless_ended(work, suspend).await
     }
 
     /// Tells what is left of the time that the verb may wait, which has run since the engine

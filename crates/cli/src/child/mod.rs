@@ -63,7 +63,7 @@ use std::process::ExitCode;
 pub(crate) use exit::Exit;
 pub(crate) use job::{Event, Job};
 pub(crate) use launch::{Launch, LaunchError};
-pub(crate) use signals::{Arrived, HeldStops, Signals, outlive_file_limit};
+pub(crate) use signals::{Signals, outlive_file_limit};
 
 /// Carries out a verb that we call ourselves by and never show; `None` if the first argument is
 /// none of them.

@@ -5,7 +5,7 @@
 //! group, and forgets about it when a SIGCONT comes first. With a handler and SIGSTOP instead, a
 //! shell that continues its job at once could be too early, and we would stop for ever.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -41,10 +41,10 @@ const CAUGHT: [Signal; 13] = [
 
 /// What a signal means while there is no command yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrived {
-    /// It would have ended the command: give up the wait, then [`super::Exit::before_start`].
+enum Arrived {
+    /// It would have ended the command.
     End(Signal),
-    /// `^Z`: call [`Signals::suspend`] when nothing is half done.
+    /// `^Z`.
     Suspend,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum News {
 ///
 /// Dropping it lets a stop through to this thread, which is as usual for the process.
 #[derive(Debug)]
-pub(crate) struct HeldStops {
+struct HeldStops {
     held: bool,
     /// The signals that were ignored when we started.
     ignored: u64,
@@ -75,7 +75,7 @@ impl HeldStops {
     /// # Errors
     /// There is a second thread, in which a stop would take effect at any moment. Nothing has
     /// changed.
-    pub(crate) fn here() -> io::Result<Self> {
+    fn here() -> io::Result<Self> {
         // Without /proc nothing is known to be ignored; then all is listened to.
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         if field(&status, "Threads:").is_some_and(|count| count != "1") {
@@ -119,13 +119,14 @@ pub(crate) struct Signals {
 impl Signals {
     /// Starts to listen, except to what is ignored (rule S2).
     ///
-    /// Must be called in the thread that holds the stops back, inside a tokio runtime with I/O,
-    /// and before a command is started.
+    /// Must be called before there is a second thread or a command, inside a tokio runtime with
+    /// I/O.
     ///
     /// # Errors
-    /// The kernel refused a handler, or the runtime has no I/O. Some signals may already be
-    /// caught, so this process should end.
-    pub(crate) fn listen(mut stops: HeldStops) -> io::Result<Self> {
+    /// There is a second thread, the kernel refused a handler, or the runtime has no I/O. Some
+    /// signals may already be caught, so this process should end.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let mut stops = HeldStops::here()?;
         let mut caught = Vec::with_capacity(CAUGHT.len());
         for signal in CAUGHT {
             if stops.ignored & mask_of(signal) == 0 {
@@ -140,11 +141,34 @@ impl Signals {
         Ok(Self { caught, children, stops, own_continue: false, _not_send: PhantomData })
     }
 
-    /// Waits for a signal that matters while there is no command.
+    /// Waits for what `work` comes to, unless a signal comes first that would end a command: then
+    /// give up what it was for, and leave by [`super::Exit::before_start`].
+    ///
+    /// Meanwhile a `^Z` has `suspend` called, which is to call [`Signals::suspend`] when nothing
+    /// is half done.
     ///
     /// # Cancel safety
-    /// Dropping the future loses no signal.
-    pub(crate) async fn next(&mut self) -> Arrived {
+    /// Dropping the future drops `work`, and loses no signal.
+    pub(crate) async fn unless_ended<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+        suspend: impl Fn(&mut Signals),
+    ) -> Result<T, Signal> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done),
+                arrived = self.next() => match arrived {
+                    Arrived::End(signal) => return Err(signal),
+                    Arrived::Suspend => suspend(self),
+                },
+            }
+        }
+    }
+
+    /// Waits for a signal that matters while there is no command.
+    async fn next(&mut self) -> Arrived {
         loop {
             match poll_fn(|context| self.poll_signal(context)).await {
                 Signal::TSTP => return Arrived::Suspend,
@@ -154,8 +178,8 @@ impl Signals {
         }
     }
 
-    /// Stops this process, as [`Arrived::Suspend`] asked, until somebody continues it; returns
-    /// at once if somebody has, or if nobody could (rule J2).
+    /// Stops this process, as a `^Z` asked, until somebody continues it; returns at once if
+    /// somebody has, or if nobody could (rule J2).
     pub(crate) fn suspend(&mut self, idle: &Idle) {
         self.own_continue = self.may_stop();
         self.let_stops_through(idle, || ());

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::common::{self, AboutArgs, LeaseIdArgs, ModeArgs, WaitArgs};
 use super::run::environment::unix_millis;
 use super::run::waiting::{self, Waiting};
-use crate::child::{self, Arrived, HeldStops, Signals};
+use crate::child::{self, Signals};
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
@@ -58,7 +58,7 @@ impl AcquireArgs {
 /// Takes the name and prints the lease.
 pub(crate) async fn run(
     arguments: &AcquireArgs,
-    stops: HeldStops,
+    signals: &mut Signals,
     session: &Session,
     waiting: &Arc<Waiting>,
     console: &Console,
@@ -83,17 +83,12 @@ pub(crate) async fn run(
     if let Some(wait) = wait.wait {
         options = options.with_wait(session.left_of(wait));
     }
-    let mut signals = Signals::listen(stops)?;
     let attempt = session.acquire(name, mode, &options, wait.only_try);
     let attempt = waiting::talk(attempt, waiting, name, session, console);
-    let guard = tokio::select! {
-        guard = attempt => match guard {
-            Ok(guard) => guard,
-            Err(error) => return Err(explained(error, session).await),
-        },
-        signal = signalled(&mut signals, session) => {
-            return Ok(Exit::Job(child::Exit::before_start(signal)));
-        }
+    let guard = match session.unless_ended(attempt, signals).await {
+        Ok(Ok(guard)) => guard,
+        Ok(Err(error)) => return Err(explained(error, session).await),
+        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
     };
     deliver(guard, session, console).await
 }
@@ -104,15 +99,6 @@ async fn explained(error: LockError, session: &Session) -> Failure {
         ErrorKind::Cancelled => Failure::usage("--lease-id: the lease id was given up before")
             .fix("draw a new one: an id is good for one attempt and its repetitions"),
         _ => session.failure(error).await,
-    }
-}
-
-async fn signalled(signals: &mut Signals, session: &Session) -> rustix::process::Signal {
-    loop {
-        match signals.next().await {
-            Arrived::End(signal) => return signal,
-            Arrived::Suspend => session.while_idle(|idle| signals.suspend(idle)),
-        }
     }
 }
 

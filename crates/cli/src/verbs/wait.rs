@@ -51,7 +51,8 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
     Held::from_environment()?.check(session, name, Mode::Exclusive).await?;
     let limit = arguments.wait.map(|wait| Instant::now() + session.left_of(wait));
     let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
-    let mut told = false;
+    // Whether the store answered when we last said why we wait.
+    let mut told = None;
     loop {
         let seen = match look(session, name, limit).await {
             // A group may find another master, and a majority come back.
@@ -68,10 +69,9 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
             let snapshot = seen?;
             return Err(timed_out(session, name, &snapshot));
         }
-        if !told {
+        if told.replace(seen.is_ok()) != Some(seen.is_ok()) {
             let why = seen.map_or_else(|error| error.kind().to_string(), |seen| in_the_way(&seen));
             console.info(&format!("waiting for {name}: {why}"));
-            told = true;
         }
         let pause = pause.next_pause(session.random()).max(PAUSE.0);
         tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;

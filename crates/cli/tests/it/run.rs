@@ -1,5 +1,6 @@
 //! `run`: exit codes, waiting, losing the lease, and what is left when the wrapper is killed.
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -150,6 +151,36 @@ fn a_signal_ends_the_wait_and_leaves_nothing() {
         assert_eq!(waiter.code(), code);
         world.queued("a", 0);
         assert_eq!(report(&world, "report")["outcome"], "interrupted");
+    }
+}
+
+/// A store that takes the connection and says nothing.
+#[test]
+fn a_signal_ends_the_wait_for_a_connection_and_is_reported() {
+    let world = World::new();
+    let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    silent.set_nonblocking(true).expect("a setting");
+    let port = silent.local_addr().expect("bound").port();
+    let url = format!("redis://127.0.0.1:{port}/?connect_timeout_ms=60000");
+    let begin = |arguments: &[&str]| {
+        let running = world.start(&[&["--url", &url], arguments].concat());
+        let connection = std::cell::OnceCell::new();
+        eventually("it connects", || {
+            silent.accept().is_ok_and(|(stream, _)| connection.set(stream).is_ok())
+        });
+        (running, connection)
+    };
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        let run = ["run", "--report", "report", "a", "--", "echo", "ran"];
+        for arguments in [&run[..], &["acquire", "a"]] {
+            let (mut waiter, _connection) = begin(arguments);
+            waiter.signal(signal);
+            assert_eq!(waiter.code(), code, "{arguments:?}");
+        }
+        let report = report(&world, "report");
+        assert_eq!(report["outcome"], "interrupted");
+        assert_eq!(report["exit"], code);
+        assert_eq!((&report["engine"], &report["error"]), (&Value::Null, &Value::Null));
     }
 }
 

@@ -118,6 +118,24 @@ fn who_begins_without_a_master_waits_for_one_within_its_limit() {
 }
 
 #[test]
+fn wait_tells_each_turn_of_what_it_waits_for() {
+    let sentinels = Sentinels::start();
+    let mut holder =
+        sentinels.start_command(&[&RUN[..], &["--on-lost", "warn"], &LONG, &JOB].concat());
+    holder.line();
+    assert!(holder.line().starts_with("up "));
+    let mut waiter = sentinels.start_command(&["wait", "demo"]);
+    let says = waiter.said();
+    assert!(says.contains("waiting for demo: held by sh"), "{says}");
+    sentinels.group.servers().iter().rev().for_each(RedisServer::kill);
+    let says = waiter.said();
+    assert!(says.contains("waiting for demo: no quorum: no master"), "{says}");
+    holder.let_go();
+    sentinels.group.servers()[0].restart();
+    assert_eq!(waiter.code(), 0, "{}", waiter.rest());
+}
+
+#[test]
 fn what_is_wrong_has_its_exit_code_and_leaves_nothing() {
     let sentinels = Sentinels::start();
     let url = sentinels.url();

@@ -20,6 +20,7 @@ use std::time::Duration;
 use holdline::{Guard, Keep, LockOptions, ReleaseOutcome};
 use holdline_core::lease::{DEFAULT_LEASE, MAX_FIRST_LEASE};
 use holdline_core::{Hold, LostReason, Purpose, RenewReply};
+use rustix::process::Signal;
 use tokio::time::Instant;
 
 pub(crate) use args::{OnLost, RunArgs};
@@ -28,7 +29,7 @@ use supervise::{Ended, Stop, Supervision};
 use waiting::Waiting;
 use window::Window;
 
-use crate::child::{self, Arrived, HeldStops, Launch, LaunchError, Signals};
+use crate::child::{Launch, LaunchError, Signals};
 use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
@@ -45,6 +46,7 @@ const NEWS: Duration = Duration::from_secs(1);
 /// Holds, runs, releases; writes the report whatever happens.
 pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
     let file = ReportFile::open(arguments.report.as_deref())?;
+    let since = Instant::now();
     let waiting = Arc::new(Waiting::default());
     let program = Path::new(&arguments.command[0]);
     let program = program.file_name().unwrap_or(program.as_os_str());
@@ -56,18 +58,20 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         waits: (!arguments.only_tries()).then_some(console),
     };
     // Before the session has threads of its own.
-    let stops = HeldStops::here()?;
-    let session = Session::open(address, asker).await;
-    let engine = session.as_ref().ok().map(|session| session.capabilities().engine);
-    let mut report = Report::new(&arguments.name, engine, arguments.mode.mode());
+    let mut signals = Signals::listen()?;
+    let mut report = Report::new(&arguments.name, arguments.mode.mode());
+    let session = Session::open_unless_ended(address, asker, &mut signals).await;
+    report.waited = since.elapsed();
     let outcome = match session {
-        Ok(session) => {
+        Ok(Ok(session)) => {
+            report.engine = Some(session.capabilities().engine);
             let run = Run { arguments, session: &session, waiting: &waiting, console };
-            let outcome = run.run(stops, &mut report).await;
+            let outcome = run.run(&mut signals, &mut report).await;
             session.close().await;
             outcome
         }
-        Err(failure) => Err(failure),
+        Ok(Err(failure)) => Err(failure),
+        Err(signal) => Ok(report.interrupted(signal)),
     };
     let outcome = outcome.map_err(|failure| busy_as_asked(failure, arguments));
     let named = outcome.as_ref().err().and_then(|failure| failure.holder.as_deref());
@@ -106,27 +110,23 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn run(&self, stops: HeldStops, report: &mut Report) -> Outcome {
+    async fn run(&self, signals: &mut Signals, report: &mut Report) -> Outcome {
         let arguments = self.arguments;
         let mode = arguments.mode.mode();
         let held = Held::from_environment()?;
         held.check(self.session, &arguments.name, mode).await?;
         let (options, window) = self.terms()?;
-        let mut signals = Signals::listen(stops)?;
-        let granted = self.wait(&options, &mut signals).await;
+        let granted = self.wait(&options, signals).await;
         report.waited = self.session.waited();
-        let guard = match granted? {
-            Granted::Guard(guard) => *guard,
-            Granted::Signal(exit) => {
-                report.outcome = "interrupted";
-                return Ok(Exit::Job(exit));
-            }
+        let guard = match granted {
+            Ok(granted) => granted?,
+            Err(signal) => return Ok(report.interrupted(signal)),
         };
         report.granted(&guard);
         let token = guard.fencing_token();
         self.console.detail(&format!("{}: held with fencing token {token}", guard.name()));
         let since = Instant::now();
-        let outcome = self.under(&guard, window, &held, &mut signals, since).await;
+        let outcome = self.under(&guard, window, &held, signals, since).await;
         self.end(guard, outcome, since, report).await
     }
 
@@ -156,26 +156,18 @@ impl Run<'_> {
         Ok((options.with_lease_duration(lease), window))
     }
 
-    async fn wait(&self, options: &LockOptions, signals: &mut Signals) -> Result<Granted, Failure> {
+    async fn wait(
+        &self,
+        options: &LockOptions,
+        signals: &mut Signals,
+    ) -> Result<Result<Guard, Failure>, Signal> {
         let RunArgs { name, mode, .. } = self.arguments;
         let only_try = self.arguments.only_tries();
         let attempt = self.session.acquire(name, mode.mode(), options, only_try);
         let attempt = waiting::talk(attempt, self.waiting, name, self.session, self.console);
-        let mut attempt = std::pin::pin!(attempt);
-        loop {
-            tokio::select! {
-                biased;
-                guard = &mut attempt => return match guard {
-                    Ok(guard) => Ok(Granted::Guard(Box::new(guard))),
-                    Err(error) => Err(self.session.failure(error).await),
-                },
-                arrived = signals.next() => match arrived {
-                    Arrived::End(signal) => {
-                        return Ok(Granted::Signal(child::Exit::before_start(signal)));
-                    }
-                    Arrived::Suspend => self.session.while_idle(|idle| signals.suspend(idle)),
-                },
-            }
+        match self.session.unless_ended(attempt, signals).await? {
+            Ok(guard) => Ok(Ok(guard)),
+            Err(error) => Ok(Err(self.session.failure(error).await)),
         }
     }
 
@@ -290,11 +282,6 @@ impl Run<'_> {
     }
 }
 
-enum Granted {
-    Guard(Box<Guard>),
-    Signal(child::Exit),
-}
-
 fn lost_of(ended: &Ended) -> Option<LostReason> {
     match &ended.stop {
         Some(Stop::Lost(reason)) => Some(reason.clone()),
@@ -304,16 +291,8 @@ fn lost_of(ended: &Ended) -> Option<LostReason> {
 
 /// Keeps the name until `--min-hold` is over; a signal or a lost lease ends that sooner.
 async fn hold_on(guard: &Guard, until: Instant, signals: &mut Signals, session: &Session) {
-    let ending = async {
-        while let Arrived::Suspend = signals.next().await {
-            session.while_idle(|idle| signals.suspend(idle));
-        }
-    };
-    tokio::select! {
-        () = tokio::time::sleep_until(until) => {}
-        _ = guard.lost() => {}
-        () = ending => {}
-    }
+    // Whichever it is, the hold is over.
+    let _ = session.unless_ended(tokio::time::timeout_at(until, guard.lost()), signals).await;
 }
 
 /// Tells why a program was not started.

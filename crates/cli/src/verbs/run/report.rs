@@ -12,8 +12,10 @@ use holdline_core::{Escaped, LockName, LostReason, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::child;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::holder::Holder;
@@ -104,7 +106,8 @@ fn write_soon(file: &mut File, mut text: &[u8]) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Report {
     name: LockName,
-    engine: Option<&'static str>,
+    /// What the store is; unknown of one that was not reached.
+    pub(super) engine: Option<&'static str>,
     mode: Mode,
     pub(super) outcome: &'static str,
     pub(super) exit: Exit,
@@ -119,10 +122,10 @@ pub(super) struct Report {
 
 impl Report {
     /// Begins the report of an attempt.
-    pub(super) fn new(name: &LockName, engine: Option<&'static str>, mode: Mode) -> Report {
+    pub(super) fn new(name: &LockName, mode: Mode) -> Report {
         Report {
             name: name.clone(),
-            engine,
+            engine: None,
             mode,
             outcome: "failed",
             exit: Exit::Internal,
@@ -151,6 +154,12 @@ impl Report {
             _ => "failed",
         };
         self.error = Some(json!({ "kind": failure.kind, "message": failure.message }));
+    }
+
+    /// Takes note of a signal that ended the wait, and returns how we leave then.
+    pub(super) fn interrupted(&mut self, signal: Signal) -> Exit {
+        self.outcome = "interrupted";
+        Exit::Job(child::Exit::before_start(signal))
     }
 
     fn object(&self) -> Value {

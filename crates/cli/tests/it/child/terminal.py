@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -353,6 +354,20 @@ def stop_while_waiting(shell):
         shell.type(b"end\n")
         shell.expect_only("read end True")
         shell.expect_end(pids[0], "exited 0")
+
+
+def stop_while_connecting(shell):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = "redis://127.0.0.1:%d/?connect_timeout_ms=60000" % silent.getsockname()[1]
+        pids = shell.start(run(["true"], options=("--url", url)))
+        connection, _ = silent.accept()
+        with connection:
+            shell.type(b"\x1a")
+            shell.expect_end(pids[0], STOPPED)
+            shell.take()
+            shell.resume(pids)
+            shell.type(b"\x03")
+            shell.expect_end(pids[0], f"killed {int(signal.SIGINT)}")
 
 
 def stopped_at_the_start(shell, options=()):

@@ -41,6 +41,7 @@ scenarios! {
     stop_of_a_script_around_us
     stop_of_a_script_holds_for_a_command_that_ignores_it
     stop_while_waiting
+    stop_while_connecting
     stop_at_the_start
     stop_at_the_start_outlasts_the_lease
     stops_while_the_command_is_started

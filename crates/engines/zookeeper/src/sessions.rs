@@ -8,7 +8,8 @@
 //!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
 //! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
 //!   time between two signs of life, which is half of the time after which a connection is given
-//!   up. So as much of the time is not counted on, and a fifth at least.
+//!   up. So as much of the time is not counted on, and a fifth at least. A process that stood
+//!   still sent no sign of life: what it proves right after counts from before the stop ([`run`]).
 //! - S4: the client crate hears of its sockets by a thread and a file of the kernel's that a copy
 //!   of the process by fork lacks, or shares with its parent. So a copy opens no session.
 //! - S5: a member that hangs is left long before the session ends, so that another is tried in
@@ -16,7 +17,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use holdline_core::{ClientId, Clock, ErrorKind, Hold, LockError, Moment};
@@ -26,6 +27,7 @@ use zookeeper_client::Client;
 
 use crate::error::{ENGINE, Trouble, not_applied};
 use crate::options::ZooKeeperOptions;
+use crate::run::Run;
 use crate::wire::Wire;
 
 /// How many parts of its time a session lasts between two proofs at least.
@@ -36,6 +38,9 @@ const UNSURE: u32 = 5;
 /// that is waited for a member that is busy: but no more than the client crate does by itself.
 const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
+/// Which part of the time after which a connection is given up lies between two looks whether this
+/// process runs; each look may be as late again.
+const LOOKS: u32 = 8;
 
 /// Whose nodes end together: those of a client, with the same duration in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +53,7 @@ pub(crate) struct Session {
     /// How much of the time is counted on.
     sure: Duration,
     proven: Mutex<Moment>,
+    run: Mutex<Run>,
     keeping: tokio::sync::Mutex<()>,
     /// Told when it is over.
     pub(crate) ended: Notify,
@@ -121,8 +127,9 @@ impl Session {
 
     /// Notes that a majority carried out what left at `since`.
     pub(crate) fn prove(&self, since: Moment) {
+        let counts_from = self.run.lock().counts_from(since);
         let mut proven = self.proven.lock();
-        *proven = (*proven).max(since);
+        *proven = (*proven).max(counts_from);
     }
 
     /// Ends it; the servers then delete its nodes.
@@ -215,14 +222,17 @@ impl Sessions {
             return Err(LockError::invalid(ENGINE, "lease_duration", message));
         }
         let wire = Wire::new(client, &self.options);
-        Ok(Arc::new(Session {
+        let session = Arc::new(Session {
             wire: Mutex::new(Some(wire)),
             time,
             sure: sure(time, self.half_tick),
             proven: Mutex::new(before),
+            run: Mutex::new(Run::new(before, late(time, self.half_tick), 2 * look(time))),
             keeping: tokio::sync::Mutex::default(),
             ended: Notify::new(),
-        }))
+        });
+        tokio::spawn(watch_run(Arc::downgrade(&session), self.clock.clone()));
+        Ok(session)
     }
 
     /// Notes that a group was kept, beginning with it if it is not there.
@@ -294,9 +304,31 @@ fn silence(time: Duration) -> Duration {
     (time / SILENT).max(BUSY.min(time * 2 / 5))
 }
 
+/// How long after the other a look comes whether this process runs.
+fn look(time: Duration) -> Duration {
+    silence(time) / LOOKS
+}
+
+/// How late the leader may be told of a process that runs (S3).
+fn late(time: Duration, half_tick: Duration) -> Duration {
+    silence(time) / 2 + 2 * look(time) + half_tick
+}
+
 /// How much of a session's time is counted on (S3).
 fn sure(time: Duration, half_tick: Duration) -> Duration {
-    time.saturating_sub((silence(time) / 2 + half_tick).max(time / UNSURE))
+    time.saturating_sub(late(time, half_tick).max(time / UNSURE))
+}
+
+/// Looks again and again whether this process runs, as long as anybody has the session: where the
+/// connection's own signs of life are sent, so that what delays them delays this too.
+async fn watch_run(session: Weak<Session>, clock: Arc<dyn Clock>) {
+    while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
+        let now = clock.now();
+        session.run.lock().look(now);
+        let next = now.after(look(session.time));
+        drop(session);
+        clock.sleep_until(next).await;
+    }
 }
 
 /// Refuses a process that was copied by fork after the client crate had begun in it.
@@ -329,13 +361,13 @@ mod tests {
     fn what_is_not_counted_on_is_a_fifth_or_what_may_be_told_late() {
         let (millis, tick) = (Duration::from_millis, Duration::from_secs(2));
         for (time, silent, counted) in
-            [(30_000, 3_750, 24_000), (8_000, 1_000, 6_400), (4_000, 1_000, 2_500)]
+            [(30_000, 3_750, 24_000), (8_000, 1_000, 6_250), (4_000, 1_000, 2_250)]
         {
             assert_eq!(silence(millis(time)), millis(silent));
             assert_eq!(sure(millis(time), tick / 2), millis(counted), "{time}");
         }
         assert_eq!(silence(millis(1_000)), millis(400));
-        assert_eq!(sure(millis(1_000), millis(100)), millis(700));
+        assert_eq!(sure(millis(1_000), millis(100)), millis(600));
         assert_eq!(sure(millis(1_000), tick / 2), Duration::ZERO);
     }
 

@@ -1,17 +1,16 @@
 //! The case that fencing is for: a holder is stopped past its lease, another holds and writes,
 //! and the first wakes up and writes. Real processes, real servers, on each kind of resource.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use holdline::fence::{MysqlFence, PostgresFence, Proof, RedisFence, Refusals};
 use holdline::{Client, Guard, LockOptions};
 use holdline_services::{RedisConfig, RedisServer};
 use mysql_async::prelude::Queryable;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use crate::children::{Process, heard};
 use crate::http::{WebServer, plain};
 use crate::support::{LONG, client, database, mariadb, mysql_client, soon, told};
 
@@ -143,64 +142,23 @@ async fn one_holder() {
     let proof = Proof::exclusive_of(&guard).expect("exclusive");
     resource.seal(&proof).await;
     println!("\nholding {}", proof.token());
-    told_to_go_on().await;
+    heard().await;
     // It does not know that it has been stopped, and does not ask.
     println!("wrote: {}", resource.put(&proof, 8).await);
     println!("refusals: {}", Refusals::of_this_process().total());
-    told_to_go_on().await;
+    heard().await;
     put_unfenced(&mut resource, 7).await;
     println!("wrote unfenced: done");
-}
-
-async fn told_to_go_on() {
-    let go = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-    go.await.expect("no panic").expect("told to go on");
-}
-
-struct Holder {
-    child: Child,
-    input: ChildStdin,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
-}
-
-impl Holder {
-    fn start(kind: &str, locks: &str, data: &str) -> Holder {
-        let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "paused::one_holder", "--nocapture"])
-            .envs([(KIND, kind), (LOCKS, locks), (DATA, data)])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process");
-        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        Holder { input: child.stdin.take().expect("piped"), child, lines }
-    }
-
-    fn says(&mut self, start: &str) -> String {
-        let mut found = self.lines.by_ref().map(|line| line.expect("text"));
-        let said = found.find_map(|line| line.strip_prefix(start).map(str::to_owned));
-        said.unwrap_or_else(|| panic!("the holder ended before it said `{start}`"))
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("ours");
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Stops a holder past its lease, lets another hold and write, wakes the first up, and sees its
 /// write refused. `stored` reads the resource behind everybody's back; at the end the same holder
 /// writes without the fence, to show that nothing else has kept it.
 async fn pause(kind: &str, locks: &str, data: &str, stored: impl Fn() -> String) {
-    let mut holder = Holder::start(kind, locks, data);
+    let variables = [(KIND, kind), (LOCKS, locks), (DATA, data)];
+    let mut holder = Process::start("paused::one_holder", &variables);
     let mine: u64 = holder.says("holding ").parse().expect("a token");
-    holder.signal(Signal::STOP);
+    holder.stop();
 
     let mut resource = Resource::open(kind, data).await;
     let (_client, guard) = soon("the end of the stopped holder's lease", hold(locks)).await;
@@ -210,7 +168,7 @@ async fn pause(kind: &str, locks: &str, data: &str, stored: impl Fn() -> String)
     assert_eq!(resource.put(&proof, 9).await, "yes");
 
     holder.signal(Signal::CONT);
-    writeln!(holder.input, "go").expect("it reads");
+    holder.hears("go");
     let told = tokio::task::spawn_blocking(move || {
         let wrote = holder.says("wrote: ");
         (wrote, holder.says("refusals: "), holder)
@@ -223,7 +181,7 @@ async fn pause(kind: &str, locks: &str, data: &str, stored: impl Fn() -> String)
     // Who holds now goes on undisturbed.
     assert_eq!(resource.put(&proof, 9).await, "yes");
 
-    writeln!(holder.input, "go").expect("it reads");
+    holder.hears("go");
     let done = tokio::task::spawn_blocking(move || holder.says("wrote unfenced: "));
     soon("the unfenced write", done).await.expect("no panic");
     assert_eq!(stored(), if kind == "http" { "9" } else { "7" });

@@ -4,6 +4,7 @@
 //! Nothing here waits for luck: tests wait for what the proxy between us and the server saw, for
 //! what the server shows behind the engine's back, and for what guards tell.
 
+mod children;
 mod clocks;
 mod cluster;
 mod connections;

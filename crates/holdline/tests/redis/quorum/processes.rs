@@ -1,8 +1,6 @@
 //! Holders and contenders that are stopped, killed, copied by `fork` and dropped.
 
 use std::future::{Future, poll_fn};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,9 +8,10 @@ use futures_util::FutureExt;
 use holdline::fence::{Fenced, FencedCell, Proof};
 use holdline::{Client, FencingToken, LockOptions, LostReason, Mode, ReleaseOutcome};
 use holdline_services::{Fault, FaultProxy, Frames, PrivateNetwork};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::ground::{MINUTE, Nodes, client_of, url};
+use crate::children::{Process, heard};
 use crate::copies::in_a_copy;
 use crate::support::{LONG, behind, lease, let_go, patient, renewed, soon, take, try_take, until};
 
@@ -37,88 +36,33 @@ async fn one_holder() {
         Err(error) => return println!("not held: {error}"),
     };
     println!("holds {}", guard.fencing_token());
-    while asked().await {
+    while heard().await.as_deref() == Some("valid") {
         println!("believes {}", guard.is_valid());
     }
     println!("released {}", guard.release().await.is_released());
 }
 
-/// Tells whether another question came.
-async fn asked() -> bool {
-    let mut line = String::new();
-    let read = tokio::task::spawn_blocking(move || {
-        std::io::stdin().read_line(&mut line).map(|count| (count, line))
-    });
-    matches!(read.await.expect("no panic"), Ok((1.., line)) if line.trim() == "valid")
-}
-
-struct Holder {
-    child: Child,
-    input: ChildStdin,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
-}
+struct Holder(Process);
 
 impl Holder {
     fn start(url: &str, lease_ms: u64) -> Holder {
-        let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "quorum::processes::one_holder", "--nocapture"])
-            .envs([(URL, url), (LEASE_MS, &lease_ms.to_string())])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process");
-        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        Holder { input: child.stdin.take().expect("piped"), child, lines }
-    }
-
-    fn says(&mut self, start: &str) -> String {
-        let mut found = self.lines.by_ref().map(|line| line.expect("text"));
-        let said = found.find_map(|line| line.strip_prefix(start).map(str::to_owned));
-        said.unwrap_or_else(|| panic!("the holder ended before it said `{start}`"))
+        let variables = [(URL, url), (LEASE_MS, &lease_ms.to_string())];
+        Holder(Process::start("quorum::processes::one_holder", &variables))
     }
 
     fn token(&mut self) -> FencingToken {
-        let number = self.says("holds ").parse().expect("a number");
+        let number = self.0.says("holds ").parse().expect("a number");
         FencingToken::new(number).expect("a token")
     }
 
     fn believes(&mut self) -> bool {
-        writeln!(self.input, "valid").expect("it reads");
-        self.says("believes ") == "true"
+        self.0.hears("valid");
+        self.0.says("believes ") == "true"
     }
 
     fn releases(&mut self) -> bool {
-        writeln!(self.input, "release").expect("it reads");
-        self.says("released ") == "true"
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("ours");
-    }
-
-    /// Stops it, and waits until none of its threads runs any more: the signal is one thread's to
-    /// take, and until that has had its turn the others go on.
-    async fn stop(&self) {
-        self.signal(Signal::STOP);
-        let tasks = format!("/proc/{}/task", self.child.id());
-        let stands = |task: std::io::Result<std::fs::DirEntry>| {
-            let stat = std::fs::read_to_string(task.expect("a thread").path().join("stat"));
-            // Behind the name, which may have anything in it; a thread that is gone runs no more.
-            stat.map_or(true, |stat| {
-                stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
-            })
-        };
-        until("all its threads stand still", || {
-            std::fs::read_dir(&tasks).expect("it is there").all(stands)
-        })
-        .await;
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.hears("release");
+        self.0.says("released ") == "true"
     }
 }
 
@@ -130,7 +74,7 @@ async fn a_holder_stopped_past_its_lease_is_told_and_the_resource_refuses_it() {
     let client = nodes.client().await;
     let mut holder = Holder::start(&nodes.url(), 4_000);
     let mine = holder.token();
-    holder.stop().await;
+    holder.0.stop();
     let next = take(&client, "a", &patient()).await;
     assert!(next.fencing_token() > mine);
     let late = Proof::try_from((Mode::Exclusive, mine)).expect("exclusive");
@@ -143,7 +87,7 @@ async fn a_holder_stopped_past_its_lease_is_told_and_the_resource_refuses_it() {
     };
     put(1).expect("while nobody else has come");
     resource.seal(&Proof::exclusive_of(&next).expect("exclusive")).expect("newer");
-    holder.signal(Signal::CONT);
+    holder.0.signal(Signal::CONT);
     assert!(put(2).is_err(), "too late");
     assert_eq!(resource.into_inner(), 1);
     assert!(!holder.believes(), "by its own clock, at once");
@@ -162,9 +106,9 @@ async fn a_holder_stopped_shorter_than_its_lease_keeps_it() {
     let token = holder.token();
     let left = || behind(&nodes.0[0], "PTTL holdline:{a}").integer();
     until("held there", || left() > Some(0)).await;
-    holder.stop().await;
+    holder.0.stop();
     until("renewals are missing", || left() < Some(12_000)).await;
-    holder.signal(Signal::CONT);
+    holder.0.signal(Signal::CONT);
     until("it is renewed again", || left() > Some(15_000)).await;
     let shown = client.inspect(&holdline::LockName::new("a").expect("a good name")).await;
     let shown = shown.expect("an answer");
@@ -207,15 +151,15 @@ async fn a_contender_stopped_until_its_grants_have_run_out_holds_nothing() {
     let addresses: Vec<_> = proxies.iter().map(FaultProxy::address).collect();
     let url = url(&addresses).replace("command_timeout_ms=4000", "command_timeout_ms=60000");
     let mut late = Holder::start(&url, 12_000);
-    late.says("asks");
+    late.0.says("asks");
     // Of those that it knew when it asked: a majority at least.
     let held = |proxy: &&FaultProxy| proxy.events().iter().any(|event| event.fault.is_some());
     until("they have granted", || proxies.iter().filter(held).count() >= 3).await;
-    late.stop().await;
+    late.0.stop();
     proxies.iter().for_each(FaultProxy::thaw);
     let next = take(&client, "a", &patient()).await;
-    late.signal(Signal::CONT);
-    late.says("not held: ");
+    late.0.signal(Signal::CONT);
+    late.0.says("not held: ");
     renewed(&next).await;
     assert!(next.is_valid());
     let_go(next).await;
@@ -228,7 +172,7 @@ async fn a_killed_holder_frees_the_name_at_the_end_of_its_lease() {
     let client = nodes.client().await;
     let mut holder = Holder::start(&nodes.url(), 4_000);
     let token = holder.token();
-    holder.signal(Signal::KILL);
+    holder.0.signal(Signal::KILL);
     let next = take(&client, "a", &patient()).await;
     assert!(next.fencing_token() > token);
     let_go(next).await;

@@ -27,6 +27,8 @@ async fn without_a_majority_nobody_holds_for_long_and_with_it_all_goes_on() {
     let token = held.fencing_token();
     servers.kill(0);
     servers.kill(1);
+    let risk = soon("the risk", held.at_risk()).await;
+    assert!(held.is_valid(), "told before it is lost: {risk:?}");
     refused(&client, "b").await;
     // By its own clock, with nobody to tell it.
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Expired);

@@ -1,10 +1,17 @@
 //! Three members, of which one is lost.
 
+use std::time::Duration;
+
 use holdline_core::{AcquireReply, Hint, Purpose, RenewReply};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 
 use crate::relay::Relay;
 use crate::support::{Contender, connect, contender, engine, hint, nodes, until};
+
+/// A session in seconds, and when its client has given it up.
+const SHORT: u64 = 4;
+const GIVEN_UP: Duration = Duration::from_millis(6_500);
+const TRIES: usize = 5;
 
 #[tokio::test]
 async fn a_leader_that_is_killed_or_stopped_costs_no_lock_and_no_place() {
@@ -62,6 +69,43 @@ async fn taken(contender: &mut Contender) -> holdline_core::FencingToken {
     })
     .await;
     token.expect("granted")
+}
+
+/// CURATOR-604: a client gives its session up, and a server that was restarted gives that session
+/// its whole time once more. A node of it is there yet, under the contender's own id, and is
+/// nobody's to take for a grant.
+#[tokio::test]
+async fn a_node_of_a_session_that_was_given_up_is_not_taken_for_ones_own() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let relay = Relay::start(server.address(0)).await;
+    let there = connect(&format!("zk://{}", relay.address)).await.expect("connected");
+    for turn in 0..TRIES {
+        let here = engine(&server.url()).await;
+        let name = format!("n{turn}");
+        let mut holder = contender(&there, &name).for_seconds(SHORT);
+        let mut next = contender(&here, &name);
+        let old = holder.take().await;
+        next.queue().await;
+        relay.refuse(true);
+        relay.break_off();
+        server.kill(0);
+        // The client counts by itself, seven fifths of its session.
+        tokio::time::sleep(GIVEN_UP).await; // event: the end of that time
+        server.restart();
+        relay.refuse(false);
+        let (kept, asked) = (holder.keep().await, holder.ask().await);
+        let is_there = nodes(&server, &format!("/holdline/{name}")).await.len() == 2;
+        let token = taken(&mut next).await;
+        assert!(token > old);
+        if matches!(kept, Ok(RenewReply::Renewed { .. })) || !is_there {
+            // It came back before it had given up, or when the servers had ended it.
+            continue;
+        }
+        assert!(matches!(kept, Ok(RenewReply::Unknown)), "{kept:?}");
+        assert!(matches!(asked, Ok(AcquireReply::Unknown)), "{asked:?}");
+        return;
+    }
+    panic!("spoilt {TRIES} times: the old node was never there with a new session");
 }
 
 /// A client that reaches no server loses what it has with its session, is told so, and does not

@@ -7,7 +7,8 @@ use holdline_conformance::Status;
 use holdline_conformance::processes::{self, Reachable};
 use holdline_services::{
     ClusterConfig, EtcdConfig, EtcdServer, MariaDbConfig, MariaDbServer, PostgresConfig,
-    PostgresServer, RedisCluster, RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
+    PostgresServer, RedisCluster, RedisConfig, RedisServer, SentinelConfig, SentinelGroup,
+    ZooKeeper, ZooKeeperConfig,
 };
 
 /// A directory of this test, removed at its end.
@@ -61,6 +62,16 @@ fn redis() {
     let server = RedisServer::start(RedisConfig::default());
     processes::run(&reachable(server.url(), &scratch.directory("files"), "processes::redis"))
         .conclude();
+}
+
+#[test]
+fn redis_with_sentinels() {
+    let scratch = Scratch::new("redis-sentinel");
+    let calm = SentinelConfig::default().with_down_after(std::time::Duration::from_secs(90));
+    let group = SentinelGroup::start(&calm);
+    group.settle(0);
+    let files = scratch.directory("files");
+    processes::run(&reachable(group.url(), &files, "processes::redis_with_sentinels")).conclude();
 }
 
 #[test]

@@ -3,5 +3,6 @@
 mod access;
 mod checkup;
 mod conformance;
+mod hearing;
 mod inputs;
 mod support;

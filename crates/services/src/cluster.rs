@@ -5,7 +5,8 @@ use crate::hosts::{self, Host};
 use crate::ports::Port;
 use crate::redis::RedisServer;
 use crate::wait::{LIMIT, until};
-use crate::{Cut, Failure, PrivateNetwork, RedisConfig, Reply};
+use crate::{Cut, Failure, PrivateNetwork, RedisConfig, Reply, programs};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -436,6 +437,32 @@ impl RedisCluster {
         self.begin_move(slot, from, to);
         self.move_keys(slot, from, to);
         self.end_move(slot, from, to);
+    }
+
+    /// Has `redis-cli --cluster reshard` move so many slots with their keys, and returns them: the
+    /// lowest that the node `from` serves. All masters see them at their new place then.
+    ///
+    /// # Panics
+    /// It fails, or they do not; the message says what it said.
+    pub fn reshard(&self, count: usize, from: usize, to: usize) -> Vec<u16> {
+        let program = programs::of_system("redis-cli", "redis-tools", "HOLDLINE_REDIS_CLI");
+        let program = program.unwrap_or_else(|failure| panic!("{failure}"));
+        let mut command = Command::new(program);
+        let [user, password] = OBSERVER;
+        command.args(["--user", user, "--pass", password, "--no-auth-warning"]);
+        command.args(["--cluster", "reshard", &self.nodes[from].address().to_string()]);
+        command.args(["--cluster-from", &self.id(from), "--cluster-to", &self.id(to)]);
+        command.args(["--cluster-slots", &count.to_string(), "--cluster-yes"]);
+        let done = command.stdin(Stdio::null()).output().expect("`redis-cli` starts");
+        let says = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+        assert!(done.status.success(), "`redis-cli` fails: {says}");
+        let moved = |line: &str| line.strip_prefix("Moving slot ")?.split(' ').next()?.parse().ok();
+        let slots: Vec<u16> = says.lines().filter_map(moved).collect();
+        assert_eq!(slots.len(), count, "{says}");
+        let at_new_place = |slot: &u16| self.masters().all(|at| self.owner(*slot, at) == Some(to));
+        until(LIMIT, || slots.iter().all(at_new_place).then_some(()))
+            .unwrap_or_else(|| panic!("not all masters see what was moved: {says}"));
+        slots
     }
 
     /// Tells whether all is well in the eyes of all, and the replicas follow.

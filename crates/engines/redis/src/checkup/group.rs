@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdline_core::{Clock, Finding, LockError};
+use holdline_core::{Clock, ErrorKind, Finding, LockError};
 
 use super::Probe;
 use super::info::{Config, Info};
@@ -42,8 +42,12 @@ pub(super) struct Group {
 struct Told {
     seen: Seen,
     down_after: u64,
-    /// Those of the replicas that it knows that are well.
-    well: Vec<(String, u16)>,
+    /// How many sentinels are there, itself too.
+    living: u64,
+    /// Those of the replicas that it knows that are there.
+    there: Vec<(String, u16)>,
+    /// How many of these follow the master.
+    well: u64,
     /// What we may not do there.
     lacks: Result<Vec<&'static str>, LockError>,
 }
@@ -73,10 +77,10 @@ impl Group {
         found
     }
 
-    /// The replicas that all who answer find well.
-    pub(super) fn replicas_up(&self) -> Vec<(String, u16)> {
-        let all = |place: &(String, u16)| self.answered().all(|told| told.well.contains(place));
-        let first = self.answered().next().map_or(&[][..], |told| &told.well);
+    /// The replicas that all who answer find there.
+    pub(super) fn replicas_there(&self) -> Vec<(String, u16)> {
+        let all = |place: &(String, u16)| self.answered().all(|told| told.there.contains(place));
+        let first = self.answered().next().map_or(&[][..], |told| &told.there);
         first.iter().filter(|place| all(place)).cloned().collect()
     }
 
@@ -92,14 +96,27 @@ impl Group {
         let (named, answer) = (self.each.len(), self.answered().count());
         let known = self.most(|told| told.seen.sentinels);
         let quorum = self.most(|told| told.seen.quorum);
-        let found = format!("{answer} of {named} answer, {known} are known, quorum {quorum}");
+        // Whoever is cut off sees few of them.
+        let living = self.most(|told| told.living);
+        let found = format!(
+            "{answer} of {named} answer, {known} are known, of which {living} are there, quorum \
+             {quorum}"
+        );
         let finding = Finding::ok("sentinels", SENTINELS, found);
         let silent = self.each.iter().find_map(|one| one.as_ref().err());
         match silent {
-            Some(error) if answer == 0 => finding.fail(format!("start or name sentinels: {error}")),
+            Some(error) if answer == 0 => finding.fail(match error.kind() {
+                ErrorKind::Refused { .. } => {
+                    format!("let this user ask them as docs/redis.md says: {error}")
+                }
+                _ => format!("start or name sentinels: {error}"),
+            }),
             _ if quorum > known => {
                 finding.fail("set the quorum to a majority: so many sentinels there are not")
             }
+            _ if living < quorum || 2 * living <= known => finding.fail(format!(
+                "start those that are away: {living} of {known} agree on no failover"
+            )),
             _ if !self.agree() => finding.warn(
                 "let them watch the same servers: some name another master (cut off, or set up \
                  for themselves)",
@@ -109,6 +126,10 @@ impl Group {
                 finding.warn("set the quorum to a majority: so few may be wrong about the master")
             }
             Some(error) => finding.warn(format!("see to the one that does not answer: {error}")),
+            None if living < known => finding.warn(
+                "start those that are away, or have the others forget them (SENTINEL RESET): they \
+                 count for the majority",
+            ),
             None => finding,
         }
     }
@@ -161,14 +182,14 @@ impl Group {
 
     fn replicas(&self) -> Finding {
         let known = self.most(|told| told.seen.replicas);
-        let well = self.most(|told| told.well.len() as u64);
+        let well = self.most(|told| told.well);
         let finding =
             Finding::ok("replicas", REPLICAS, format!("{known}, of which {well} are well"));
         match (known, well) {
             (_, 0) => finding.fail("give the master a replica: without one nothing takes over"),
             _ if well < known => finding.warn(
-                "see to those that are away, or have the sentinels forget them (SENTINEL RESET): \
-                 with `replicas=all` nothing is granted while they are missed",
+                "see to those that are away or do not follow, or have the sentinels forget them \
+                 (SENTINEL RESET): with `replicas=all` nothing is granted while they are missed",
             ),
             _ => finding,
         }
@@ -233,8 +254,15 @@ async fn told(probe: &Probe, service: &str) -> Result<Told, LockError> {
         .ok_or_else(|| crate::error::protocol("what came is no answer of a sentinel"))?;
     let down_after = field(&fields, "down-after-milliseconds").and_then(|told| told.parse().ok());
     let down_after = down_after.unwrap_or(0);
-    let well = replicas.as_array().unwrap_or_default().iter().filter_map(place_if_well).collect();
-    Ok(Told { seen, down_after, well, lacks: lacks(probe).await })
+    let others = probe.ask(&["SENTINEL", "SENTINELS", service]).await?;
+    let others = others.as_array().unwrap_or_default().iter();
+    let living = 1 + others.filter(|other| is_there(other, "sentinel")).count() as u64;
+    let replicas = replicas.as_array().unwrap_or_default();
+    let replicas: Vec<&Value> = replicas.iter().filter(|one| is_there(one, "slave")).collect();
+    let well = replicas.iter().filter(|one| field(one, "master-link-status") == Some("ok"));
+    let well = well.count() as u64;
+    let there = replicas.iter().filter_map(|one| place(one)).collect();
+    Ok(Told { seen, down_after, living, there, well, lacks: lacks(probe).await })
 }
 
 fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a str> {
@@ -243,11 +271,13 @@ fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a str> {
     found.and_then(|[_, value]| value.as_text())
 }
 
-fn place_if_well(replica: &Value) -> Option<(String, u16)> {
-    let is = |name, wanted| field(replica, name) == Some(wanted);
-    let well = is("flags", "slave") && is("master-link-status", "ok");
-    let place = (field(replica, "ip")?.to_owned(), field(replica, "port")?.parse().ok()?);
-    well.then_some(place)
+/// Tells whether a sentinel finds a server of this kind there: of one that is away it says more.
+fn is_there(server: &Value, kind: &str) -> bool {
+    field(server, "flags") == Some(kind)
+}
+
+fn place(server: &Value) -> Option<(String, u16)> {
+    Some((field(server, "ip")?.to_owned(), field(server, "port")?.parse().ok()?))
 }
 
 /// Asks a sentinel what we may not do there.
@@ -273,8 +303,9 @@ mod tests {
     fn told(sentinels: u64, quorum: u64, replicas: u64, well: u16) -> Told {
         let host = "h".to_owned();
         let seen = Seen { host, port: 1, sentinels, quorum, replicas, ..Seen::default() };
-        let well = (0..well).map(|port| ("h".to_owned(), port)).collect();
-        Told { seen, down_after: 5_000, well, lacks: Ok(Vec::new()) }
+        let there = (0..well).map(|port| ("h".to_owned(), port)).collect();
+        let (living, well) = (sentinels, u64::from(well));
+        Told { seen, down_after: 5_000, living, there, well, lacks: Ok(Vec::new()) }
     }
 
     fn group(sentinels: u64, quorum: u64, replicas: u64, well: u16, silent: usize) -> Group {
@@ -311,8 +342,8 @@ mod tests {
         let mut mute = group(3, 2, 2, 2, 0);
         mute.each[0] = Ok(Told { lacks: Err(no()), ..told(3, 2, 2, 2) });
         assert_eq!(mute.rights().health(), Health::Warning);
-        let away = changed(|told| told.well.truncate(1));
-        assert_eq!(away.replicas_up(), [("h".to_owned(), 0)]);
+        let away = changed(|told| told.there.truncate(1));
+        assert_eq!(away.replicas_there(), [("h".to_owned(), 0)]);
     }
 
     #[test]
@@ -327,6 +358,19 @@ mod tests {
             (Health::Warning, 2, 2, 0),
         ] {
             let found = group(sentinels, quorum, 2, 2, silent).sentinels();
+            assert_eq!(found.health(), expected, "{found:?}");
+        }
+        for (expected, known, quorum, living) in [
+            (Health::Ok, 3, 2, 3),
+            (Health::Warning, 3, 2, 2),
+            (Health::Error, 3, 2, 1),
+            (Health::Warning, 5, 2, 3),
+            (Health::Error, 5, 2, 2),
+            (Health::Error, 5, 4, 3),
+        ] {
+            let mut group = group(known, quorum, 2, 2, 0);
+            group.each.iter_mut().flatten().for_each(|told| told.living = living);
+            let found = group.sentinels();
             assert_eq!(found.health(), expected, "{found:?}");
         }
         for (expected, known, well) in [

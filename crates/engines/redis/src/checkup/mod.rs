@@ -4,9 +4,9 @@
 //! never taken for well.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `group` for the sentinels above it, `replicas` for those that may take its place, `cluster` for
-//! the masters of one, `rights` for what the user may do, `inventory` for what stands under our
-//! keys, `quorum` for servers that are a quorum.
+//! `group` for the sentinels above it, `replicas` for those that may take a master's place,
+//! `cluster` for the masters of one, `rights` for what the user may do, `inventory` for what stands
+//! under our keys, `quorum` for servers that are a quorum.
 
 mod alike;
 mod cluster;
@@ -70,11 +70,12 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     }
     checkup.add(machine::clock(&probe).await);
     if let Some(group) = &group {
-        let each = replicas::ask(options, &group.replicas_up(), &clock).await?;
-        let master = replicas::Settings::of(&info, &config);
-        checkup.add(replicas::alike(&master, &each));
-        checkup.add(replicas::links(&info, &each));
-        checkup.add(replicas::clocks(options, machine::offset(&probe).await, &each));
+        let each = replicas::ask(options, &group.replicas_there(), &clock).await?;
+        let shards = [replicas::Shard { info, config, replicas: each }];
+        checkup.add(replicas::alike(&shards));
+        checkup.add(replicas::links(&shards));
+        let [shard] = shards;
+        checkup.add(replicas::clocks(options, machine::offset(&probe).await, &shard.replicas));
     }
     for finding in rights::findings(&probe, options).await {
         checkup.add(finding);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdline_core::{Clock, Finding, LockError};
+use holdline_core::{Clock, ErrorKind, Finding, LockError};
 
 use super::Probe;
 use super::info::{Config, Info};
@@ -55,6 +55,43 @@ pub(super) struct Replica {
     offset: Result<Option<Offset>, LockError>,
 }
 
+impl Replica {
+    /// Why it is not there; `None` for one that answers, also that it may not be asked.
+    fn silence(&self) -> Option<&LockError> {
+        let is_silence = |error: &&LockError| matches!(error.kind(), ErrorKind::Unavailable { .. });
+        self.info.as_ref().err().filter(is_silence)
+    }
+
+    /// What keeps it from having all that its master has written.
+    fn trouble(&self, written: u64) -> Option<String> {
+        let place = &self.place;
+        match &self.info {
+            Ok(info) if info.text("role") == "master" => {
+                Some(format!("{place} believes to be a master"))
+            }
+            Ok(info) if info.text("master_link_status") != "up" => {
+                Some(format!("{place} does not reach its master"))
+            }
+            Ok(info) => {
+                let behind = written.saturating_sub(info.number("slave_repl_offset"));
+                (behind > ON_ITS_WAY).then(|| format!("{place} is {} KiB behind", behind >> 10))
+            }
+            Err(error) => match self.silence() {
+                Some(error) => Some(format!("{place} does not answer: {error}")),
+                None => Some(format!("{place} may not be asked: {error}")),
+            },
+        }
+    }
+}
+
+/// A master, as it told of itself, and its replicas.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) info: Result<Info, LockError>,
+    pub(super) config: Result<Config, LockError>,
+    pub(super) replicas: Vec<Replica>,
+}
+
 /// Asks each of the replicas.
 pub(super) async fn ask(
     options: &RedisOptions,
@@ -82,42 +119,34 @@ pub(super) async fn ask(
 }
 
 /// Whether all are set as their master.
-pub(super) fn alike(master: &Settings, each: &[Replica]) -> Finding {
-    let unlike = each.iter().filter_map(|replica| {
-        let differ = master.unlike(&replica.settings);
-        (!differ.is_empty()).then(|| format!("{} differs in {}", replica.place, differ.join(", ")))
+pub(super) fn alike(shards: &[Shard]) -> Finding {
+    let unlike = shards.iter().flat_map(|shard| {
+        let master = Settings::of(&shard.info, &shard.config);
+        shard.replicas.iter().filter_map(move |replica| {
+            let differ = master.unlike(&replica.settings);
+            let place = &replica.place;
+            (!differ.is_empty()).then(|| format!("{place} differs in {}", differ.join(", ")))
+        })
     });
     let unlike: Vec<String> = unlike.collect();
+    let count = shards.iter().map(|shard| shard.replicas.len()).sum::<usize>();
     match unlike.is_empty() {
-        true => Finding::ok("alike", ALIKE, format!("{} set as the master is", each.len())),
+        true => Finding::ok("alike", ALIKE, format!("{count} set as the master is")),
         false => Finding::ok("alike", ALIKE, unlike.join("; "))
             .warn("set it as it is at the master, or the other way round"),
     }
 }
 
-/// Whether all follow. The master was asked before them.
-pub(super) fn links(master: &Result<Info, LockError>, each: &[Replica]) -> Finding {
-    let written = master.as_ref().map_or(0, |info| info.number("master_repl_offset"));
+/// Whether all follow. A master was asked before its replicas.
+pub(super) fn links(shards: &[Shard]) -> Finding {
     let mut troubles = Vec::new();
-    for Replica { place, info, .. } in each {
-        match info {
-            Ok(info) if info.text("role") == "master" => {
-                troubles.push(format!("{place} believes to be a master"));
-            }
-            Ok(info) if info.text("master_link_status") != "up" => {
-                troubles.push(format!("{place} does not reach its master"));
-            }
-            Ok(info) => {
-                let behind = written.saturating_sub(info.number("slave_repl_offset"));
-                if behind > ON_ITS_WAY {
-                    troubles.push(format!("{place} is {} KiB behind", behind >> 10));
-                }
-            }
-            Err(error) => troubles.push(format!("{place} may not be asked: {error}")),
-        }
+    for shard in shards {
+        let written = shard.info.as_ref().map_or(0, |info| info.number("master_repl_offset"));
+        troubles.extend(shard.replicas.iter().filter_map(|replica| replica.trouble(written)));
     }
+    let count = shards.iter().map(|shard| shard.replicas.len()).sum::<usize>();
     match troubles.is_empty() {
-        true => Finding::ok("links", LINKS, format!("{} follow", each.len())),
+        true => Finding::ok("links", LINKS, format!("{count} follow")),
         false => Finding::ok("links", LINKS, troubles.join("; "))
             .warn("see to its link: `masterauth`, the network, its log"),
     }
@@ -162,7 +191,7 @@ mod tests {
     use holdline_core::{Certainty, Health};
 
     use super::*;
-    use crate::error::unavailable;
+    use crate::error::{protocol, unavailable};
 
     fn replica(lines: &[&str], ahead: i128) -> Replica {
         let info = Ok(Info::parse(&lines.join("\n")));
@@ -170,6 +199,11 @@ mod tests {
         let settings = Settings::of(&info, &config);
         let offset = Ok(Some(Offset { ahead, error: 1_000 }));
         Replica { place: "h:1".to_owned(), settings, info, offset }
+    }
+
+    fn shard(info: &Result<Info, LockError>, replicas: Vec<Replica>) -> Shard {
+        let config = Ok(Config::of(&[("min-replicas-to-write", "1")]));
+        Shard { info: info.clone(), config, replicas }
     }
 
     #[test]
@@ -183,25 +217,37 @@ mod tests {
             (Health::Warning, vec!["role:master"]),
             (Health::Warning, vec![up, follows, "slave_repl_offset:7000000"]),
         ] {
-            assert_eq!(links(&master, &[replica(&lines, 0)]).health(), expected, "{lines:?}");
+            let found = links(&[shard(&master, vec![replica(&lines, 0)])]);
+            assert_eq!(found.health(), expected, "{lines:?}");
+            // One that is ill among others.
+            let each = vec![replica(&[up, follows, newest], 0), replica(&lines, 0)];
+            let found = links(&[shard(&master, vec![]), shard(&master, each)]);
+            assert_eq!(found.health(), expected, "{lines:?}");
         }
-        let info = Err(unavailable("no", Certainty::NotApplied));
-        let mute = Replica { info, ..replica(&[], 0) };
-        assert_eq!(links(&master, &[mute]).health(), Health::Warning);
-        assert_eq!(links(&master, &[]).health(), Health::Ok);
+        for (error, says) in [
+            (unavailable("no", Certainty::NotApplied), "does not answer"),
+            (protocol("no"), "may not be asked"),
+        ] {
+            let mute = Replica { info: Err(error), ..replica(&[], 0) };
+            let found = links(&[shard(&master, vec![mute])]);
+            assert_eq!(found.health(), Health::Warning);
+            assert!(found.found().contains(says), "{found:?}");
+        }
+        assert_eq!(links(&[shard(&master, vec![])]).health(), Health::Ok);
     }
 
     #[test]
     fn settings_that_differ_are_named_and_unknown_ones_are_not() {
         let as_is = ["maxmemory_policy:noeviction", "aof_enabled:1"];
-        let master = replica(&as_is, 0).settings;
-        assert_eq!(alike(&master, &[replica(&as_is, 0)]).health(), Health::Ok);
-        let other = alike(&master, &[replica(&["maxmemory_policy:allkeys-lru"], 0)]);
+        let info = Ok(Info::parse(&as_is.join("\n")));
+        assert_eq!(alike(&[shard(&info, vec![replica(&as_is, 0)])]).health(), Health::Ok);
+        let other = replica(&["maxmemory_policy:allkeys-lru"], 0);
+        let other = alike(&[shard(&info, vec![replica(&as_is, 0), other])]);
         assert_eq!(other.health(), Health::Warning);
         assert_eq!(other.found(), "h:1 differs in maxmemory-policy, appendonly");
         let mute = || Err(unavailable("no", Certainty::NotApplied));
         let unknown = Settings::of(&mute(), &Err(unavailable("no", Certainty::NotApplied)));
-        assert!(master.unlike(&unknown).is_empty());
+        assert!(replica(&as_is, 0).settings.unlike(&unknown).is_empty());
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! What `doctor` finds on a group that is set up wrong, in one way after another.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_redis::{RedisOptions, checkup};
-use holdline_services::{RedisConfig, Reply, SentinelConfig, SentinelGroup};
+use holdline_services::{RedisConfig, Reply, Sentinel, SentinelConfig, SentinelGroup};
 
 use crate::support::url;
 
@@ -33,7 +33,11 @@ async fn finds(group: &SentinelGroup, check: &str, health: Health, says: &str) {
 }
 
 fn set(group: &SentinelGroup, what: &str, value: &str) {
-    for sentinel in group.sentinels() {
+    set_at(group.sentinels(), what, value);
+}
+
+fn set_at(sentinels: &[Sentinel], what: &str, value: &str) {
+    for sentinel in sentinels {
         let words = ["SENTINEL", "SET", SentinelGroup::SERVICE, what, value];
         sentinel.say(&words).expect("set");
     }
@@ -120,7 +124,8 @@ async fn clocks_links_and_rights_of_a_group_are_told() {
     let config = SentinelConfig::default()
         .with_servers(servers)
         .with_down_after(Duration::from_secs(60))
-        .with_sentinel_line("user deaf on >CANARY resetchannels -@all +@all");
+        .with_sentinel_line("user deaf on >CANARY resetchannels -@all +@all")
+        .with_sentinel_line("user mute on >CANARY -@all +@all -sentinel|sentinels");
     let group = SentinelGroup::start(&config);
     group.settle(0);
     let url = url(&group, "&connect_timeout_ms=3000").replace("=10000", "=3000");
@@ -148,6 +153,10 @@ async fn clocks_links_and_rights_of_a_group_are_told() {
     let rights = of(&found, "sentinel_rights");
     assert_eq!(rights.health(), Health::Warning, "{found:?}");
     assert!(rights.found().contains("SUBSCRIBE +switch-master"), "{rights:?}");
+    let found = look_at(&deaf.replace("deaf", "mute")).await;
+    let sentinels = of(&found, "sentinels");
+    assert_eq!(sentinels.health(), Health::Error, "{found:?}");
+    assert!(sentinels.fix().is_some_and(|fix| fix.contains("docs/redis.md")), "{sentinels:?}");
     std::fs::remove_file(&file).expect("removed");
     // One who lacks what sentinels ask for besides is not let in, and the command is named.
     let few = url.replace("redis+sentinel://", "redis+sentinel://few:CANARY@");
@@ -177,4 +186,87 @@ async fn sentinels_that_do_not_belong_together_are_told() {
     let sentinels = of(&found, "sentinels");
     assert_eq!(sentinels.health(), Health::Warning, "{found:?}");
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("another master")), "{sentinels:?}");
+}
+
+/// Looks until something is found: sentinels notice by and by.
+async fn until_found(url: &str, check: &str, so: impl Fn(&Finding) -> bool) -> Checkup {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = look_at(url).await;
+        if so(of(&found, check)) {
+            return found;
+        }
+        assert!(Instant::now() < end, "{found:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await; // event: looked for until found
+    }
+}
+
+/// Those that the URL names answer, and others that count for a majority do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_are_away_are_told_also_where_nobody_names_them() {
+    let group = SentinelGroup::start(&SentinelConfig::default());
+    let url = |sentinels: &[usize]| {
+        format!("{}?connect_timeout_ms=3000&command_timeout_ms=3000", group.url_of(sentinels))
+    };
+    let left = |count: usize| {
+        let says = format!("of which {count} are there");
+        move |sentinels: &Finding| sentinels.found().contains(&says)
+    };
+    let found = until_found(&url(&[0, 1]), "sentinels", left(3)).await;
+    assert_eq!(of(&found, "sentinels").health(), Health::Ok, "{found:?}");
+    // Fewer than three: none may be lost any more.
+    group.sentinels()[2].kill();
+    let found = until_found(&url(&[0, 1]), "sentinels", left(2)).await;
+    let sentinels = of(&found, "sentinels");
+    assert_eq!(sentinels.health(), Health::Warning, "{found:?}");
+    assert!(sentinels.fix().is_some_and(|fix| fix.contains("start those that are away")));
+    // Fewer than the quorum.
+    set_at(&group.sentinels()[..2], "quorum", "3");
+    let found = look_at(&url(&[0, 1])).await;
+    let sentinels = of(&found, "sentinels");
+    assert_eq!(sentinels.health(), Health::Error, "{found:?}");
+    assert!(sentinels.fix().is_some_and(|fix| fix.contains("2 of 3 agree on no failover")));
+    // Fewer than a majority, which none can do without.
+    set_at(&group.sentinels()[..2], "quorum", "1");
+    group.sentinels()[1].kill();
+    let found = until_found(&url(&[0]), "sentinels", left(1)).await;
+    let sentinels = of(&found, "sentinels");
+    assert_eq!(sentinels.health(), Health::Error, "{found:?}");
+    assert!(sentinels.fix().is_some_and(|fix| fix.contains("1 of 3 agree on no failover")));
+}
+
+/// A replica that the master does not let in, and one that is far behind although it is linked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_that_do_not_follow_are_told_for_as_long_as_they_do_not() {
+    let config = SentinelConfig::default().with_down_after(Duration::from_secs(60));
+    let group = SentinelGroup::start(&config);
+    let url = url(&group, "&connect_timeout_ms=3000").replace("=10000", "=3000");
+    let say = |server: usize, line: &str| {
+        let reply = group.servers()[server].raw().say(line).expect("an answer");
+        assert!(!matches!(reply, Reply::Error(_)), "{line}: {reply:?}");
+    };
+    let [behind, cut] = [1, 2].map(|at| group.servers()[at].address().to_string());
+    // It takes in what comes, and carries out none of it.
+    say(1, "CLIENT PAUSE 600000 WRITE");
+    let fill = "for i = 1, 30 do redis.call('SET', 'fill', string.rep('x', 100000)) end";
+    group.servers()[0].raw().send(&["EVAL", fill, "0"]).expect("an answer");
+    let found = look_at(&url).await;
+    let links = of(&found, "links");
+    assert_eq!(links.health(), Health::Warning, "{found:?}");
+    assert!(links.found().starts_with(&format!("{behind} is ")), "{links:?}");
+    assert!(links.found().ends_with("KiB behind"), "{links:?}");
+    say(1, "CLIENT UNPAUSE");
+    until_found(&url, "links", |links| links.health() == Health::Ok).await;
+    say(2, "CONFIG SET masteruser nobody");
+    say(2, "CONFIG SET masterauth wrong");
+    say(0, "CLIENT KILL TYPE replica");
+    // The sentinels know it by then.
+    let found = until_found(&url, "replicas", |found| found.found().contains("1 are well")).await;
+    let replicas = of(&found, "replicas");
+    assert_eq!(replicas.health(), Health::Warning, "{found:?}");
+    assert!(replicas.fix().is_some_and(|fix| fix.contains("do not follow")), "{replicas:?}");
+    let links = of(&found, "links");
+    assert_eq!(links.health(), Health::Warning, "{found:?}");
+    assert_eq!(links.found(), format!("{cut} does not reach its master"));
+    assert!(links.fix().is_some_and(|fix| fix.contains("masterauth")), "{links:?}");
 }

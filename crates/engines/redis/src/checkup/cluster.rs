@@ -1,4 +1,5 @@
-//! What `doctor` looks at on a cluster: how the masters stand together, then each by itself.
+//! What `doctor` looks at on a cluster: how the masters stand together, their replicas, then each
+//! master by itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use holdline_core::{Checkup, Clock, Finding, LockError};
 
 use super::alike::alike;
 use super::info::{Config, Info};
-use super::{Probe, REACHABLE, inventory, machine, rights, settings};
-use crate::cluster::{Router, SLOTS, Shard, Table};
+use super::replicas::{Replica, Shard};
+use super::{Probe, REACHABLE, inventory, machine, replicas, rights, settings};
+use crate::cluster::{Router, SLOTS, Table};
 use crate::error::ENGINE;
 use crate::node::Node;
 use crate::options::RedisOptions;
@@ -38,6 +40,21 @@ struct Told {
     timeout: Option<u64>,
     full_coverage: Option<String>,
     moving: Option<BTreeSet<String>>,
+    known: Known,
+}
+
+/// The replicas that a node has heard of, also those that are away.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Known {
+    count: usize,
+    /// Where those are that it finds dead.
+    dead: BTreeSet<String>,
+}
+
+/// The replicas of one master.
+struct Standing {
+    master: String,
+    shard: Shard,
 }
 
 /// Looks how a cluster stands, together and master by master.
@@ -56,22 +73,33 @@ pub(super) async fn checkup(
         }
     };
     let (mut told, mut each, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-    let mut slowest = Duration::ZERO;
-    for (host, port) in table.masters() {
+    let (mut standing, mut slowest) = (Vec::new(), Duration::ZERO);
+    for known in table.shards() {
+        let (host, port) = &known.master;
         let master = options.at(host, *port);
         let node = Node::new(&master, clock.clone())?;
         let probe = Probe { node, limit: options.command_timeout() };
-        match machine::round_trip(&probe, clock.as_ref()).await {
+        let address = master.address().to_string();
+        let (info, config) = match machine::round_trip(&probe, clock.as_ref()).await {
             Ok(trip) => {
                 slowest = slowest.max(trip);
                 told.push(about_cluster(&probe).await);
-                each.push((master.address().to_string(), alone(&probe, options).await));
+                let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
+                let config = Config::ask(&probe).await;
+                each.push((address.clone(), alone(&probe, options, &info, &config).await));
+                (info, config)
             }
-            Err(error) => silent.push(error.to_string()),
-        }
+            Err(error) => {
+                silent.push(error.to_string());
+                (Err(error.clone()), Err(error))
+            }
+        };
+        let replicas = replicas::ask(options, &known.replicas, &clock).await?;
+        let shard = Shard { info, config, replicas };
+        standing.push(Standing { master: address, shard });
     }
     let mut findings = vec![reachable(table.masters().count(), &silent, slowest)];
-    findings.extend(together(&table, &told));
+    findings.extend(together(&table, &told, standing));
     findings.extend(alike(&each));
     findings.into_iter().for_each(|finding| checkup.add(finding));
     Ok(checkup)
@@ -92,12 +120,32 @@ async fn about_cluster(probe: &Probe) -> Told {
         let value = probe.ask(&["CONFIG", "GET", name]).await.ok()?;
         value.as_array()?.get(1)?.as_text().map(str::to_owned)
     };
+    let nodes = probe.text(&["CLUSTER", "NODES"]).await.ok();
     Told {
         info: probe.text(&["CLUSTER", "INFO"]).await.ok().map(|text| Info::parse(&text)),
         timeout: setting("cluster-node-timeout").await.and_then(|value| value.parse().ok()),
         full_coverage: setting("cluster-require-full-coverage").await,
-        moving: probe.text(&["CLUSTER", "NODES"]).await.ok().map(|text| moving_slots(&text)),
+        moving: nodes.as_deref().map(moving_slots),
+        known: nodes.as_deref().map(known_replicas).unwrap_or_default(),
     }
+}
+
+/// Reads the replicas: `id host:port@bus flag,flag …`.
+fn known_replicas(nodes: &str) -> Known {
+    let mut known = Known::default();
+    for line in nodes.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(place), Some(flags)) = (words.next(), words.next()) else { continue };
+        let mut flags = flags.split(',');
+        if flags.clone().any(|flag| flag == "slave") {
+            known.count += 1;
+            if flags.any(|flag| flag == "fail") {
+                let place = place.split_once('@').map_or(place, |(place, _)| place);
+                known.dead.insert(place.to_owned());
+            }
+        }
+    }
+    known
 }
 
 /// Reads the slots that move from the line of the node itself: `[93->-id]` and `[93-<-id]`.
@@ -108,22 +156,30 @@ fn moving_slots(nodes: &str) -> BTreeSet<String> {
 }
 
 /// What is to be said of one master.
-async fn alone(probe: &Probe, options: &RedisOptions) -> Vec<Finding> {
-    let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
-    let mut findings = settings::of_master(&info, &Config::ask(probe).await);
+async fn alone(
+    probe: &Probe,
+    options: &RedisOptions,
+    info: &Result<Info, LockError>,
+    config: &Result<Config, LockError>,
+) -> Vec<Finding> {
+    let mut findings = settings::of_master(info, config);
     findings.push(machine::clock(probe).await);
     findings.extend(rights::findings(probe, options).await);
     findings.push(inventory::finding(probe, options).await);
     findings
 }
 
-/// What is to be said of the masters as a cluster.
-fn together(table: &Table, told: &[Told]) -> Vec<Finding> {
+/// What is to be said of the masters as a cluster, and of their replicas.
+fn together(table: &Table, told: &[Told], standing: Vec<Standing>) -> Vec<Finding> {
+    let replicas = replicas(&standing, told);
+    let shards: Vec<Shard> = standing.into_iter().map(|one| one.shard).collect();
     vec![
         state(told),
         covered(table, told),
         masters(table),
-        replicas(table),
+        replicas,
+        replicas::links(&shards),
+        replicas::alike(&shards),
         timeout(told),
         coverage(told),
         moving(told),
@@ -173,18 +229,34 @@ fn masters(table: &Table) -> Finding {
     }
 }
 
-fn replicas(table: &Table) -> Finding {
-    let count = |shard: &Shard| shard.replicas.len();
-    let counts: Vec<String> = table.shards().iter().map(|one| count(one).to_string()).collect();
+fn replicas(standing: &[Standing], told: &[Told]) -> Finding {
+    let living = |one: &Standing| {
+        let there = |replica: &&Replica| replica.silence().is_none();
+        one.shard.replicas.iter().filter(there).count()
+    };
+    let counts: Vec<String> = standing.iter().map(|one| living(one).to_string()).collect();
     let finding = Finding::ok("replicas", REPLICAS, counts.join(", "));
-    let bare = table.shards().iter().filter(|shard| shard.replicas.is_empty());
-    let bare: Vec<String> =
-        bare.map(|shard| format!("{}:{}", shard.master.0, shard.master.1)).collect();
-    if bare.is_empty() {
-        return finding;
+    let bare = standing.iter().filter(|one| living(one) == 0);
+    let bare: Vec<&str> = bare.map(|one| one.master.as_str()).collect();
+    if !bare.is_empty() {
+        let bare = bare.join(", ");
+        return finding
+            .warn(format!("give {bare} a replica that is well: without one nothing takes over"));
     }
-    let bare = bare.join(", ");
-    finding.warn(format!("give {bare} a replica that is well: without one nothing takes over"))
+    let all = || standing.iter().flat_map(|one| &one.shard.replicas);
+    let silent = all().filter(|replica| replica.silence().is_some()).map(Replica::place);
+    let dead = told.iter().flat_map(|one| &one.known.dead).map(String::as_str);
+    let away: BTreeSet<&str> = silent.chain(dead).collect();
+    let known = told.iter().map(|one| one.known.count).max().unwrap_or(0);
+    let away = match away.is_empty() {
+        false => away.into_iter().collect::<Vec<_>>().join(", "),
+        // Those that have never followed are known, and shown nowhere.
+        true if all().count() < known => format!("{} of {known}", known - all().count()),
+        true => return finding,
+    };
+    finding.warn(format!(
+        "see to replicas that are away, or have all nodes forget them (CLUSTER FORGET): {away}"
+    ))
 }
 
 fn timeout(told: &[Told]) -> Finding {
@@ -258,6 +330,7 @@ mod tests {
             timeout: Some(timeout),
             full_coverage: Some(full_coverage.to_owned()),
             moving: Some(BTreeSet::new()),
+            known: Known::default(),
         }
     }
 
@@ -290,6 +363,18 @@ mod tests {
         assert_eq!(moving(&[Told::default()]).health(), Health::Warning);
         assert_eq!(masters(&Table::default()).health(), Health::Warning);
         assert_eq!(covered(&Table::default(), &both).health(), Health::Error);
+    }
+
+    #[test]
+    fn replicas_are_read_from_the_lines_of_all_nodes() {
+        let nodes = "ab 127.0.0.1:1@2 myself,master - 0 0 1 connected 0-99\n\
+                     cd 127.0.0.1:3@4 slave ab 0 0 2 connected\n\
+                     ef ::1:5@6,host master,fail - 0 0 2 disconnected\n\
+                     01 ::1:7@8,host slave,fail ab 0 0 2 disconnected\n\
+                     23 :0@0 slave,fail?,noaddr ab 0 0 2 disconnected\n";
+        let dead = BTreeSet::from(["::1:7".to_owned()]);
+        assert_eq!(known_replicas(nodes), Known { count: 3, dead });
+        assert_eq!(known_replicas("\n-\n"), Known::default());
     }
 
     #[test]

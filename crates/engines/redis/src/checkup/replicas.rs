@@ -56,8 +56,13 @@ pub(super) struct Replica {
 }
 
 impl Replica {
+    /// Where it is.
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
     /// Why it is not there; `None` for one that answers, also that it may not be asked.
-    fn silence(&self) -> Option<&LockError> {
+    pub(super) fn silence(&self) -> Option<&LockError> {
         let is_silence = |error: &&LockError| matches!(error.kind(), ErrorKind::Unavailable { .. });
         self.info.as_ref().err().filter(is_silence)
     }

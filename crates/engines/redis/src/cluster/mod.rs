@@ -25,7 +25,7 @@ mod slots;
 pub use engine::ClusterEngine;
 pub(crate) use roster::Roster;
 pub(crate) use router::Router;
-pub(crate) use slots::{SLOTS, Shard, Table};
+pub(crate) use slots::{SLOTS, Table};
 
 /// Host and port of a node.
 pub(crate) type Place = (String, u16);

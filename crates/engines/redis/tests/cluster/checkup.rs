@@ -1,13 +1,14 @@
 //! What `doctor` finds on a cluster that is set up wrong, in one way after another.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_redis::{RedisOptions, checkup};
-use holdline_services::RedisCluster;
+use holdline_services::{RedisCluster, Reply};
 
-use crate::support::{calm, options};
+use crate::support::{LONG, calm, options};
 
 async fn look(cluster: &RedisCluster) -> Checkup {
     look_as(&options(cluster, "connect_timeout_ms=3000&command_timeout_ms=3000")).await
@@ -118,4 +119,106 @@ async fn what_a_cluster_lacks_is_told() {
     says(&found, "reachable", Health::Error, "do what the error says");
     let checks: Vec<&str> = found.findings().iter().map(Finding::check).collect();
     assert_eq!(checks, ["reachable"]);
+}
+
+/// Looks until something is found: nodes notice by and by.
+async fn until_found(
+    cluster: &RedisCluster,
+    check: &str,
+    so: impl Fn(&Finding) -> bool,
+) -> Checkup {
+    let end = Instant::now() + LONG;
+    loop {
+        let found = look(cluster).await;
+        if so(of(&found, check)) {
+            return found;
+        }
+        assert!(Instant::now() < end, "{found:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await; // event: looked for until found
+    }
+}
+
+/// A replica that does not follow may take over all the same, and grants again what it lacks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_of_a_cluster_that_do_not_follow_are_told() {
+    let cluster = RedisCluster::start(&calm());
+    let place = |node: usize| cluster.nodes()[node].address().to_string();
+    let found = look(&cluster).await;
+    for check in ["replicas", "links", "alike"] {
+        assert_eq!(of(&found, check).health(), Health::Ok, "{found:?}");
+    }
+    assert_eq!(of(&found, "replicas").found(), "1, 1, 1");
+    let [behind, cut] = [0, 1].map(|master| cluster.replica_of(master));
+    // It takes in what comes, and carries out none of it.
+    cluster.tell(behind, "CLIENT PAUSE 600000 WRITE");
+    let of_first = (0..).map(|at| format!("fill:{at}"));
+    let key = of_first.map(|key| (cluster.owner(cluster.slot_of(&key), 0), key));
+    let (_, key) = key.into_iter().find(|(owner, _)| *owner == Some(0)).expect("one of many");
+    let fill = "for i = 1, 30 do redis.call('SET', KEYS[1], string.rep('x', 100000)) end";
+    let reply = cluster.nodes()[0].raw().send(&["EVAL", fill, "1", &key]).expect("an answer");
+    assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+    let found = look(&cluster).await;
+    says(&found, "links", Health::Warning, "the network");
+    let links = of(&found, "links").found();
+    assert!(links.starts_with(&format!("{} is ", place(behind))), "{links}");
+    assert!(links.ends_with("KiB behind"), "{links}");
+    cluster.tell(behind, "CLIENT UNPAUSE");
+    until_found(&cluster, "links", |links| links.health() == Health::Ok).await;
+    cluster.tell(cut, "CONFIG SET masteruser nobody");
+    cluster.tell(cut, "CONFIG SET masterauth wrong");
+    cluster.tell(1, "CLIENT KILL TYPE replica");
+    let found = until_found(&cluster, "links", |links| links.health() != Health::Ok).await;
+    says(&found, "links", Health::Warning, "masterauth");
+    let told = format!("{} does not reach its master", place(cut));
+    assert_eq!(of(&found, "links").found(), told);
+    // It is there, and does not follow.
+    says(&found, "replicas", Health::Ok, "");
+    cluster.tell(behind, "CONFIG SET maxmemory-policy allkeys-lru");
+    let found = look(&cluster).await;
+    says(&found, "alike", Health::Warning, "as it is at the master");
+    let told = format!("{} differs in maxmemory-policy", place(behind));
+    assert_eq!(of(&found, "alike").found(), told);
+}
+
+/// Gone unnoticed yet, found dead by the others, and one of two: each leaves less than there is to
+/// be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn masters_without_a_living_replica_are_told() {
+    let cluster = RedisCluster::start(&calm().with_size(3, 2));
+    assert_eq!(of(&look(&cluster).await, "replicas").found(), "2, 2, 2");
+    let place = |node: usize| cluster.nodes()[node].address().to_string();
+    // Nobody finds it dead: the nodes go on naming it.
+    let [first, second] = [3, 6];
+    cluster.nodes()[first].kill();
+    let found = look(&cluster).await;
+    says(&found, "replicas", Health::Warning, &format!("CLUSTER FORGET): {}", place(first)));
+    assert_eq!(of(&found, "replicas").found(), "1, 2, 2");
+    says(&found, "links", Health::Warning, "");
+    assert!(of(&found, "links").found().contains("does not answer"), "{found:?}");
+    cluster.nodes()[second].stop();
+    let found = look(&cluster).await;
+    says(&found, "replicas", Health::Warning, &format!("give {} a replica", place(0)));
+    assert_eq!(of(&found, "replicas").found(), "0, 2, 2");
+    cluster.nodes()[second].cont();
+    // Found dead, it is named as one of its master's no longer. Nobody is to take over meanwhile.
+    let others = || (0..9).filter(|node| *node != first);
+    for node in others() {
+        cluster.tell(node, "CONFIG SET cluster-replica-no-failover yes");
+        cluster.tell(node, "CONFIG SET cluster-node-timeout 1000");
+    }
+    let is_unnamed = |links: &Finding| links.health() == Health::Ok;
+    let found = until_found(&cluster, "links", is_unnamed).await;
+    says(&found, "replicas", Health::Warning, &format!("CLUSTER FORGET): {}", place(first)));
+    let id = known_id(&cluster, &place(first));
+    for node in others() {
+        cluster.tell(node, &format!("CLUSTER FORGET {id}"));
+    }
+    until_found(&cluster, "replicas", |replicas| replicas.health() == Health::Ok).await;
+}
+
+/// The id of a node that does not tell it any more.
+fn known_id(cluster: &RedisCluster, place: &str) -> String {
+    let nodes = cluster.tell(0, "CLUSTER NODES").text().expect("text");
+    let line = nodes.lines().find(|line| line.contains(&format!(" {place}@")));
+    line.and_then(|line| line.split(' ').next()).expect("it is known").to_owned()
 }

@@ -1,4 +1,4 @@
-//! The clocks of the suite: one that is driven by hand, and the machine's.
+//! The clocks of the suite: one that is driven by hand, the machine's, and one without polls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -82,6 +82,27 @@ impl Clock for MachineClock {
 
     fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         Box::pin(tokio::time::sleep(self.now().until(at)))
+    }
+}
+
+/// The machine's clock, on which no pause of more than five seconds ever ends: nothing is looked at
+/// from time to time, and no longer time limit is met.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WithoutPolls;
+
+/// A shorter pause than that of any poll.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+impl Clock for WithoutPolls {
+    fn now(&self) -> Moment {
+        MachineClock.now()
+    }
+
+    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
+        match self.now().until(at) > LONGEST_PAUSE {
+            true => Box::pin(std::future::pending()),
+            false => MachineClock.sleep_until(at),
+        }
     }
 }
 

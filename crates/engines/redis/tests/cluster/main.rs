@@ -3,5 +3,6 @@
 mod checkup;
 mod conformance;
 mod inputs;
+mod refusals;
 mod routes;
 mod support;

@@ -1,16 +1,14 @@
 //! What moves a client to the next master, and who goes on while the sentinels are asked. No poll
 //! comes here: what happens, happens for another reason.
 
-use std::future::{pending, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdline_conformance::asking::{HOLD, let_go, queue, renew, request, take};
-use holdline_conformance::clock::MachineClock;
+use holdline_conformance::clock::WithoutPolls;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Clock, Engine, ErrorKind, ListRequest, Moment, Purpose,
-    RenewReply,
+    AcquireReply, AcquireRequest, Engine, ErrorKind, ListRequest, Purpose, RenewReply,
 };
 use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_services::{
@@ -19,28 +17,9 @@ use holdline_services::{
 
 use crate::support::url;
 
-/// A shorter pause than that of the poll, and a longer one than any that is to end.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// What is to happen happens within this time, on any machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const QUESTION: &str = "GET-MASTER-ADDR-BY-NAME";
-
-/// The machine's clock, but long pauses never end: no poll, and no time limit of a command.
-#[derive(Debug)]
-struct WithoutPolls;
-
-impl Clock for WithoutPolls {
-    fn now(&self) -> Moment {
-        MachineClock.now()
-    }
-
-    fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        match self.now().until(at) > LONGEST_PAUSE {
-            true => Box::pin(pending()),
-            false => MachineClock.sleep_until(at),
-        }
-    }
-}
 
 /// A group whose sentinels move the master when they are told to, and not by themselves.
 fn calm() -> SentinelGroup {

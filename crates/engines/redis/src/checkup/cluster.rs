@@ -80,22 +80,22 @@ pub(super) async fn checkup(
         let node = Node::new(&master, clock.clone())?;
         let probe = Probe { node, limit: options.command_timeout() };
         let address = master.address().to_string();
-        let (info, config) = match machine::round_trip(&probe, clock.as_ref()).await {
+        let (info, config, offset) = match machine::round_trip(&probe, clock.as_ref()).await {
             Ok(trip) => {
                 slowest = slowest.max(trip);
                 told.push(about_cluster(&probe).await);
                 let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
                 let config = Config::ask(&probe).await;
                 each.push((address.clone(), alone(&probe, options, &info, &config).await));
-                (info, config)
+                (info, config, machine::offset(&probe).await)
             }
             Err(error) => {
                 silent.push(error.to_string());
-                (Err(error.clone()), Err(error))
+                (Err(error.clone()), Err(error.clone()), Err(error))
             }
         };
         let replicas = replicas::ask(options, &known.replicas, &clock).await?;
-        let shard = Shard { info, config, replicas };
+        let shard = Shard { info, config, offset, replicas };
         standing.push(Standing { master: address, shard });
     }
     let mut findings = vec![reachable(table.masters().count(), &silent, slowest)];
@@ -180,10 +180,17 @@ fn together(table: &Table, told: &[Told], standing: Vec<Standing>) -> Vec<Findin
         replicas,
         replicas::links(&shards),
         replicas::alike(&shards),
+        replicas::clocks(&shards, fastest_failover(told)),
         timeout(told),
         coverage(told),
         moving(told),
     ]
+}
+
+/// A replica that is not asked to takes over no sooner.
+fn fastest_failover(told: &[Told]) -> Duration {
+    let least = told.iter().filter_map(|one| one.timeout).min();
+    least.map_or(Duration::MAX, Duration::from_millis)
 }
 
 fn state(told: &[Told]) -> Finding {

@@ -1,6 +1,7 @@
 //! What `doctor` looks at above a server: its sentinels, and the replicas that they know.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_core::{Clock, ErrorKind, Finding, LockError};
 
@@ -36,6 +37,8 @@ pub(super) struct Group {
     each: Vec<Result<Told, LockError>>,
     /// How long a master that was replaced is allowed for, in ms.
     old_master: u64,
+    /// For how long nothing is granted after a promotion.
+    quarantine: Duration,
 }
 
 /// What one of them says.
@@ -66,7 +69,12 @@ impl Group {
             each.push(told(&probe, group.service()).await);
         }
         let old_master = u64::try_from(group.old_master().as_millis()).unwrap_or(u64::MAX);
-        Ok(Some(Group { each, old_master }))
+        let quarantine = group.max_lease().saturating_add(group.old_master());
+        Ok(Some(Group { each, old_master, quarantine }))
+    }
+
+    pub(super) fn quarantine(&self) -> Duration {
+        self.quarantine
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
@@ -312,7 +320,7 @@ mod tests {
         let one = || told(sentinels, quorum, replicas, well);
         let error = || crate::error::unavailable("away", Certainty::NotApplied);
         let each = (0..3).map(|at| if at < silent { Err(error()) } else { Ok(one()) });
-        Group { each: each.collect(), old_master: 12_000 }
+        Group { each: each.collect(), old_master: 12_000, quarantine: Duration::ZERO }
     }
 
     #[test]

@@ -71,11 +71,11 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     checkup.add(machine::clock(&probe).await);
     if let Some(group) = &group {
         let each = replicas::ask(options, &group.replicas_there(), &clock).await?;
-        let shards = [replicas::Shard { info, config, replicas: each }];
+        let offset = machine::offset(&probe).await;
+        let shards = [replicas::Shard { info, config, offset, replicas: each }];
         checkup.add(replicas::alike(&shards));
         checkup.add(replicas::links(&shards));
-        let [shard] = shards;
-        checkup.add(replicas::clocks(options, machine::offset(&probe).await, &shard.replicas));
+        checkup.add(replicas::clocks(&shards, group.quarantine()));
     }
     for finding in rights::findings(&probe, options).await {
         checkup.add(finding);

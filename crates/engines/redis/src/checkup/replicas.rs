@@ -1,6 +1,7 @@
 //! What `doctor` looks at on the replicas of a master: one of them is the next.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_core::{Clock, ErrorKind, Finding, LockError};
 
@@ -94,6 +95,7 @@ impl Replica {
 pub(super) struct Shard {
     pub(super) info: Result<Info, LockError>,
     pub(super) config: Result<Config, LockError>,
+    pub(super) offset: Result<Option<Offset>, LockError>,
     pub(super) replicas: Vec<Replica>,
 }
 
@@ -157,23 +159,21 @@ pub(super) fn links(shards: &[Shard]) -> Finding {
     }
 }
 
-/// Whether all have the same time.
-pub(super) fn clocks(
-    options: &RedisOptions,
-    master: Result<Option<Offset>, LockError>,
-    each: &[Replica],
-) -> Finding {
-    let replicas = each.iter().map(|replica| replica.offset.as_ref().ok().copied().flatten());
-    let known: Vec<Offset> = replicas.chain([master.ok().flatten()]).flatten().collect();
+/// Whether all have the same time. Tokens may fall over a failover where clocks are further apart
+/// than `safe`.
+pub(super) fn clocks(shards: &[Shard], safe: Duration) -> Finding {
+    let of = |shard: &Shard| {
+        let replicas = shard.replicas.iter().map(|replica| &replica.offset);
+        let offsets = replicas.chain([&shard.offset]);
+        offsets.map(|offset| offset.as_ref().ok().copied().flatten()).collect::<Vec<_>>()
+    };
+    let all: Vec<Option<Offset>> = shards.iter().flat_map(of).collect();
+    let known: Vec<Offset> = all.iter().copied().flatten().collect();
     let apart = apart(&known);
-    let found =
-        format!("{} of {} servers, {:.3} s apart", known.len(), each.len() + 1, seconds(apart));
+    let found = format!("{} of {} servers, {:.3} s apart", known.len(), all.len(), seconds(apart));
     let finding = Finding::ok("clocks", CLOCKS, found);
-    let Some(group) = options.group() else { return finding };
-    let quarantine = group.max_lease() + group.old_master();
-    let quarantine = i128::try_from(quarantine.as_micros()).unwrap_or(i128::MAX);
     match apart {
-        apart if apart > quarantine => finding.fail(
+        apart if apart > i128::try_from(safe.as_micros()).unwrap_or(i128::MAX) => finding.fail(
             "let all machines keep the same time (NTP) at once: over a failover fencing tokens \
              may fall",
         ),
@@ -208,7 +208,8 @@ mod tests {
 
     fn shard(info: &Result<Info, LockError>, replicas: Vec<Replica>) -> Shard {
         let config = Ok(Config::of(&[("min-replicas-to-write", "1")]));
-        Shard { info: info.clone(), config, replicas }
+        let offset = Ok(Some(Offset { ahead: 0, error: 1_000 }));
+        Shard { info: info.clone(), config, offset, replicas }
     }
 
     #[test]
@@ -256,16 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_judged_by_how_long_nothing_is_granted() {
-        let url = "redis+sentinel://h/s?max_lease_duration_ms=5000&old_master_ms=1000";
-        let options = RedisOptions::from_url(url).expect("a good URL");
+    fn clocks_are_judged_by_how_far_apart_they_may_be() {
         let second = 1_000_000;
         let of = |ahead: i128| {
-            let master = Ok(Some(Offset { ahead: 0, error: 1_000 }));
-            clocks(&options, master, &[replica(&[], ahead)]).health()
+            let info = Ok(Info::default());
+            let shards = [shard(&info, vec![]), shard(&info, vec![replica(&[], ahead)])];
+            clocks(&shards, Duration::from_secs(6)).health()
         };
         assert_eq!(of(second), Health::Ok);
         assert_eq!(of(-2 * second), Health::Warning);
+        assert_eq!(of(6 * second), Health::Warning);
         assert_eq!(of(7 * second), Health::Error);
         assert_eq!(of(-7 * second), Health::Error);
     }

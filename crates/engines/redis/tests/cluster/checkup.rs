@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_redis::{RedisOptions, checkup};
-use holdline_services::{RedisCluster, Reply};
+use holdline_services::{RedisCluster, RedisConfig, Reply};
 
 use crate::support::{LONG, calm, options};
 
@@ -144,7 +144,7 @@ async fn replicas_of_a_cluster_that_do_not_follow_are_told() {
     let cluster = RedisCluster::start(&calm());
     let place = |node: usize| cluster.nodes()[node].address().to_string();
     let found = look(&cluster).await;
-    for check in ["replicas", "links", "alike"] {
+    for check in ["replicas", "links", "alike", "clocks"] {
         assert_eq!(of(&found, check).health(), Health::Ok, "{found:?}");
     }
     assert_eq!(of(&found, "replicas").found(), "1, 1, 1");
@@ -178,6 +178,24 @@ async fn replicas_of_a_cluster_that_do_not_follow_are_told() {
     says(&found, "alike", Health::Warning, "as it is at the master");
     let told = format!("{} differs in maxmemory-policy", place(behind));
     assert_eq!(of(&found, "alike").found(), told);
+}
+
+/// Over a failover tokens go on from the clock of the replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clocks_of_a_cluster_that_are_apart_are_told() {
+    let servers = RedisConfig::default().with_clock();
+    let cluster = RedisCluster::start(&calm().with_servers(servers));
+    assert_eq!(of(&look(&cluster).await, "clocks").health(), Health::Ok);
+    let replica = &cluster.nodes()[cluster.replica_of(1)];
+    replica.clock().step_back(Duration::from_secs(20));
+    replica.await_clock();
+    let found = look(&cluster).await;
+    says(&found, "clocks", Health::Warning, "slewed");
+    assert!(of(&found, "clocks").found().starts_with("6 of 6 servers"), "{found:?}");
+    says(&found, "clock", Health::Ok, "");
+    // A failover takes as long as the node timeout at least.
+    cluster.tell(0, "CONFIG SET cluster-node-timeout 15000");
+    says(&look(&cluster).await, "clocks", Health::Error, "fencing tokens may fall");
 }
 
 /// Gone unnoticed yet, found dead by the others, and one of two: each leaves less than there is to

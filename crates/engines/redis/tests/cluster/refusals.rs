@@ -119,8 +119,8 @@ async fn a_master_that_loads_its_data_is_asked_again() {
     assert!(next > token, "{next:?} after {token:?}");
 }
 
-/// A replica says `MOVED` before it would say `READONLY` or `MASTERDOWN`, which it says to readers
-/// only. So whoever takes it for the master still is sent on, also when it has lost its own.
+/// A replica said `MOVED` to our calls, and `MASTERDOWN` only to a reader (7.0.15).
+/// So whoever takes it for the master still is sent on, also when it has lost its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_became_a_replica_sends_calls_on() {
     let cluster = RedisCluster::start(&calm());

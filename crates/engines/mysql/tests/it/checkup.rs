@@ -74,6 +74,32 @@ async fn pages_that_a_crash_may_tear_are_told() {
     assert_eq!(ill(&look(&server.url()).await), ["durability"]);
 }
 
+/// A node of a Galera cluster that has no other yet: what it does not promise is told, and what one
+/// node alone can do it does, with certification at each commit.
+#[tokio::test]
+async fn a_node_of_a_galera_cluster_is_told_and_serves_those_who_all_name_it() {
+    let lines = [
+        "wsrep_on=ON",
+        "wsrep_provider=/usr/lib/galera/libgalera_smm.so",
+        "wsrep_cluster_address=gcomm://",
+        "wsrep_node_address=127.0.0.1",
+        "wsrep_provider_options=\"gmcast.listen_addr=tcp://127.0.0.1:0;gcache.size=16M\"",
+        "binlog_format=ROW",
+        "innodb_autoinc_lock_mode=2",
+    ];
+    let config = MariaDbConfig::default().with_fsync();
+    let config = lines.into_iter().fold(config, MariaDbConfig::with_line);
+    let server = MariaDbServer::start(config);
+    let node = engine(&server).await;
+    let (holder, next) = (request("a"), request("a"));
+    let token = take(&node, &holder).await;
+    queue(&node, &next).await;
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["galera"], "{found:?}");
+    let_go(&node, &holder).await;
+    assert!(take(&node, &next).await > token);
+}
+
 #[tokio::test]
 async fn a_binary_log_that_is_not_flushed_or_waited_for_is_told() {
     let config = MariaDbConfig::default().with_fsync().with_line("log-bin");

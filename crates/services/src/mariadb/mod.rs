@@ -79,7 +79,7 @@ impl MariaDbServer {
             program,
             config,
         };
-        copy(&empty(&server.program)?, &server.directory().join("data"))?;
+        copy(&empty(&server.program)?, &server.data())?;
         for _ in 1..PORTS {
             match server.start_here() {
                 Err(failure) if failure.to_string().contains("Address already in use") => {
@@ -231,6 +231,37 @@ impl MariaDbServer {
         if let Err(why) = self.start_here() {
             panic!("{why}");
         }
+    }
+
+    /// Copies what the server has stored, into its directory; returns where the copy lies. The
+    /// server is ended in order for it, and started again.
+    ///
+    /// # Panics
+    /// The server does not run, its copy cannot be written, or it does not start again.
+    #[must_use]
+    pub fn save(&self) -> PathBuf {
+        let saved = self.directory().join("copy");
+        self.shutdown();
+        copy(&self.data(), &saved).unwrap_or_else(|failure| panic!("{failure}"));
+        self.restart();
+        saved
+    }
+
+    /// Kills the server, puts an old copy in place of what it has stored, and starts it again.
+    ///
+    /// # Panics
+    /// `saved` is none, or the server does not start with it; the message says why.
+    pub fn restore(&self, saved: &Path) {
+        self.kill();
+        let data = self.data();
+        let removed = std::fs::remove_dir_all(&data);
+        removed.unwrap_or_else(|why| panic!("{}: {why}", data.display()));
+        copy(saved, &data).unwrap_or_else(|failure| panic!("{failure}"));
+        self.restart();
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory().join("data")
     }
 
     fn child(&self) -> MutexGuard<'_, Option<Child>> {

@@ -3,6 +3,7 @@
 mod clock;
 mod etcd;
 mod flavours;
+mod mariadb;
 mod person;
 mod postgres;
 mod proxy;

@@ -7,6 +7,7 @@ mod connections;
 mod names;
 mod replicas;
 mod rows;
+mod stores;
 mod support;
 mod tables;
 mod turns;

@@ -100,7 +100,8 @@ pub enum RowLockError<E> {
     Missing,
     /// The rows could not be locked, or the commit was refused. Nothing was done. The kinds: `Busy`
     /// and `TimedOut` when somebody else has locked them, `Unavailable` when the server does not
-    /// answer, `Refused` when it refuses, `Invalid` when it is the query.
+    /// answer or has broken a ring of waits, `Refused` when it refuses, `Invalid` when it is the
+    /// query.
     Failed(LockError),
     /// The body failed. What it did was rolled back.
     Body(E),

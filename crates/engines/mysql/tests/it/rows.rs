@@ -9,8 +9,14 @@ use holdline_mysql::mysql_async::{Conn, Error, OptsBuilder};
 use holdline_mysql::{RowLock, RowLockError, RowWait, row_lock};
 use holdline_services::{Fault, FaultProxy, Frames, MariaDbConfig, MariaDbServer};
 
+use crate::support::eventually;
+
 fn server() -> MariaDbServer {
-    let server = MariaDbServer::start(MariaDbConfig::default());
+    with_jobs(MariaDbConfig::default())
+}
+
+fn with_jobs(config: MariaDbConfig) -> MariaDbServer {
+    let server = MariaDbServer::start(config);
     server.sql(
         "create table jobs (id int primary key, state varchar(9) not null) engine = InnoDB; \
          insert into jobs values (1, 'new'), (2, 'new')",
@@ -99,20 +105,140 @@ async fn what_is_missing_wrong_or_fails_leaves_nothing() {
     finish(&mut one, &RowLock::new(ONE, ())).await.expect("done");
 }
 
-/// The server undoes a whole transaction to break a ring of waits; a body that takes no notice is
-/// found out before the commit.
+/// Begins a transaction that has the second row, and has changed so much that of a ring of waits
+/// it is the other one that the server undoes.
+async fn stranger_at_the_second_row(server: &MariaDbServer) -> Conn {
+    let mut stranger = sign_in(server.address()).await;
+    for statement in [
+        "create table if not exists heavy (a int) engine = InnoDB",
+        "begin",
+        "insert into heavy select seq from seq_1_to_1000",
+        "select state from jobs where id = 2 for update",
+    ] {
+        stranger.query_drop(statement).await.expect(statement);
+    }
+    stranger
+}
+
+/// Waits until somebody waits for a row.
+async fn until_a_row_is_waited_for(server: &MariaDbServer) {
+    let waits = "Innodb_row_lock_current_waits";
+    eventually("somebody waits for a row", || status(server, waits) == "1").await;
+}
+
+fn status(server: &MariaDbServer, name: &str) -> String {
+    let row = server.sql(&format!("show global status like '{name}'")).concat();
+    row.strip_prefix(&format!("{name}|")).expect("known to the server").to_owned()
+}
+
+const FIRST_ROW: &str = "select state from jobs where id = 1 for update";
+
+/// The server breaks a ring of waits while the rows are being locked (1213).
 #[tokio::test]
-async fn a_transaction_that_the_server_ended_is_not_told_as_done() {
+async fn a_ring_of_waits_for_the_rows_is_told_as_that_and_nothing_is_done() {
     let server = server();
-    let mut one = sign_in(server.address()).await;
-    let rows = RowLock::new(ONE, ());
-    let told = row_lock(&mut one, &rows, &MachineClock, async |work, _| {
-        // As the server does it in a ring of waits.
-        work.query_drop("rollback").await
+    let (mut one, mut stranger) =
+        (sign_in(server.address()).await, stranger_at_the_second_row(&server).await);
+    let both = RowLock::new("select state from jobs order by id", ());
+    let both = both.with_wait(RowWait::AtMost(Duration::from_secs(60)));
+    let closing = async {
+        until_a_row_is_waited_for(&server).await;
+        stranger.query_drop(FIRST_ROW).await.expect("it is not the one that is undone");
+    };
+    let (told, ()) = tokio::join!(finish(&mut one, &both), closing);
+    let kind = kind(told);
+    assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{kind}");
+    assert!(kind.to_string().contains("in a ring") && kind.to_string().contains("1213"), "{kind}");
+    assert_eq!(status(&server, "Innodb_deadlocks"), "1", "the ring was there");
+    drop(stranger);
+    finish(&mut one, &both).await.expect("the connection is good");
+    assert_eq!(server.sql(ONE), ["done"]);
+}
+
+/// The same while the body runs: the whole transaction is undone. A body that takes no notice goes
+/// on outside of any, which is found out before the commit.
+#[tokio::test]
+async fn a_ring_of_waits_in_the_body_undoes_it_and_is_not_told_as_done() {
+    for takes_notice in [true, false] {
+        let server = server();
+        let (mut one, mut stranger) =
+            (sign_in(server.address()).await, stranger_at_the_second_row(&server).await);
+        let row = RowLock::new(ONE, ());
+        let told = row_lock(&mut one, &row, &MachineClock, async |work, _| {
+            work.query_drop("update jobs set state = 'half' where id = 1").await?;
+            // The stranger gets the row when the server has undone this transaction.
+            let waits = tokio::spawn(async move {
+                stranger.query_drop(FIRST_ROW).await.expect("it is not the one that is undone");
+                stranger.query_drop("rollback").await
+            });
+            until_a_row_is_waited_for(&server).await;
+            let undone = work.query_drop("update jobs set state = 'half' where id = 2").await;
+            assert!(matches!(&undone, Err(Error::Server(words)) if words.code == 1213));
+            waits.await.expect("no panic")?;
+            if takes_notice {
+                return undone;
+            }
+            work.query_drop("insert into jobs values (3, 'after')").await
+        });
+        let error = told.await.expect_err("undone");
+        assert_eq!(status(&server, "Innodb_deadlocks"), "1", "the ring was there");
+        let left = server.sql("select id, state from jobs order by id");
+        if takes_notice {
+            assert!(matches!(&error, RowLockError::Body(Error::Server(w)) if w.code == 1213));
+            assert_eq!(left, ["1|new", "2|new"]);
+        } else {
+            assert!(matches!(error, RowLockError::Unknown(_)), "{error}");
+            assert!(error.to_string().contains("took no notice"), "{error}");
+            assert_eq!(left, ["1|new", "2|new", "3|after"], "what came after the ring stands");
+        }
+    }
+}
+
+/// A statement of the body waits for another row for too long (1205): the server undoes that
+/// statement, and the whole transaction only if it is set so.
+#[tokio::test]
+async fn a_row_that_the_body_waits_for_too_long_costs_what_the_body_makes_of_it() {
+    let server = server();
+    let (mut one, _stranger) =
+        (sign_in(server.address()).await, stranger_at_the_second_row(&server).await);
+    one.query_drop("set session innodb_lock_wait_timeout = 1").await.expect("set");
+    let row = RowLock::new(ONE, ());
+    for takes_notice in [true, false] {
+        let told = row_lock(&mut one, &row, &MachineClock, async |work, _| {
+            work.query_drop("update jobs set state = 'done' where id = 1").await?;
+            let waited = work.query_drop("update jobs set state = 'done' where id = 2").await;
+            assert!(matches!(&waited, Err(Error::Server(words)) if words.code == 1205));
+            if takes_notice { waited } else { Ok(()) }
+        });
+        let told = told.await;
+        if takes_notice {
+            assert!(matches!(&told, Err(RowLockError::Body(Error::Server(w))) if w.code == 1205));
+            assert_eq!(server.sql(ONE), ["new"]);
+        } else {
+            told.expect("all but the statement that failed is committed");
+        }
+    }
+    assert_eq!(server.sql("select id, state from jobs order by id"), ["1|done", "2|new"]);
+}
+
+/// The same where a wait that is too long undoes the whole transaction.
+#[tokio::test]
+async fn a_wait_that_undid_the_transaction_is_not_told_as_done() {
+    let config = MariaDbConfig::default().with_line("innodb-rollback-on-timeout=ON");
+    let server = with_jobs(config);
+    let (mut one, _stranger) =
+        (sign_in(server.address()).await, stranger_at_the_second_row(&server).await);
+    one.query_drop("set session innodb_lock_wait_timeout = 1").await.expect("set");
+    let row = RowLock::new(ONE, ());
+    let told = row_lock(&mut one, &row, &MachineClock, async |work, _| {
+        work.query_drop("update jobs set state = 'half' where id = 1").await?;
+        let waited = work.query_drop("update jobs set state = 'half' where id = 2").await;
+        assert!(matches!(&waited, Err(Error::Server(words)) if words.code == 1205));
+        Ok::<_, Error>(())
     });
     let error = told.await.expect_err("found out");
-    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
-    assert!(error.to_string().contains("took no notice"), "{error}");
+    assert!(matches!(error, RowLockError::Unknown(_)), "{error}");
+    assert_eq!(server.sql(ONE), ["new"]);
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! Who is let in, and what an account needs: each refusal is told with what to do, and nothing is
 //! written.
 
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
 use holdline_core::{
     Certainty, Engine, ErrorKind, ListRequest, LockError, Operation, OperationReply, Purpose,
     ReleaseReply,
@@ -137,6 +140,89 @@ async fn a_server_that_takes_no_writes_is_refused_even_if_we_could() {
     let again = request("a");
     while before.try_acquire(&again).await.is_err() {}
     let_go(&before, &again).await;
+}
+
+/// Such an account is refused no command, only a connection: whoever moves the primary ends those
+/// that are there.
+#[tokio::test]
+async fn who_may_write_there_all_the_same_locks_on_until_its_connection_is_ended() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    server.sql("grant all on *.* to holdline@'%'");
+    let before = engine(&server).await;
+    take(&before, &request("made")).await;
+    server.sql("set global read_only = 1");
+    take(&before, &request("a")).await;
+    server.sql("kill user holdline");
+    // What meets the end of its connection is told that; what comes after finds no other.
+    let error = loop {
+        match before.try_acquire(&request("b")).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => break error,
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}"),
+            Ok(reply) => panic!("{reply:?}"),
+        }
+    };
+    assert!(error.to_string().contains("name the primary"), "{error}");
+}
+
+/// Greets as the server does, and then asks for a proof of a plugin that we do not know.
+fn with_another_plugin(server: SocketAddr) -> SocketAddr {
+    let door = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = door.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let (mut client, _) = door.accept()?;
+        client.write_all(&packet(&mut TcpStream::connect(server)?)?)?;
+        packet(&mut client)?;
+        let mut wish = vec![0xfe];
+        wish.extend_from_slice(b"client_ed25519\0");
+        wish.extend_from_slice(&[7; 32]);
+        let size = u8::try_from(wish.len()).map_err(io::Error::other)?;
+        client.write_all(&[size, 0, 0, 2])?;
+        client.write_all(&wish)
+    });
+    address
+}
+
+/// One packet, with its header.
+fn packet(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut whole = vec![0; 4];
+    stream.read_exact(&mut whole)?;
+    let size = usize::from(whole[0]) | usize::from(whole[1]) << 8;
+    whole.resize(4 + size, 0);
+    stream.read_exact(&mut whole[4..])?;
+    Ok(whole)
+}
+
+#[tokio::test]
+async fn an_older_server_another_plugin_and_a_missing_database_are_refused_by_name() {
+    let old = MariaDbConfig::default().with_line("version=10.5.23-MariaDB");
+    let error = refused(&MariaDbServer::start(old).url()).await;
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("we need 10.6 or newer"), "{error}");
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    server.sql("grant all on *.* to holdline@'%'");
+    let error = refused(&server.url().replace("/locks", "/elsewhere")).await;
+    assert!(error.to_string().contains("no such database: make it first"), "{error}");
+    let error = refused(&url_at(with_another_plugin(server.address()))).await;
+    assert!(error.to_string().contains("`client_ed25519`, which we do not speak"), "{error}");
+}
+
+/// A new version has procedures of its own, which an account may lack the right to make.
+#[tokio::test]
+async fn an_account_that_may_not_make_what_is_missing_is_told_and_goes_on_once_it_is_made() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    take(&engine(&server).await, &request("made")).await;
+    server.sql(
+        "create user poor@'%' identified by 'x'; \
+         grant select, insert, update, delete, execute on locks.* to poor@'%'; \
+         drop procedure holdline_acquire_2",
+    );
+    let poor = connect(&server.url_of("poor:x", "locks")).await.expect("let in");
+    let error = poor.try_acquire(&request("a")).await.expect_err("refused");
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("this account may not"), "{error}");
+    take(&engine(&server).await, &request("b")).await;
+    let poor = connect(&server.url_of("poor:x", "locks")).await.expect("let in");
+    take(&poor, &request("a")).await;
 }
 
 /// Each command reads what is committed, whatever the session or the server has for a default.

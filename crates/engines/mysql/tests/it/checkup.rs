@@ -66,6 +66,15 @@ async fn a_server_that_is_fit_has_nothing_to_tell_and_settings_that_change_are_t
     assert_eq!(ill(&found), ["clock"], "{found:?}");
 }
 
+/// No server of MySQL is tested; this one only says that it is one. It is worked with all the same.
+#[tokio::test]
+async fn a_server_that_is_no_mariadb_is_told_as_that() {
+    let config = MariaDbConfig::default().with_fsync().with_line("version=8.0.36");
+    let server = MariaDbServer::start(config);
+    take(&engine(&server).await, &request("made")).await;
+    assert_eq!(ill(&look(&server.url()).await), ["server"]);
+}
+
 #[tokio::test]
 async fn pages_that_a_crash_may_tear_are_told() {
     let config = MariaDbConfig::default().with_fsync().with_line("innodb-doublewrite=OFF");

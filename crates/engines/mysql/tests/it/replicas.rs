@@ -1,9 +1,10 @@
-//! A replica takes over without the newest commits: what is lost, and what an operator mends.
+//! A replica takes over: without the newest commits something is lost, which an operator mends;
+//! with all of them nothing is.
 
 use holdline_core::{Engine, FencingToken, Operation};
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
-use crate::support::{engine, let_go, request, take};
+use crate::support::{engine, eventually, let_go, request, take};
 
 fn server(id: u32) -> MariaDbServer {
     let config = MariaDbConfig::default().with_line(format!("server-id={id}"));
@@ -64,4 +65,40 @@ async fn a_replica_without_the_newest_commits_grants_again_and_is_mended_by_a_ra
     let mended = request("a");
     assert!(take(&after, &mended).await > to);
     let_go(&after, &mended).await;
+}
+
+/// A replica that commits wait for (semi-synchronous, `AFTER_SYNC`) has all that was answered.
+#[tokio::test]
+async fn a_replica_that_commits_wait_for_knows_all_grants_and_tokens() {
+    let (primary, replica) = (server(1), server(2));
+    replica.sql("set global rpl_semi_sync_slave_enabled = 1");
+    follow(&primary, &replica);
+    primary.sql(
+        "set global rpl_semi_sync_master_wait_point = 'AFTER_SYNC'; \
+         set global rpl_semi_sync_master_timeout = 600000; \
+         set global rpl_semi_sync_master_enabled = 1",
+    );
+    let answers = "show global status like 'Rpl_semi_sync_master_clients'";
+    eventually("the replica answers", || {
+        primary.sql(answers) == ["Rpl_semi_sync_master_clients|1"]
+    })
+    .await;
+    // What it applies later it has received already.
+    replica.sql("stop slave sql_thread");
+    let before = engine(&primary).await;
+    let (held, mut last) = (request("held"), None);
+    let token_of_held = take(&before, &held).await;
+    for _ in 0..5 {
+        let known = request("a");
+        last = Some(take(&before, &known).await);
+        let_go(&before, &known).await;
+    }
+    let at = position(&primary);
+    primary.kill();
+    replica.sql("start slave sql_thread");
+    assert_eq!(replica.sql(&format!("select master_gtid_wait('{at}', 60)")), ["0"]);
+    replica.sql("stop slave; reset slave all");
+    let after = engine(&replica).await;
+    assert_eq!(take(&after, &held).await, token_of_held);
+    assert!(Some(take(&after, &request("a")).await) > last);
 }

@@ -5,46 +5,38 @@ use std::time::Duration;
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Certainty, ErrorKind};
 use holdline_mysql::mysql_async::prelude::Queryable;
-use holdline_mysql::mysql_async::{Conn, Error, OptsBuilder};
+use holdline_mysql::mysql_async::{Conn, Error};
 use holdline_mysql::{RowLock, RowLockError, RowWait, row_lock};
 use holdline_services::{Fault, FaultProxy, Frames, MariaDbConfig, MariaDbServer};
 
-use crate::support::eventually;
+use crate::support::{eventually, sign_in};
 
-fn server() -> MariaDbServer {
+pub(crate) fn server() -> MariaDbServer {
     with_jobs(MariaDbConfig::default())
 }
 
-fn with_jobs(config: MariaDbConfig) -> MariaDbServer {
+pub(crate) fn with_jobs(config: MariaDbConfig) -> MariaDbServer {
     let server = MariaDbServer::start(config);
     server.sql(
-        "create table jobs (id int primary key, state varchar(9) not null) engine = InnoDB; \
+        "create table jobs (id int primary key, state varchar(10) not null) engine = InnoDB; \
          insert into jobs values (1, 'new'), (2, 'new')",
     );
     server
 }
 
-async fn sign_in(address: std::net::SocketAddr) -> Conn {
-    let options = OptsBuilder::default()
-        .ip_or_hostname(address.ip().to_string())
-        .tcp_port(address.port())
-        .user(Some("holdline"))
-        .pass(Some(MariaDbServer::PASSWORD))
-        .db_name(Some("locks"))
-        .prefer_socket(false);
-    Conn::new(options).await.expect("let in")
-}
+pub(crate) const ONE: &str = "select state from jobs where id = 1";
 
-const ONE: &str = "select state from jobs where id = 1";
-
-async fn finish(connection: &mut Conn, rows: &RowLock<'_>) -> Result<(), RowLockError<Error>> {
+pub(crate) async fn finish(
+    connection: &mut Conn,
+    rows: &RowLock<'_>,
+) -> Result<(), RowLockError<Error>> {
     row_lock(connection, rows, &MachineClock, async |work, _| {
         work.query_drop("update jobs set state = 'done' where id = 1").await
     })
     .await
 }
 
-fn kind(told: Result<(), RowLockError<Error>>) -> ErrorKind {
+pub(crate) fn kind(told: Result<(), RowLockError<Error>>) -> ErrorKind {
     match told {
         Err(RowLockError::Failed(error)) => {
             assert_eq!(error.certainty(), Certainty::NotApplied);
@@ -121,12 +113,12 @@ async fn stranger_at_the_second_row(server: &MariaDbServer) -> Conn {
 }
 
 /// Waits until somebody waits for a row.
-async fn until_a_row_is_waited_for(server: &MariaDbServer) {
+pub(crate) async fn until_a_row_is_waited_for(server: &MariaDbServer) {
     let waits = "Innodb_row_lock_current_waits";
     eventually("somebody waits for a row", || status(server, waits) == "1").await;
 }
 
-fn status(server: &MariaDbServer, name: &str) -> String {
+pub(crate) fn status(server: &MariaDbServer, name: &str) -> String {
     let row = server.sql(&format!("show global status like '{name}'")).concat();
     row.strip_prefix(&format!("{name}|")).expect("known to the server").to_owned()
 }

@@ -8,6 +8,7 @@ pub(crate) use holdline_conformance::asking::{
 };
 use holdline_conformance::clock::MachineClock;
 use holdline_core::LockError;
+use holdline_mysql::mysql_async::{Conn, OptsBuilder};
 use holdline_mysql::{MysqlEngine, MysqlOptions};
 use holdline_services::MariaDbServer;
 
@@ -39,4 +40,16 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(std::time::Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
         tokio::task::yield_now().await;
     }
+}
+
+/// A connection of the user's own.
+pub(crate) async fn sign_in(address: std::net::SocketAddr) -> Conn {
+    let options = OptsBuilder::default()
+        .ip_or_hostname(address.ip().to_string())
+        .tcp_port(address.port())
+        .user(Some("holdline"))
+        .pass(Some(MariaDbServer::PASSWORD))
+        .db_name(Some("locks"))
+        .prefer_socket(false);
+    Conn::new(options).await.expect("let in")
 }

@@ -96,6 +96,27 @@ async fn accounts_that_may_not_wake_each_other_are_left_to_the_heartbeat() {
 }
 
 #[tokio::test]
+async fn an_account_with_the_right_wakes_all() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    server.sql(
+        "create user other@'%' identified by 'x'; grant all on locks.* to other@'%'; \
+         grant connection admin on *.* to holdline@'%'",
+    );
+    let one = engine(&server).await;
+    let (held, waits) = (request("a"), patient("a"));
+    take(&one, &held).await;
+    let other = connect(&server.url_of("other:x", "locks")).await.expect("let in");
+    queue(&other, &waits).await;
+    let asleep = "select count(*) from information_schema.processlist \
+        where state = 'User sleep' and user = 'other'";
+    eventually("it sleeps", || server.sql(asleep) == ["1"]).await;
+    let mut hints = other.watch(&waits.name, waits.lease_id);
+    let_go(&one, &held).await;
+    while next(&mut hints).await != Hint::LookAgain {}
+    take(&other, &AcquireRequest { known: true, ..waits }).await;
+}
+
+#[tokio::test]
 async fn a_watch_hears_over_a_new_connection() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let (one, other) = (engine(&server).await, engine(&server).await);

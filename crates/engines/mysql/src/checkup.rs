@@ -2,6 +2,10 @@
 //!
 //! It only asks: nothing is written, and the tables are not made. What the account may not ask is
 //! told as that, never taken for well.
+//!
+//! Read next: `role` for replicas that take writes.
+
+mod role;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,6 +72,7 @@ pub async fn checkup(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<Ch
     };
     checkup.add(Finding::ok("reachable", REACHABLE, format!("answers in {trip:?}")));
     checkup.add(server(&facts));
+    checkup.add(role::finding(&link).await);
     let settings = Settings::ask(&link).await;
     for judge in [durability, replicas, logging, galera, idle, packets] {
         checkup.add(judge(&settings));

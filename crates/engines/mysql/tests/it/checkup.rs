@@ -10,7 +10,8 @@ use holdline_core::{Checkup, Finding, Health};
 use holdline_mysql::{MysqlOptions, checkup};
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
-use crate::support::{connect, engine, let_go, queue, request, take, url_at};
+use crate::replicas;
+use crate::support::{connect, engine, eventually, let_go, queue, request, take, url_at};
 
 async fn look(url: &str) -> Checkup {
     let options = MysqlOptions::from_url(url).expect("a good URL");
@@ -34,6 +35,7 @@ async fn a_server_that_is_fit_has_nothing_to_tell_and_settings_that_change_are_t
     let all = [
         "reachable",
         "server",
+        "role",
         "durability",
         "replicas",
         "logging",
@@ -123,6 +125,44 @@ async fn a_binary_log_that_is_not_flushed_or_waited_for_is_told() {
     server.sql("set global rpl_semi_sync_master_wait_point = 'AFTER_SYNC'");
     server.sql("set global binlog_format = 'STATEMENT'");
     assert_eq!(ill(&look(&server.url()).await), ["logging"]);
+}
+
+/// Somebody forgot `read_only`: whoever names the replica locks beside those who name the primary.
+#[tokio::test]
+async fn a_replica_that_takes_writes_is_told() {
+    let (primary, replica) = (replicas::server(1), replicas::server(2));
+    replicas::follow(&primary, &replica);
+    take(&engine(&primary).await, &request("made")).await;
+    replicas::await_repeated(&primary, &replica);
+    let role = async |server: &MariaDbServer| {
+        let found = look(&server.url()).await;
+        let role = found.findings().iter().find(|finding| finding.check() == "role");
+        let role = role.expect("looked at").clone();
+        (role.health(), format!("{} {}", role.found(), role.fix().unwrap_or_default()))
+    };
+    let name = primary.address().to_string();
+    // An account without rights of its own is told as much, but for the name.
+    for rights in ["select", "replica monitor"] {
+        replica.sql(&format!("grant {rights} on *.* to holdline@'%'"));
+        let (health, text) = role(&replica).await;
+        assert_eq!(health, Health::Error, "{text}");
+        assert!(text.contains("set read_only on this one"), "{text}");
+        assert_eq!(text.contains(&name), rights == "replica monitor", "{text}");
+        assert_eq!(role(&primary).await.0, Health::Ok);
+    }
+    // Two that repeat each other.
+    replicas::repeat(&replica, &primary);
+    let connected = "show global status like 'Slaves_connected'";
+    eventually("they repeat each other", || replica.sql(connected) == ["Slaves_connected|1"]).await;
+    assert_eq!(role(&replica).await.0, Health::Warning);
+    primary.sql("stop slave; reset slave all");
+    replica.sql("stop slave");
+    let (health, text) = role(&replica).await;
+    assert_eq!(health, Health::Warning, "{text}");
+    assert!(text.contains(&name) && text.contains("does not now"), "{text}");
+    replica.sql("reset slave all");
+    assert_eq!(role(&replica).await.0, Health::Ok);
+    assert_eq!(role(&primary).await.0, Health::Ok);
 }
 
 #[tokio::test]

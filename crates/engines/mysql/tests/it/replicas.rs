@@ -6,7 +6,7 @@ use holdline_services::{MariaDbConfig, MariaDbServer};
 
 use crate::support::{engine, eventually, let_go, request, take};
 
-fn server(id: u32) -> MariaDbServer {
+pub(crate) fn server(id: u32) -> MariaDbServer {
     let config = MariaDbConfig::default().with_line(format!("server-id={id}"));
     MariaDbServer::start(config.with_line("log-bin=binlog").with_line("binlog-format=ROW"))
 }
@@ -16,22 +16,28 @@ fn position(server: &MariaDbServer) -> String {
     server.sql("select @@global.gtid_binlog_pos").concat()
 }
 
-/// Lets a replica repeat from now on what the primary commits.
-fn follow(primary: &MariaDbServer, replica: &MariaDbServer) {
+/// Lets a replica that has committed nothing repeat from now on what the primary commits.
+pub(crate) fn follow(primary: &MariaDbServer, replica: &MariaDbServer) {
+    replica.sql("reset master");
+    repeat(primary, replica);
+}
+
+/// Lets a server repeat from now on what another commits.
+pub(crate) fn repeat(primary: &MariaDbServer, replica: &MariaDbServer) {
     primary.sql(
         "create user copier@'%' identified by 'copy'; \
          grant replication slave on *.* to copier@'%'",
     );
     let (at, port) = (position(primary), primary.address().port());
     replica.sql(&format!(
-        "reset master; set global gtid_slave_pos = '{at}'; \
+        "set global gtid_slave_pos = '{at}'; \
          change master to master_host = '127.0.0.1', master_port = {port}, \
          master_user = 'copier', master_password = 'copy', master_use_gtid = slave_pos; \
          start slave"
     ));
 }
 
-fn await_repeated(primary: &MariaDbServer, replica: &MariaDbServer) {
+pub(crate) fn await_repeated(primary: &MariaDbServer, replica: &MariaDbServer) {
     let at = position(primary);
     assert_eq!(replica.sql(&format!("select master_gtid_wait('{at}', 60)")), ["0"]);
 }
@@ -101,4 +107,17 @@ async fn a_replica_that_commits_wait_for_knows_all_grants_and_tokens() {
     let after = engine(&replica).await;
     assert_eq!(take(&after, &held).await, token_of_held);
     assert!(Some(take(&after, &request("a")).await) > last);
+}
+
+/// The control of what `doctor` finds: whoever names a replica that takes writes holds beside those
+/// who name the primary.
+#[tokio::test]
+async fn a_replica_that_takes_writes_grants_beside_its_primary() {
+    let (primary, replica) = (server(1), server(2));
+    follow(&primary, &replica);
+    let (right, wrong) = (engine(&primary).await, engine(&replica).await);
+    take(&right, &request("made")).await;
+    await_repeated(&primary, &replica);
+    let stranger = take(&wrong, &request("a")).await;
+    assert!(take(&right, &request("a")).await <= stranger, "two hold, and the tokens do not tell");
 }

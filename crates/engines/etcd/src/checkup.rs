@@ -2,6 +2,10 @@
 //!
 //! It only asks: nothing is written. What the user may write is asked by a transaction whose
 //! condition cannot hold: the servers check the rights of all its parts all the same.
+//!
+//! Read next: `space` for how full the databases are.
+
+mod space;
 
 use holdline_core::{Checkup, ErrorKind, Finding, LockError};
 
@@ -12,6 +16,7 @@ use crate::ops::{absent, get, keys_of, present, put};
 use crate::options::EtcdOptions;
 use crate::proto::{RangeRequest, StatusResponse, TxnRequest};
 use holdline_net::workplace::Workplace;
+use space::Quota;
 
 const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
 const QUORUM: &str = "a lock needs more than half of the members; the others can be lost";
@@ -21,12 +26,9 @@ const VERSION: &str = "before 3.5.13 a leader that was stopped may answer keepal
 /// Releases that save how far they are before they have saved what was done up to there: a crash
 /// between the two loses an acknowledged write, and its revision is given again (etcd issue 13766).
 const FORGETFUL: std::ops::RangeInclusive<(u32, u32, u32)> = (3, 5, 0)..=(3, 5, 2);
-const SPACE: &str = "a database that is full takes no new locks";
 const DATA: &str = "a member whose data differs from the others' may grant a name that is held";
 const RIGHTS: &str = "a lock is keys under the prefix, which must be read and written";
 const PASSWORD: &str = "whoever reads the password can release every lock";
-/// How much a database may hold before it takes no more, unless it was told otherwise.
-const QUOTA: i64 = 2 * 1024 * 1024 * 1024;
 
 /// Looks how the cluster of these options stands.
 ///
@@ -42,10 +44,13 @@ pub async fn checkup(options: &EtcdOptions) -> Result<Checkup, LockError> {
 
 async fn look(options: &EtcdOptions) -> Result<Checkup, LockError> {
     let mut checkup = Checkup::new(ENGINE);
-    let (mut stand, mut silent) = (Vec::new(), Vec::new());
+    let (mut stand, mut silent, mut quotas) = (Vec::new(), Vec::new(), Vec::new());
     for member in options.members() {
         match Client::new(&options.only(member))?.status().await {
-            Ok(status) => stand.push((member.to_string(), status)),
+            Ok(status) => {
+                quotas.push(Quota::of(member, &status, options).await);
+                stand.push((member.to_string(), status));
+            }
             Err(trouble) => silent.push(trouble.into_error().to_string()),
         }
     }
@@ -56,7 +61,7 @@ async fn look(options: &EtcdOptions) -> Result<Checkup, LockError> {
     let client = Client::new(options)?;
     checkup.add(quorum(&client, &stand).await);
     checkup.add(version(&stand));
-    checkup.add(space(&stand));
+    checkup.add(space::finding(&stand, &quotas));
     checkup.add(data(&stand));
     checkup.add(rights(&client, options).await);
     if options.exposes_password() {
@@ -135,21 +140,6 @@ fn alarms<'a>(stand: &'a [(String, StatusResponse)], word: &str) -> Vec<&'a str>
     told.sort_unstable();
     told.dedup();
     told
-}
-
-fn space(stand: &[(String, StatusResponse)]) -> Finding {
-    let alarms = alarms(stand, "NOSPACE");
-    let largest = stand.iter().map(|(_, one)| one.db_size).max().unwrap_or(0);
-    let found = format!("the largest database has {} KiB", largest / 1024);
-    if !alarms.is_empty() {
-        let finding = Finding::ok("space", SPACE, format!("{found}; {}", alarms.join(", ")));
-        return finding.fail("compact and defragment the members, then disarm the alarm");
-    }
-    let finding = Finding::ok("space", SPACE, found);
-    match largest > QUOTA / 10 * 9 {
-        true => finding.warn("compact and defragment the members, or raise --quota-backend-bytes"),
-        false => finding,
-    }
 }
 
 fn data(stand: &[(String, StatusResponse)]) -> Finding {

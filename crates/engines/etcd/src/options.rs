@@ -245,6 +245,10 @@ impl EtcdOptions {
     }
 
     /// Reads what TLS needs; `None` without TLS.
+    pub(crate) fn tls(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
+    }
+
     pub(crate) fn tls_config(&self) -> Result<Option<ClientTlsConfig>, LockError> {
         let Some(files) = &self.tls else { return Ok(None) };
         let read = |what: &'static str, path: &Path| {

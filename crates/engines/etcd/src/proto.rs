@@ -306,6 +306,9 @@ pub(crate) struct StatusResponse {
     pub(crate) leader: u64,
     #[prost(string, repeated, tag = "8")]
     pub(crate) errors: Vec<String>,
+    /// Below 0 without a bound, 0 before 3.6.
+    #[prost(int64, tag = "12")]
+    pub(crate) db_size_quota: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

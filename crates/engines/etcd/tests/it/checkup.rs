@@ -70,6 +70,39 @@ async fn a_member_that_is_away_is_named_and_rights_are_told() {
     assert!(text.contains("grant-permission ROLE readwrite --prefix=true holdline/"), "{text}");
 }
 
+/// By the quota that the server was given, before it raises the alarm: 3.4 tells it among its
+/// metrics, with TLS and without, 3.7 with its status.
+#[tokio::test]
+async fn a_database_that_is_nearly_full_is_told_before_its_alarm() {
+    const QUOTA: u64 = 4 << 20;
+    let config = EtcdConfig::default().with_quota(QUOTA);
+    let newest = config.clone().with_flavour(EtcdFlavour::V37);
+    for (config, tls) in
+        [(config.clone(), false), (config.with_client_certificates(), true), (newest, false)]
+    {
+        let server = EtcdServer::start(config);
+        let mut url = server.url();
+        if tls {
+            let (ca, (cert, key)) = (server.certificates().ca(), server.certificates().client());
+            let (ca, cert, key) = (ca.display(), cert.display(), key.display());
+            url += &format!("?ca={ca}&cert={cert}&key={key}");
+        }
+        let (mut space, mut text) = health(&look(&url).await, "space");
+        assert_eq!(space, Health::Ok, "{text}");
+        assert!(text.contains("of 4096 KiB"), "{text}");
+        let big = "x".repeat(50_000);
+        for _ in 0..QUOTA / 50_000 {
+            server.ctl(&["put", "big", &big]);
+            (space, text) = health(&look(&url).await, "space");
+            if space != Health::Ok {
+                break;
+            }
+        }
+        assert_eq!(space, Health::Warning, "{text}");
+        assert!(!text.contains("NOSPACE") && text.contains("--quota-backend-bytes"), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn a_database_that_is_full_is_told_by_its_alarm() {
     let server = EtcdServer::start(EtcdConfig::default().with_quota(200 * 1024));

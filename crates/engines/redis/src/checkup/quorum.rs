@@ -148,11 +148,22 @@ fn clocks(status: &QuorumStatus) -> Finding {
     finding.warn(format!("set the clock of {address} right (NTP), slewed and not stepped"))
 }
 
+/// Servers that forget are allowed for; one that forgets among others that do not was overlooked.
 fn persistence(status: &QuorumStatus) -> Finding {
-    let known: Vec<bool> = status.nodes.iter().filter_map(|node| node.durable).collect();
-    let keep = known.iter().filter(|durable| **durable).count();
-    let found = format!("{keep} of {} keep all that they answer (appendfsync always)", known.len());
-    Finding::ok("persistence", PERSISTENCE, found)
+    let nodes = status.nodes.iter();
+    let known: Vec<_> = nodes.filter_map(|node| Some((&*node.address, node.durable?))).collect();
+    let forget: Vec<&str> =
+        known.iter().filter(|(_, keeps)| !keeps).map(|(address, _)| *address).collect();
+    let (all, keep) = (known.len(), known.len() - forget.len());
+    let found = format!("{keep} of {all} keep all that they answer (appendfsync always)");
+    let finding = Finding::ok("persistence", PERSISTENCE, found);
+    match (keep, forget.as_slice()) {
+        (0, _) | (_, []) => finding,
+        (_, forget) => finding.warn(format!(
+            "set appendonly yes and appendfsync always as on the others: {}",
+            forget.join(", ")
+        )),
+    }
 }
 
 /// What is to be said of one server, whatever set it belongs to.

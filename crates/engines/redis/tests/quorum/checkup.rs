@@ -8,7 +8,7 @@ use holdline_core::{Checkup, Finding, Health};
 use holdline_redis::{QuorumOptions, quorum_checkup};
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::support::Nodes;
+use crate::support::{Nodes, admin_of};
 
 async fn of(options: &QuorumOptions) -> Checkup {
     quorum_checkup(options, Arc::new(MachineClock)).await.expect("good options")
@@ -185,6 +185,77 @@ async fn what_one_server_lacks_is_told_by_its_address() {
     assert_eq!(one(&found, "clocks").health(), Health::Warning, "{found:?}");
     assert!(one(&found, "clocks").fix().is_some_and(|fix| fix.contains(&address)), "{found:?}");
     assert!(!format!("{found:?}").contains("canary"), "{found:?}");
+}
+
+/// One server of a set that is otherwise well, set up wrong in one way at a time.
+#[tokio::test]
+async fn each_setting_of_one_server_that_harms_the_set_is_told_by_its_address() {
+    let config = RedisConfig::default().with_password("canary").with_appendonly("always");
+    let nodes = Nodes::start(3, &config);
+    let url = nodes.url().replace("redlock://", "redlock://default:canary@");
+    let options = QuorumOptions::from_url(&format!("{url}?command_timeout_ms=5000"));
+    let options = options.expect("a good URL");
+    admin_of(&options).init().await.expect("blank servers become a set");
+    assert_eq!(ill(&of(&options).await), [""; 0]);
+    let server = &nodes.servers[2];
+    let (address, mut raw) = (server.address().to_string(), server.raw());
+    // So much that what connections take beside it does not count.
+    raw.send(&["SET", "ballast", &"x".repeat(10 << 20)]).expect("set");
+    let told = raw.say("INFO memory").expect("told").text().expect("a text");
+    let used = told.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("told");
+    let used: u64 = used.parse().expect("a number");
+    for (wrong, right, check, health) in [
+        (
+            "CONFIG SET maxmemory-policy allkeys-lru".to_owned(),
+            "CONFIG SET maxmemory-policy noeviction",
+            "eviction",
+            Health::Error,
+        ),
+        (
+            format!("CONFIG SET maxmemory {}", used * 100 / 88),
+            "CONFIG SET maxmemory 0",
+            "memory",
+            Health::Warning,
+        ),
+        (
+            format!("CONFIG SET maxmemory {}", used / 2),
+            "CONFIG SET maxmemory 0",
+            "memory",
+            Health::Error,
+        ),
+        (
+            "ACL SETUSER default nopass".to_owned(),
+            "ACL SETUSER default resetpass >canary",
+            "guard",
+            Health::Warning,
+        ),
+        (
+            "CONFIG SET appendfsync everysec".to_owned(),
+            "CONFIG SET appendfsync always",
+            "persistence",
+            Health::Warning,
+        ),
+        (
+            "CONFIG SET appendonly no".to_owned(),
+            "CONFIG SET appendonly yes",
+            "persistence",
+            Health::Warning,
+        ),
+    ] {
+        assert_eq!(raw.say(&wrong).expect("told").error(), None, "{wrong}");
+        let found = of(&options).await;
+        assert_eq!(ill(&found), [check], "{wrong}: {found:?}");
+        let told = by(&found, check);
+        let worst = told.iter().find(|one| one.health() != Health::Ok).expect("told");
+        assert_eq!(worst.health(), health, "{wrong}: {found:?}");
+        let text = format!("{} {}", worst.found(), worst.fix().unwrap_or_default());
+        assert!(text.contains(&address), "{wrong}: {text}");
+        let others = nodes.servers[..2].iter().map(|server| server.address().to_string());
+        let others: Vec<String> = others.filter(|other| text.contains(other)).collect();
+        assert!(others.is_empty(), "{wrong}: {text}");
+        assert_eq!(raw.say(right).expect("told").error(), None, "{right}");
+    }
+    assert!(!format!("{:?}", of(&options).await).contains("canary"));
 }
 
 /// Without tokens they are no set, and each is looked at by itself.

@@ -65,7 +65,7 @@ const DATABASE: &str = "it holds every name's holders and queue";
 const LOG: &str = "a long log makes opening slow; one that never shrinks fills the disk";
 const FILES: &str = "each process has a file that shows that it lives; those of the dead are swept \
                      by whoever locks, and many of them make that slow";
-const TOKENS: &str = "when the counter ends, no lock can be taken";
+const TOKENS: &str = "a counter that falls gives tokens twice; when it ends, no lock can be taken";
 const FOREIGN: &str = "a name that holds what is not ours cannot be locked";
 const NAMES: &str = "how much is held now";
 
@@ -209,10 +209,21 @@ fn findings_of(report: &LocalReport) -> [Finding; 6] {
         } else {
             files
         },
-        if left < FENCE_HEADROOM {
-            tokens.warn("the fence was raised too far: plan to start with a new directory")
-        } else {
-            tokens
+        match report.newest_live_token {
+            // A file is made for a token that was drawn, and the counter never falls.
+            Some(newest) if newest >= report.next_token => Finding::ok(
+                "tokens",
+                TOKENS,
+                format!("next is {}, and a process has {newest} already", report.next_token),
+            )
+            .fail(
+                "an old copy of the database was put back: run `holdline fence bump --to N`, with \
+                 N the largest token that this, a resource or a log has seen",
+            ),
+            _ if left < FENCE_HEADROOM => {
+                tokens.warn("the fence was raised too far: plan to start with a new directory")
+            }
+            _ => tokens,
         },
         if report.foreign > 0 {
             foreign.warn("find out who else writes into this database")

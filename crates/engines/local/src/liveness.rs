@@ -143,12 +143,14 @@ impl Liveness {
     pub(crate) fn count(&self) -> Counted {
         let mut counted = Counted::default();
         for path in listed(&self.files.live, MOST) {
-            let is_grant =
-                path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"grant-"));
-            match (is_dead(&path).unwrap_or(true), is_grant) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            match (is_dead(&path).unwrap_or(true), name.strip_prefix("grant-")) {
                 (true, _) => counted.stale += 1,
-                (false, true) => counted.grants += 1,
-                (false, false) => counted.clients += 1,
+                (false, Some(token)) => {
+                    counted.grants += 1;
+                    counted.newest = counted.newest.max(token.parse().ok());
+                }
+                (false, None) => counted.clients += 1,
             }
         }
         counted
@@ -160,6 +162,8 @@ impl Liveness {
 pub(crate) struct Counted {
     pub(crate) clients: usize,
     pub(crate) grants: usize,
+    /// The largest fencing token of a grant.
+    pub(crate) newest: Option<u64>,
     /// Of the dead, not swept yet.
     pub(crate) stale: usize,
 }
@@ -265,13 +269,16 @@ mod tests {
     fn a_sweep_removes_the_dead_and_leaves_the_living() {
         let scratch = Scratch::new();
         let liveness = liveness(&scratch);
-        let (dead, living) = (ClientId::from_u64(1), ClientId::from_u64(2));
+        let (dead, alive) = (ClientId::from_u64(1), ClientId::from_u64(2));
         drop(liveness.client(dead).expect("made"));
         std::fs::write(liveness.files.socket(dead), "").expect("written");
-        let _kept = liveness.client(living).expect("made");
-        assert_eq!(liveness.count(), Counted { clients: 1, grants: 0, stale: 1 });
+        let _kept = liveness.client(alive).expect("made");
+        let two = [7, 31].map(|token| FencingToken::new(token).expect("a token"));
+        let _anchors = two.map(|token| liveness.anchor(token).expect("made"));
+        let living = Counted { clients: 1, grants: 2, newest: Some(31), stale: 0 };
+        assert_eq!(liveness.count(), Counted { stale: 1, ..living });
         assert_eq!(liveness.sweep(&liveness.all()), 1);
         assert!(!liveness.files.client(dead).exists() && !liveness.files.socket(dead).exists());
-        assert_eq!(liveness.count(), Counted { clients: 1, grants: 0, stale: 0 });
+        assert_eq!(liveness.count(), living);
     }
 }

@@ -40,6 +40,8 @@ pub struct LocalReport {
     pub clients: usize,
     /// How many live grants are kept by a process.
     pub live_grants: usize,
+    /// The largest fencing token of a live grant that is kept by a process.
+    pub newest_live_token: Option<u64>,
     /// How many files the dead have left, which whoever locks sweeps away.
     pub stale_files: usize,
     /// The fencing token that is given next.
@@ -79,6 +81,7 @@ pub(crate) fn make(inside: &Inside, place: &Place) -> Result<LocalReport, Fault>
         foreign: 0,
         clients: files_of.clients,
         live_grants: files_of.grants,
+        newest_live_token: files_of.newest,
         stale_files: files_of.stale,
         next_token: counter.next,
         reserved_to: counter.limit,

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use holdline_core::{AcquireRequest, Certainty, Engine, ErrorKind, Hint, Purpose, RenewReply};
-use holdline_local::LocalEngine;
+use holdline_core::{
+    AcquireRequest, Certainty, Engine, ErrorKind, FencingToken, Health, Hint, Operation, Purpose,
+    RenewReply,
+};
+use holdline_local::{LocalEngine, LocalOptions, checkup};
 use holdline_services::steady;
 
 use crate::role::Player;
@@ -33,6 +36,43 @@ fn a_killed_holder_frees_the_name_at_once() {
         let left = std::fs::read_dir(scratch.path().join("live")).expect("listed").count();
         assert_eq!(left, 1);
     });
+}
+
+/// The file of a live grant has its token for a name, and is no part of the copy.
+#[test]
+fn an_old_copy_that_was_put_back_is_told_by_a_grant_that_lives() {
+    let scratch = Scratch::new();
+    let engine = scratch.open();
+    engine.granted(&ask("a", 1));
+    engine.end("a", 1);
+    drop(engine);
+    let files = ["locks.db", "locks.db-wal", "locks.db-shm"];
+    let copy = scratch.path().join("copy");
+    std::fs::create_dir(&copy).expect("made");
+    for file in files {
+        std::fs::copy(scratch.path().join(file), copy.join(file)).expect("copied");
+    }
+    let mut job = player(&scratch);
+    let token = job.ask("acquire a 2 live");
+    let token: u64 = token.strip_prefix("granted ").expect("granted").parse().expect("a token");
+    let tokens = || {
+        let told = checkup(&LocalOptions::default().with_dir(scratch.path()));
+        let finding = told.findings().iter().find(|finding| finding.check() == "tokens");
+        finding.unwrap_or_else(|| panic!("not looked at: {told:?}")).clone()
+    };
+    assert_eq!(tokens().health(), Health::Ok);
+    for file in files {
+        std::fs::rename(copy.join(file), scratch.path().join(file)).expect("put back");
+    }
+    let told = tokens();
+    assert_eq!(told.health(), Health::Error, "{told:?}");
+    assert!(told.found().contains(&format!("a process has {token} already")), "{told:?}");
+    assert!(told.fix().is_some_and(|fix| fix.contains("fence bump")), "{told:?}");
+    let engine = scratch.open();
+    let to = FencingToken::new(token).expect("a token");
+    wait(engine.operate(&Operation::RaiseFence { to })).expect("raised");
+    assert_eq!(tokens().health(), Health::Ok);
+    assert!(engine.granted(&ask("a", 3)).0 > to);
 }
 
 #[test]

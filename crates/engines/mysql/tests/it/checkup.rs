@@ -13,12 +13,12 @@ use holdline_services::{MariaDbConfig, MariaDbServer};
 use crate::replicas;
 use crate::support::{connect, engine, eventually, let_go, queue, request, take, url_at};
 
-async fn look(url: &str) -> Checkup {
+pub(crate) async fn look(url: &str) -> Checkup {
     let options = MysqlOptions::from_url(url).expect("a good URL");
     checkup(&options, Arc::new(MachineClock)).await.expect("good options")
 }
 
-fn ill(checkup: &Checkup) -> Vec<&str> {
+pub(crate) fn ill(checkup: &Checkup) -> Vec<&str> {
     let ill = checkup.findings().iter().filter(|finding| finding.health() != Health::Ok);
     ill.map(Finding::check).collect()
 }

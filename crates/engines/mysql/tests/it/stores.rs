@@ -7,6 +7,7 @@ use holdline_core::{AcquireRequest, Engine, FencingToken, Hold, Operation, Purpo
 use holdline_mysql::MysqlEngine;
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
+use crate::checkup::{ill, look};
 use crate::support::{engine, let_go, name, renew, request, take};
 
 /// No restart takes so long.
@@ -54,7 +55,9 @@ async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
         |token: FencingToken| resource.check_and_write(&Proof::exclusive(token), |()| Ok(()));
     write(last).expect("the newest");
 
+    assert_eq!(ill(&look(&server.url()).await), [""; 0]);
     server.restore(&copy);
+    assert_eq!(ill(&look(&server.url()).await), [""; 0], "nothing tells doctor that it is old");
     found_again(&engine).await;
     // Whoever holds since the copy was made is told; whoever held before that holds on.
     let told = renew(&engine, &held, Purpose::Keep(LONG)).await;

@@ -9,12 +9,12 @@ use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::support::{engine, request, take};
 
-async fn look(url: &str) -> Checkup {
+pub(crate) async fn look(url: &str) -> Checkup {
     let options = PostgresOptions::from_url(url).expect("a good URL");
     checkup(&options, Arc::new(MachineClock)).await.expect("good options")
 }
 
-fn ill(checkup: &Checkup) -> Vec<&str> {
+pub(crate) fn ill(checkup: &Checkup) -> Vec<&str> {
     let ill = checkup.findings().iter().filter(|finding| finding.health() != Health::Ok);
     ill.map(Finding::check).collect()
 }

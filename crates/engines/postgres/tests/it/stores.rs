@@ -4,6 +4,7 @@ use futures_util::StreamExt;
 use holdline_core::{Engine, FencingToken, Operation};
 use holdline_services::{PostgresConfig, PostgresServer};
 
+use crate::checkup::{ill, look};
 use crate::support::{engine, let_go, name, queue, request, take};
 
 #[tokio::test]
@@ -52,7 +53,7 @@ async fn a_raised_fence_never_falls() {
 
 #[tokio::test]
 async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
-    let server = PostgresServer::start(PostgresConfig::default());
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
     let engine = engine(&server).await;
     let first = request("a");
     take(&engine, &first).await;
@@ -75,6 +76,7 @@ async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
     std::fs::rename(&copy, &data).expect("put back");
     server.restart();
     while engine.inspect(&name("a")).await.is_err() {}
+    assert_eq!(ill(&look(&server.url()).await), [""; 0], "nothing tells doctor that it is old");
     let fallen = request("a");
     assert!(take(&engine, &fallen).await <= last, "the copy knows nothing of the later tokens");
     let_go(&engine, &fallen).await;

@@ -1,5 +1,6 @@
 //! What `doctor` finds on servers that are a quorum, each set up wrong in one way.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,6 +106,37 @@ async fn a_server_that_forgot_is_told_with_its_wait() {
     assert!(one(&found, "votes").found().contains("s more"), "{found:?}");
     assert_eq!(one(&found, "votes").health(), Health::Warning, "{found:?}");
     assert_eq!(one(&found, "margin").health(), Health::Warning, "{found:?}");
+}
+
+/// An old copy is put back: of a server that does not keep all, its new run tells as much.
+#[tokio::test]
+async fn a_server_with_an_old_copy_is_told_unless_it_says_that_it_keeps_all() {
+    for (fsync, is_told) in [("everysec", true), ("always", false)] {
+        let config = RedisConfig::default().with_appendonly(fsync);
+        let nodes = Nodes::start(3, &config);
+        nodes.init().await;
+        let server = &nodes.servers[0];
+        let kept = server.directory().join("appendonlydir");
+        let copy = server.directory().join("copy");
+        copy_all(&kept, &copy);
+        assert_eq!(ill(&look(&nodes).await), ["guard"]);
+        server.kill();
+        std::fs::remove_dir_all(&kept).expect("removed");
+        std::fs::rename(&copy, &kept).expect("put back");
+        server.restart();
+        let found = look(&nodes).await;
+        let expected: &[&str] = if is_told { &["margin", "votes", "guard"] } else { &["guard"] };
+        assert_eq!(ill(&found), expected, "{fsync}: {found:?}");
+    }
+}
+
+/// Copies a directory of files.
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("made");
+    for entry in std::fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("listed");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    }
 }
 
 #[tokio::test]

@@ -11,3 +11,4 @@ mod postgres;
 mod redis;
 mod snippets;
 mod support;
+mod writers;

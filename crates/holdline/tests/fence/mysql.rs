@@ -1,6 +1,5 @@
 //! The fence of MariaDB: what it accepts, who waits for whom, and what a failure leaves.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use mysql_async::{Conn, Error, Transaction, TxOpts};
 use parking_lot::Mutex;
 
 use crate::support::{mariadb, mysql_client as client, proof, soon, token, told, until};
+use crate::writers::{Way, connections, store_in_the_order_of_their_tokens};
 
 fn apples(server: &MariaDbServer) -> String {
     server.sql("SELECT apples FROM stock WHERE id = 17").concat()
@@ -224,22 +224,18 @@ async fn an_old_snapshot_lets_nobody_in() {
     }
 }
 
-const WRITERS: u64 = 4;
-const ROUNDS: u64 = 15;
-
-/// Tries the tokens of one writer, which interleave with those of the others, and returns those
-/// that were acknowledged.
-async fn write_all(mut db: Conn, writer: u64) -> Vec<u64> {
-    let fence = MysqlFence::new("log");
-    let mut acknowledged = Vec::new();
-    for number in (0..ROUNDS).map(|round| 1 + round * WRITERS + writer) {
-        let insert = "INSERT INTO log(number) VALUES (?)";
-        // Two ways to the same end, side by side.
-        let answer = if writer.is_multiple_of(2) {
+#[tokio::test]
+async fn writers_at_once_store_in_the_order_of_their_tokens() {
+    let server = mariadb();
+    server.sql("CREATE TABLE log(place BIGINT AUTO_INCREMENT PRIMARY KEY, number BIGINT)");
+    let (fence, insert) = (MysqlFence::new("log"), "INSERT INTO log(number) VALUES (?)");
+    let write = async |db: &mut Conn, number: u64, way: Way| match way {
+        Way::Write => {
             let write = async |step: &mut Transaction<'_>| step.exec_drop(insert, (number,)).await;
-            fence.check_and_write(&mut db, &proof(number), write).await
-        } else {
-            let mut step = begin(&mut db).await;
+            fence.check_and_write(db, &proof(number), write).await
+        }
+        Way::Seal => {
+            let mut step = begin(db).await;
             let sealed = fence.seal(&mut step, &proof(number)).await;
             if sealed.is_ok() {
                 step.exec_drop(insert, (number,)).await.expect("written");
@@ -248,33 +244,11 @@ async fn write_all(mut db: Conn, writer: u64) -> Vec<u64> {
                 step.rollback().await.expect("rolled back");
             }
             sealed
-        };
-        match answer {
-            Ok(()) => acknowledged.push(number),
-            Err(FenceError::Stale(stale)) => assert!(stale.seen > stale.mine),
-            Err(error) => panic!("{error}"),
         }
-    }
-    acknowledged
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_at_once_store_in_the_order_of_their_tokens() {
-    let server = mariadb();
-    server.sql("CREATE TABLE log(place BIGINT AUTO_INCREMENT PRIMARY KEY, number BIGINT)");
-    let mut writers = Vec::new();
-    for writer in 0..WRITERS {
-        writers.push(tokio::spawn(write_all(client(&server.url()).await, writer)));
-    }
-    let mut acknowledged = BTreeSet::new();
-    for writer in writers {
-        acknowledged.extend(soon("a writer", writer).await.expect("no panic"));
-    }
-    let stored = server.sql("SELECT number FROM log ORDER BY place");
-    let stored: Vec<u64> = stored.iter().map(|n| n.parse().expect("a number")).collect();
-    assert!(stored.is_sorted_by(|a, b| a < b), "out of order: {stored:?}");
-    assert_eq!(stored.iter().copied().collect::<BTreeSet<u64>>(), acknowledged);
-    assert!(stored.contains(&(WRITERS * ROUNDS)), "the largest token is never refused");
+    };
+    let connections = connections(async || client(&server.url()).await).await;
+    let stored = || server.sql("SELECT number FROM log ORDER BY place");
+    store_in_the_order_of_their_tokens(connections, write, stored).await;
 }
 
 /// Whatever the session's character set makes of text.

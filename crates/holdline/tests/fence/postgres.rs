@@ -1,6 +1,5 @@
 //! The fence of PostgreSQL: what it accepts, who waits for whom, and what a failure leaves.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use holdline::fence::{FenceError, PostgresFence, Proof, Rules};
@@ -9,6 +8,7 @@ use holdline_services::PostgresServer;
 use tokio_postgres::{Client, Transaction};
 
 use crate::support::{LONG, client, database, proof, soon, token, told, until};
+use crate::writers::{Way, connections, store_in_the_order_of_their_tokens};
 
 fn apples(server: &PostgresServer) -> String {
     server.sql("SELECT apples FROM stock WHERE id = 17").concat()
@@ -191,56 +191,32 @@ async fn an_old_snapshot_is_busy_and_changes_nothing() {
     }
 }
 
-const WRITERS: u64 = 4;
-const ROUNDS: u64 = 15;
-
-/// Tries the tokens of one writer, which interleave with those of the others, and returns those
-/// that were acknowledged.
-async fn write_all(mut db: Client, writer: u64) -> Vec<u64> {
-    let fence = PostgresFence::new("log");
-    let mut acknowledged = Vec::new();
-    for number in (0..ROUNDS).map(|round| 1 + round * WRITERS + writer) {
-        let value = i64::try_from(number).expect("small");
-        let insert = "INSERT INTO log(number) VALUES ($1)";
-        // Two ways to the same end, side by side.
-        let answer = if writer.is_multiple_of(2) {
-            let write = async |step: &Transaction<'_>| step.execute(insert, &[&value]).await;
-            fence.check_and_write(&mut db, &proof(number), write).await.map(drop)
-        } else {
-            let step = db.transaction().await.expect("begun");
-            let sealed = fence.seal(&step, &proof(number)).await;
-            if sealed.is_ok() {
-                step.execute(insert, &[&value]).await.expect("written");
-                step.commit().await.expect("committed");
-            }
-            sealed
-        };
-        match answer {
-            Ok(()) => acknowledged.push(number),
-            Err(FenceError::Stale(stale)) => assert!(stale.seen > stale.mine),
-            Err(error) => panic!("{error}"),
-        }
-    }
-    acknowledged
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn writers_at_once_store_in_the_order_of_their_tokens() {
     let server = database();
     server.sql("CREATE TABLE log(place BIGSERIAL, number BIGINT)");
-    let mut writers = Vec::new();
-    for writer in 0..WRITERS {
-        writers.push(tokio::spawn(write_all(client(&server.url()).await, writer)));
-    }
-    let mut acknowledged = BTreeSet::new();
-    for writer in writers {
-        acknowledged.extend(soon("a writer", writer).await.expect("no panic"));
-    }
-    let stored = server.sql("SELECT number FROM log ORDER BY place");
-    let stored: Vec<u64> = stored.iter().map(|n| n.parse().expect("a number")).collect();
-    assert!(stored.is_sorted_by(|a, b| a < b), "out of order: {stored:?}");
-    assert_eq!(stored.iter().copied().collect::<BTreeSet<u64>>(), acknowledged);
-    assert!(stored.contains(&(WRITERS * ROUNDS)), "the largest token is never refused");
+    let (fence, insert) = (PostgresFence::new("log"), "INSERT INTO log(number) VALUES ($1)");
+    let write = async |db: &mut Client, number: u64, way: Way| {
+        let value = i64::try_from(number).expect("small");
+        match way {
+            Way::Write => {
+                let write = async |step: &Transaction<'_>| step.execute(insert, &[&value]).await;
+                fence.check_and_write(db, &proof(number), write).await.map(drop)
+            }
+            Way::Seal => {
+                let step = db.transaction().await.expect("begun");
+                let sealed = fence.seal(&step, &proof(number)).await;
+                if sealed.is_ok() {
+                    step.execute(insert, &[&value]).await.expect("written");
+                    step.commit().await.expect("committed");
+                }
+                sealed
+            }
+        }
+    };
+    let connections = connections(async || client(&server.url()).await).await;
+    let stored = || server.sql("SELECT number FROM log ORDER BY place");
+    store_in_the_order_of_their_tokens(connections, write, stored).await;
 }
 
 #[tokio::test]

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use holdline::fence::{FenceError, MysqlFence, Proof, Refusal, Refusals, Rules};
 use holdline::{Certainty, FencingToken, LockName, Observer};
-use holdline_services::MariaDbServer;
+use holdline_services::{MariaDbConfig, MariaDbServer};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Transaction, TxOpts};
 use parking_lot::Mutex;
 
-use crate::support::{mariadb, mysql_client as client, proof, soon, token, told, until};
+use crate::support::{
+    mariadb, mariadb_with, mysql_client as client, proof, soon, token, told, until,
+};
 use crate::writers::{Way, connections, store_in_the_order_of_their_tokens};
 
 fn apples(server: &MariaDbServer) -> String {
@@ -398,6 +400,32 @@ async fn a_wait_that_ends_by_its_limit_is_busy() {
     assert_eq!(told(&answer), "busy", "{answer:?}");
     step.rollback().await.expect("rolled back");
     assert_eq!(fence.mark(&mut late).await.expect("readable"), None);
+}
+
+/// A mark is as durable as any other row: a server that crashes after it has answered has it.
+#[tokio::test]
+async fn a_mark_outlives_a_crash_of_the_server() {
+    let server = mariadb_with(MariaDbConfig::default().with_fsync());
+    let fence = MysqlFence::new("stock/17");
+    let mut db = client(&server.url()).await;
+    for (newest, late) in [(34, 33), (40, 39)] {
+        let wrote =
+            fence.check_and_write(&mut db, &proof(newest), async |step| put(step, 9).await).await;
+        assert_eq!(told(&wrote), "yes");
+        // One that was under way when the server crashed has raised nothing.
+        let mut begun = begin(&mut db).await;
+        fence.seal(&mut begun, &proof(newest + 5)).await.expect("newer");
+        server.kill();
+        server.restart();
+        drop(begun);
+        db = client(&server.url()).await;
+        assert_eq!(fence.mark(&mut db).await.expect("readable"), Some(token(newest)));
+        let stale = format!("stale {late} {newest}");
+        assert_eq!(told(&fence.seal(&mut db, &proof(late)).await), stale);
+        let write = async |step: &mut Transaction<'_>| put(step, 1).await;
+        assert_eq!(told(&fence.check_and_write(&mut db, &proof(late), write).await), stale);
+        assert_eq!(apples(&server), "9");
+    }
 }
 
 #[tokio::test]

@@ -44,7 +44,11 @@ pub(crate) fn database() -> PostgresServer {
 }
 
 pub(crate) fn mariadb() -> MariaDbServer {
-    let server = MariaDbServer::start(MariaDbConfig::default());
+    mariadb_with(MariaDbConfig::default())
+}
+
+pub(crate) fn mariadb_with(config: MariaDbConfig) -> MariaDbServer {
+    let server = MariaDbServer::start(config);
     server.sql(&format!(
         "{}; CREATE TABLE stock(id INTEGER PRIMARY KEY, apples INTEGER NOT NULL);
          INSERT INTO stock VALUES (17, 10)",

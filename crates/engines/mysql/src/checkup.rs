@@ -15,7 +15,7 @@ use holdline_core::hints::Watches;
 use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
 
 use crate::error::ENGINE;
-use crate::link::{Facts, Link, only};
+use crate::link::{Answer, Facts, Link, only};
 use crate::options::MysqlOptions;
 use crate::replies::Row;
 use crate::schema::{self, Found};
@@ -48,6 +48,8 @@ const LEAST_PACKET: u64 = 1 << 20;
 const VARIABLES: &str = "'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', \
     'binlog_format', 'innodb_doublewrite', 'rpl_semi_sync_master_enabled', \
     'rpl_semi_sync_master_wait_point', 'wsrep_on', 'wait_timeout', 'max_allowed_packet'";
+/// What the server counts and is told as its settings are.
+const COUNTED: &str = "'Rpl_semi_sync_master_clients'";
 
 /// Looks how the server of these options stands.
 ///
@@ -116,15 +118,10 @@ impl Settings {
     async fn ask(link: &Link) -> Settings {
         let ask = format!("show global variables where variable_name in ({VARIABLES})");
         let told = link.ask(&ask).await;
-        Settings(told.map(|told| {
-            let rows =
-                told.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
-            let pair = |row: Row<'_>| {
-                let (name, value) = (row.sure::<String>("Variable_name"), row.sure("Value"));
-                Some((name.ok()?, value.ok()?))
-            };
-            rows.filter_map(pair).collect()
-        }))
+        // A server that knows none of it answers nothing.
+        let ask = format!("show global status where variable_name in ({COUNTED})");
+        let counted = link.ask(&ask).await.unwrap_or_default();
+        Settings(told.map(|told| pairs(&told).chain(pairs(&counted)).collect()))
     }
 
     fn get(&self, name: &str) -> &str {
@@ -134,6 +131,15 @@ impl Settings {
     fn is_on(&self, name: &str) -> bool {
         matches!(self.get(name), "ON" | "1")
     }
+}
+
+/// Reads what `show` tells: names and their values.
+fn pairs(told: &Answer) -> impl Iterator<Item = (String, String)> {
+    let rows = told.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
+    rows.filter_map(|row| {
+        let (name, value) = (row.sure("Variable_name"), row.sure("Value"));
+        Some((name.ok()?, value.ok()?))
+    })
 }
 
 fn durability(settings: &Settings) -> Finding {
@@ -164,6 +170,11 @@ fn replicas(settings: &Settings) -> Finding {
     let said = if waits { "commits wait for one" } else { "no commit waits for one" };
     let finding = Finding::ok("replicas", REPLICAS, format!("they can follow; {said}, {point}"));
     match (waits, point) {
+        (true, "AFTER_SYNC") if settings.get("Rpl_semi_sync_master_clients") == "0" => finding
+            .warn(
+                "start a replica with rpl_semi_sync_slave_enabled: none answers, and after \
+                 rpl_semi_sync_master_timeout commits wait for nobody",
+            ),
         (true, "AFTER_SYNC") => finding,
         _ => finding.warn(
             "set rpl_semi_sync_master_enabled, with the wait point AFTER_SYNC, and promote only \

@@ -119,6 +119,11 @@ async fn a_binary_log_that_is_not_flushed_or_waited_for_is_told() {
     assert_eq!(ill(&look(&server.url()).await), ["durability", "replicas"]);
     server.sql("set global sync_binlog = 1; set global rpl_semi_sync_master_enabled = 1");
     server.sql("set global rpl_semi_sync_master_wait_point = 'AFTER_SYNC'");
+    assert_eq!(ill(&look(&server.url()).await), ["replicas"], "nobody answers");
+    let replica = replicas::server(2);
+    replica.sql("set global rpl_semi_sync_slave_enabled = 1");
+    replicas::follow(&server, &replica);
+    replicas::await_answering(&server).await;
     assert_eq!(ill(&look(&server.url()).await), [""; 0]);
     server.sql("set global rpl_semi_sync_master_wait_point = 'AFTER_COMMIT'");
     assert_eq!(ill(&look(&server.url()).await), ["replicas"]);

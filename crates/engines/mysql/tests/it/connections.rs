@@ -81,6 +81,30 @@ async fn a_killed_server_takes_no_token_and_no_grant_back() {
     }
 }
 
+/// The control of what `doctor` fails (`durability`): such a server answers before it has written
+/// anything down, and does that once a second.
+#[tokio::test]
+async fn a_server_that_flushes_no_commit_grants_again_after_a_crash() {
+    let config = MariaDbConfig::default().with_line("innodb-flush-log-at-trx-commit=0");
+    let server = MariaDbServer::start(config);
+    let engine = engine(&server).await;
+    take(&engine, &request("made")).await;
+    for round in 0..20 {
+        let held = request(&format!("round {round}"));
+        let token = take(&engine, &held).await;
+        server.kill();
+        server.restart();
+        while engine.inspect(&held.name).await.is_err() {}
+        let next = AcquireRequest { queue: false, ..request(held.name.as_str()) };
+        match engine.try_acquire(&next).await.expect("asked") {
+            AcquireReply::Granted { token: again, .. } => return assert_eq!(again, token),
+            AcquireReply::Busy { .. } => {} // It was written down just then.
+            reply => panic!("{reply:?}"),
+        }
+    }
+    panic!("no commit was lost in twenty crashes");
+}
+
 #[tokio::test]
 async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
     let server = MariaDbServer::start(MariaDbConfig::default());

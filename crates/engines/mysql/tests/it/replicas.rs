@@ -42,6 +42,13 @@ pub(crate) fn await_repeated(primary: &MariaDbServer, replica: &MariaDbServer) {
     assert_eq!(replica.sql(&format!("select master_gtid_wait('{at}', 60)")), ["0"]);
 }
 
+/// Waits until a replica tells the primary what it has received.
+pub(crate) async fn await_answering(primary: &MariaDbServer) {
+    let clients = "show global status like 'Rpl_semi_sync_master_clients'";
+    let one = ["Rpl_semi_sync_master_clients|1"];
+    eventually("the replica answers", || primary.sql(clients) == one).await;
+}
+
 /// The control of what is not promised: nothing in the database can tell what it never had.
 #[tokio::test]
 async fn a_replica_without_the_newest_commits_grants_again_and_is_mended_by_a_raised_fence() {
@@ -84,11 +91,7 @@ async fn a_replica_that_commits_wait_for_knows_all_grants_and_tokens() {
          set global rpl_semi_sync_master_timeout = 600000; \
          set global rpl_semi_sync_master_enabled = 1",
     );
-    let answers = "show global status like 'Rpl_semi_sync_master_clients'";
-    eventually("the replica answers", || {
-        primary.sql(answers) == ["Rpl_semi_sync_master_clients|1"]
-    })
-    .await;
+    await_answering(&primary).await;
     // What it applies later it has received already.
     replica.sql("stop slave sql_thread");
     let before = engine(&primary).await;

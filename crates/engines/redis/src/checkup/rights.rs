@@ -4,6 +4,7 @@ use holdline_core::{Finding, LockError, LockName};
 
 use super::Probe;
 use crate::keys::Layout;
+use crate::node::Value;
 use crate::options::{Address, Dialect, RedisOptions, Replicas, is_near};
 use crate::plain::Keys;
 
@@ -260,27 +261,45 @@ async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Fin
     let told = probe.node.watcher().and_then(|watcher| watcher.known());
     let place = told.map(|seen| options.at(&seen.host, seen.port));
     let (way, is_near) = way(place.as_ref().unwrap_or(options).address());
-    let finding = Finding::ok("guard", GUARD, way);
-    if user != Some("default") {
-        return finding;
-    }
+    // Whoever we are: with a user of our own the door of all others may still stand open.
     let open = match probe.ask(&["ACL", "GETUSER", "default"]).await {
-        Ok(entry) => entry
-            .as_array()
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|part| part.as_array())
-            .flatten()
-            .any(|flag| flag.as_text() == Some("nopass")),
-        Err(_) => false,
-    };
-    match (open, is_near) {
-        (true, false) => {
-            finding.fail("set a password or an ACL user: anybody who reaches it can free locks")
+        Ok(entry) => lets_everybody_in(&entry) && frees(probe, "default", options).await,
+        Err(_) if user == Some("default") => false,
+        Err(_) => {
+            let found = format!("{way}; whether others need a password may not be asked");
+            return Finding::ok("guard", GUARD, found);
         }
-        (true, true) => finding.warn("set a password: anybody on this machine can free locks"),
+    };
+    let finding = Finding::ok("guard", GUARD, way);
+    match (open, is_near) {
+        (true, false) => finding.fail(
+            "set a password for the user `default`, or turn it off: anybody who reaches the \
+             server can free locks",
+        ),
+        (true, true) => finding.warn(
+            "set a password for the user `default`, or turn it off: anybody on this machine can \
+             free locks",
+        ),
         (false, _) => finding,
     }
+}
+
+/// Tells whether a user can free locks, as long as nothing says otherwise.
+async fn frees(probe: &Probe, user: &str, options: &RedisOptions) -> bool {
+    let Ok(name) = LockName::new("doctor") else { return true };
+    may(probe, user, &Places::of(options, &name), "DEL K").await.unwrap_or(true)
+}
+
+/// Reads what `ACL GETUSER` tells of a user: whether it is on, and needs no password.
+fn lets_everybody_in(entry: &Value) -> bool {
+    let parts = entry.as_array().unwrap_or_default();
+    let flags: Vec<&str> = parts
+        .iter()
+        .filter_map(|part| part.as_array())
+        .flatten()
+        .filter_map(|flag| flag.as_text())
+        .collect();
+    flags.contains(&"on") && flags.contains(&"nopass")
 }
 
 /// Says how the server is reached, and whether that stays on this machine.

@@ -56,6 +56,31 @@ async fn a_bare_server_works_and_its_weaknesses_are_told() {
     assert_eq!(found.health(), Health::Warning);
 }
 
+/// Whoever signs in as somebody else may have left the door of `default` open.
+#[tokio::test]
+async fn a_door_that_stands_open_beside_ours_is_told() {
+    let config = RedisConfig::default().with_password("canary");
+    let server = RedisServer::start(config.with_user("locker on >canary ~* &* +@all"));
+    let mut raw = server.raw();
+    let url = format!("redis://locker:canary@{}", server.address());
+    for (rule, health) in [
+        (">canary", Health::Ok),
+        ("nopass", Health::Warning),
+        ("nopass -@all +ping", Health::Ok),
+        ("nopass +@all resetkeys", Health::Ok),
+        ("nopass +@all allkeys off", Health::Ok),
+    ] {
+        let set = raw.say(&format!("ACL SETUSER default {rule}")).expect("told");
+        assert_eq!(set.error(), None, "{rule}");
+        let found = look(&url).await;
+        assert_eq!(of(&found, "guard").health(), health, "{rule}: {found:?}");
+    }
+    let set = raw.say("ACL SETUSER locker -acl|getuser").expect("told");
+    assert_eq!(set.error(), None);
+    let found = look(&url).await;
+    assert!(of(&found, "guard").found().contains("may not be asked"), "{found:?}");
+}
+
 #[tokio::test]
 async fn a_server_that_evicts_is_an_error() {
     let config = RedisConfig::default().with_maxmemory("50mb", "volatile-lru");

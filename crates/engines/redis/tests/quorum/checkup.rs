@@ -223,8 +223,8 @@ async fn what_one_server_lacks_is_told_by_its_address() {
 #[tokio::test]
 async fn each_setting_of_one_server_that_harms_the_set_is_told_by_its_address() {
     let config = RedisConfig::default().with_password("canary").with_appendonly("always");
-    let nodes = Nodes::start(3, &config);
-    let url = nodes.url().replace("redlock://", "redlock://default:canary@");
+    let nodes = Nodes::start(3, &config.with_user("locker on >canary ~* &* +@all"));
+    let url = nodes.url().replace("redlock://", "redlock://locker:canary@");
     let options = QuorumOptions::from_url(&format!("{url}?command_timeout_ms=5000"));
     let options = options.expect("a good URL");
     admin_of(&options).init().await.expect("blank servers become a set");

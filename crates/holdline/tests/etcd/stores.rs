@@ -2,6 +2,7 @@
 
 use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
 use holdline::{ErrorKind, FencingToken, LostReason, Operation};
+use holdline_core::{Finding, Health};
 use holdline_services::{EtcdConfig, EtcdServer};
 
 use crate::support::{client, let_go, patient, queued, soon, take, taking};
@@ -24,6 +25,7 @@ async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuse
         |token: FencingToken| resource.check_and_write(&Proof::exclusive(token), |()| Ok(()));
     write(held.fencing_token()).expect("the newest");
 
+    let before = ill(&server.url()).await;
     server.restore(&copy);
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Missing);
     let next = match soon("the next one", waiter).await {
@@ -33,6 +35,7 @@ async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuse
     };
     assert!(next.fencing_token() <= held.fencing_token(), "the danger is there");
     assert!(matches!(write(next.fencing_token()), Err(FenceError::Stale(_))));
+    assert_eq!(ill(&server.url()).await, before, "nothing tells doctor that it is old");
     // What helps elsewhere is not to be had here, and says what is.
     let raise = Operation::RaiseFence { to: held.fencing_token() };
     let refused = soon("an answer", one.operate(&raise)).await.expect_err("not here");
@@ -46,4 +49,11 @@ async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuse
     let fresh = take(&other, "a", &patient()).await;
     write(fresh.fencing_token()).expect("larger than all before");
     let_go(fresh).await;
+}
+
+/// What doctor finds ill.
+async fn ill(url: &str) -> Vec<&'static str> {
+    let found = holdline::checkup(url).await.expect("looked at");
+    let ill = found.findings().iter().filter(|finding| finding.health() != Health::Ok);
+    ill.map(Finding::check).collect()
 }

@@ -2,6 +2,7 @@
 
 use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
 use holdline::{ErrorKind, FencingToken, LostReason, Operation};
+use holdline_core::{Finding, Health};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 
 use crate::support::{LONG, client, lease, let_go, patient, queued, soon, take};
@@ -27,11 +28,13 @@ async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuse
         |token: FencingToken| resource.check_and_write(&Proof::exclusive(token), |()| Ok(()));
     write(held.fencing_token()).expect("the newest");
 
+    let before = ill(&server.url()).await;
     server.restore(&copy);
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Expired);
     let mut next = soon("the next one", waiter).await.expect("no panic");
     assert!(next.fencing_token() <= held.fencing_token(), "the danger is there");
     assert!(matches!(write(next.fencing_token()), Err(FenceError::Stale(_))));
+    assert_eq!(ill(&server.url()).await, before, "nothing tells doctor that it is old");
     // What helps elsewhere is not to be had here, and says why.
     let raise = Operation::RaiseFence { to: held.fencing_token() };
     let refused = soon("an answer", one.operate(&raise)).await.expect_err("not here");
@@ -44,4 +47,11 @@ async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuse
     }
     write(next.fencing_token()).expect("larger than all before");
     let_go(next).await;
+}
+
+/// What doctor finds ill.
+async fn ill(url: &str) -> Vec<&'static str> {
+    let found = holdline::checkup(url).await.expect("looked at");
+    let ill = found.findings().iter().filter(|finding| finding.health() != Health::Ok);
+    ill.map(Finding::check).collect()
 }

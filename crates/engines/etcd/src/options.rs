@@ -244,11 +244,12 @@ impl EtcdOptions {
         self.tls.as_ref().is_some_and(|files| files.cert.is_none())
     }
 
-    /// Reads what TLS needs; `None` without TLS.
+    /// Returns the files of TLS; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<&TlsFiles> {
         self.tls.as_ref()
     }
 
+    /// Reads what TLS needs; `None` without TLS.
     pub(crate) fn tls_config(&self) -> Result<Option<ClientTlsConfig>, LockError> {
         let Some(files) = &self.tls else { return Ok(None) };
         let read = |what: &'static str, path: &Path| {

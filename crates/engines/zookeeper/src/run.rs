@@ -1,55 +1,73 @@
-//! How long this process has run without a stop: one that stands still sends no sign of life, and
-//! does not feel it.
+//! How long this process has stood still lately: while it does it sends no sign of life, and does
+//! not feel it.
 //!
 //! A leader ends a session by what the members told it, and a member that dies tells nothing more.
-//! Of a process that runs, the leader was told a known time ago at most: `late` (S3). So:
+//! Of a process that runs, the leader was told a known time ago at most: `late` (S3). Whatever the
+//! process stands still in that time makes it as much longer. So:
 //!
-//! - U1: what a majority carried out counts from when it was sent, if by then the process had run
-//!   for as long as `late` without a stop.
-//! - U2: before that it counts from the end of the last run that was as long, or not at all.
+//! - U1: what a majority carried out counts from when it was sent, less all the time that the
+//!   process stood still within `late` before that; and `late` is longer by that time.
+//! - U2: the leader itself knows of the opening: nothing counts from before it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use holdline_core::Moment;
 
-/// What is known of the runs of this process.
+/// What is known of the stops of this process.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// How late the leader may be told of what lives, at most.
     late: Duration,
-    /// How far apart two looks are at most of a process that runs.
-    gap: Duration,
-    began: Moment,
+    /// How far apart two looks are of a process that runs.
+    look: Duration,
+    /// How long a stop is remembered: what is older than the session proves nothing.
+    memory: Duration,
+    opened: Moment,
     looked: Moment,
-    /// The end of the last run that was long enough (U2).
-    carried: Moment,
+    /// Between which looks it stood still, the oldest first.
+    stops: VecDeque<(Moment, Moment)>,
 }
 
 impl Run {
-    /// Begins at the opening of a session, which the leader itself knows of.
-    pub(crate) fn new(opened: Moment, late: Duration, gap: Duration) -> Run {
-        Run { late, gap, began: opened, looked: opened, carried: opened.after(late) }
+    /// Begins at the opening of a session that lasts for `memory`.
+    pub(crate) fn new(opened: Moment, late: Duration, look: Duration, memory: Duration) -> Run {
+        Run { late, look, memory, opened, looked: opened, stops: VecDeque::new() }
     }
 
-    /// Looks; it is to be called more often than each `gap`.
+    /// Looks; it is to be called after each `look`.
     pub(crate) fn look(&mut self, now: Moment) {
-        if self.looked.until(now) > self.gap {
-            if self.began.until(self.looked) >= self.late {
-                self.carried = self.carried.max(self.looked);
-            }
-            self.began = now;
+        if self.looked.until(now) > self.look {
+            self.stops.push_back((self.looked, now));
         }
         self.looked = self.looked.max(now);
+        let old = now.before(self.memory);
+        while self.stops.front().is_some_and(|(_, end)| *end <= old) {
+            self.stops.pop_front();
+        }
     }
 
     /// From when on a session counts that stood for a majority by what was sent at `since`.
-    pub(crate) fn counts_from(&mut self, since: Moment) -> Moment {
-        // It may have stood still just before.
-        self.look(since);
-        match self.began.until(since) >= self.late {
-            true => since,
-            false => since.min(self.carried),
+    pub(crate) fn counts_from(&self, since: Moment) -> Moment {
+        let mut stood = Duration::ZERO;
+        // The longer it stood, the further back it matters whether it did.
+        loop {
+            let more = self.stood(since.before(self.late.saturating_add(stood)), since);
+            if more <= stood {
+                break;
+            }
+            stood = more;
         }
+        since.before(stood).max(since.min(self.opened.after(self.late)))
+    }
+
+    /// How long it stood still in all stops that reach into this time.
+    fn stood(&self, from: Moment, to: Moment) -> Duration {
+        let last = (self.looked, Moment::NEVER);
+        let stops = self.stops.iter().copied().chain([last]);
+        let reaching = stops.map(|(began, ended)| (began, ended.min(to)));
+        let reaching = reaching.filter(|(began, ended)| *ended > from && began < ended);
+        reaching.map(|(began, ended)| began.until(ended).saturating_sub(self.look)).sum()
     }
 }
 
@@ -57,52 +75,67 @@ impl Run {
 mod tests {
     use super::*;
 
-    const LATE: Duration = Duration::from_secs(2);
-    const GAP: Duration = Duration::from_secs(1);
+    const LATE: Duration = Duration::from_secs(5);
+    const LOOK: Duration = Duration::from_secs(1);
+    const MEMORY: Duration = Duration::from_secs(30);
 
     fn at(seconds: u64) -> Moment {
         Moment::ORIGIN.after(Duration::from_secs(100 + seconds))
     }
 
-    /// Opened at 0, and looked at each second until `end`.
-    fn ran_until(end: u64) -> Run {
-        let mut run = Run::new(at(0), LATE, GAP);
-        (0..=end).for_each(|second| run.look(at(second)));
+    /// Opened at 0, and looked at these moments.
+    fn looked(seconds: impl IntoIterator<Item = u64>) -> Run {
+        let mut run = Run::new(at(0), LATE, LOOK, MEMORY);
+        seconds.into_iter().for_each(|second| run.look(at(second)));
         run
     }
 
     #[test]
     fn of_a_process_that_runs_all_counts_from_when_it_was_sent() {
-        for end in 0..10 {
-            assert_eq!(ran_until(end).counts_from(at(end)), at(end));
+        for end in 0..20 {
+            let run = looked(0..=end);
+            assert_eq!(run.counts_from(at(end)), at(end));
+            assert_eq!(run.counts_from(at(end + 1)), at(end + 1), "not late yet");
         }
     }
 
     #[test]
-    fn after_a_stop_the_time_before_it_counts_until_it_has_run_long_enough() {
-        let mut run = ran_until(5);
-        for (now, counts_from) in [(9, 5), (10, 5), (11, 11), (12, 12)] {
-            assert_eq!(run.counts_from(at(now)), at(counts_from), "at {now}");
-        }
-    }
-
-    #[test]
-    fn runs_that_are_too_short_between_two_stops_count_for_nothing() {
-        let mut run = ran_until(5);
-        for (now, counts_from) in [(9, 5), (10, 5), (14, 5), (15, 5), (19, 5), (21, 5), (23, 5)] {
+    fn a_stop_costs_its_own_length_until_it_is_too_long_ago() {
+        let mut run = looked(0..=10);
+        for now in 14..30 {
+            let counts_from = if now < 19 { at(now - 3) } else { at(now) };
+            assert_eq!(run.counts_from(at(now)), counts_from, "before the look at {now}");
             run.look(at(now));
-            assert_eq!(run.counts_from(at(now)), at(counts_from), "at {now}");
+            assert_eq!(run.counts_from(at(now)), counts_from, "at {now}");
         }
-        run.look(at(24));
-        run.look(at(25));
-        assert_eq!(run.counts_from(at(25)), at(25));
     }
 
     #[test]
-    fn a_stop_right_after_the_opening_counts_from_there() {
-        let mut run = ran_until(0);
-        assert_eq!(run.counts_from(at(7)), at(0).after(LATE), "the leader knew of the opening");
-        run.look(at(6));
-        assert_eq!(run.counts_from(at(1)), at(1), "sent before the stop");
+    fn stops_one_after_the_other_add_up() {
+        // Three seconds each, between which it ran for two.
+        let run = looked((0..=10).chain([14, 15, 19, 20]));
+        assert_eq!(run.counts_from(at(20)), at(14));
+        assert_eq!(run.counts_from(at(15)), at(12), "sent before the second");
+    }
+
+    #[test]
+    fn what_was_sent_before_a_stop_is_not_touched_by_it() {
+        let run = looked((0..=10).chain([17]));
+        assert_eq!(run.counts_from(at(10)), at(10));
+        assert_eq!(run.counts_from(at(11)), at(11));
+        assert_eq!(run.counts_from(at(13)), at(11), "two seconds of it had passed");
+    }
+
+    #[test]
+    fn nothing_counts_from_before_the_opening() {
+        let run = looked([0, 20]);
+        assert_eq!(run.counts_from(at(20)), at(5), "the leader knew of the opening");
+        assert_eq!(looked([0, 3]).counts_from(at(3)), at(3));
+    }
+
+    #[test]
+    fn stops_are_forgotten_when_the_session_of_their_time_is_over() {
+        let run = looked((0..200).map(|n| n * 2));
+        assert!(run.stops.len() <= 16, "{}", run.stops.len());
     }
 }

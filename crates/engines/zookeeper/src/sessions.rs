@@ -7,9 +7,10 @@
 //!   that a group ends which nobody keeps: an acquire or a renewal keeps it, and when its time is
 //!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
 //! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
-//!   time between two signs of life, which is half of the time after which a connection is given
-//!   up. So as much of the time is not counted on, and a fifth at least. A process that stood
-//!   still sent no sign of life: what it proves right after counts from before the stop ([`run`]).
+//!   time between two signs of life, which is the time after which a connection is given up, and an
+//!   eighth more, for nothing is sent while a sign is not answered. So as much of the time is not
+//!   counted on, and a fifth at least. A process that stood still sent no sign of life: what it
+//!   proves soon after counts from earlier by as much ([`crate::run`]).
 //! - S4: the client crate hears of its sockets by a thread and a file of the kernel's that a copy
 //!   of the process by fork lacks, or shares with its parent. So a copy opens no session.
 //! - S5: a member that hangs is left long before the session ends, so that another is tried in
@@ -39,7 +40,7 @@ const UNSURE: u32 = 5;
 const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
 /// Which part of the time after which a connection is given up lies between two looks whether this
-/// process runs; each look may be as late again.
+/// process runs: as much as lies between two of the connection's own.
 const LOOKS: u32 = 8;
 
 /// Whose nodes end together: those of a client, with the same duration in milliseconds.
@@ -138,6 +139,28 @@ impl Session {
         self.ended.notify_waiters();
     }
 
+    /// Tells whether a proof would let most of its time be counted on: not soon after this process
+    /// stood still for long.
+    fn vouches(&self, now: Moment) -> bool {
+        !self.is_over() && self.run.lock().counts_from(now).after(self.sure / 2) > now
+    }
+
+    /// Has a majority say that it stands until some of its time can be counted on: after a pause of
+    /// this process that takes as long as the pause is remembered.
+    ///
+    /// # Errors
+    /// [`Trouble::SessionGone`]: it is over.
+    pub(crate) async fn keep_until_sure(&self, clock: &dyn Clock) -> Result<(), Trouble> {
+        let end = clock.now().after(self.time);
+        while self.left(clock.now()).is_zero() && clock.now() < end {
+            self.keep(clock).await?;
+            if self.left(clock.now()).is_zero() {
+                clock.sleep_until(clock.now().after(look(self.time))).await;
+            }
+        }
+        Ok(())
+    }
+
     /// Has a majority say that it stands, unless one did a moment ago.
     ///
     /// # Errors
@@ -182,11 +205,13 @@ impl Sessions {
         self.begun.notify_one();
     }
 
-    /// Returns the session of a group; makes it if there is none.
+    /// Returns the session of a group; makes it if there is none, or one that cannot vouch for
+    /// anything now. What hangs on that goes on with it.
     pub(crate) async fn obtain(&self, key: Key) -> Result<Arc<Session>, LockError> {
         let slot = self.slots.lock().entry(key).or_default().clone();
         let mut slot = slot.lock().await;
-        if let Some(session) = slot.as_ref().filter(|session| !session.is_over()) {
+        let now = self.clock.now();
+        if let Some(session) = slot.as_ref().filter(|session| session.vouches(now)) {
             return Ok(session.clone());
         }
         let session = self.open(key.duration()).await?;
@@ -227,7 +252,7 @@ impl Sessions {
             time,
             sure: sure(time, self.half_tick),
             proven: Mutex::new(before),
-            run: Mutex::new(Run::new(before, late(time, self.half_tick), 2 * look(time))),
+            run: Mutex::new(Run::new(before, late(time, self.half_tick), look(time), time)),
             keeping: tokio::sync::Mutex::default(),
             ended: Notify::new(),
         });
@@ -311,7 +336,7 @@ fn look(time: Duration) -> Duration {
 
 /// How late the leader may be told of a process that runs (S3).
 fn late(time: Duration, half_tick: Duration) -> Duration {
-    silence(time) / 2 + 2 * look(time) + half_tick
+    silence(time) + look(time) + half_tick
 }
 
 /// How much of a session's time is counted on (S3).
@@ -361,13 +386,13 @@ mod tests {
     fn what_is_not_counted_on_is_a_fifth_or_what_may_be_told_late() {
         let (millis, tick) = (Duration::from_millis, Duration::from_secs(2));
         for (time, silent, counted) in
-            [(30_000, 3_750, 24_000), (8_000, 1_000, 6_250), (4_000, 1_000, 2_250)]
+            [(30_000, 3_750, 24_000), (8_000, 1_000, 5_875), (4_000, 1_000, 1_875)]
         {
             assert_eq!(silence(millis(time)), millis(silent));
             assert_eq!(sure(millis(time), tick / 2), millis(counted), "{time}");
         }
         assert_eq!(silence(millis(1_000)), millis(400));
-        assert_eq!(sure(millis(1_000), millis(100)), millis(600));
+        assert_eq!(sure(millis(1_000), millis(100)), millis(450));
         assert_eq!(sure(millis(1_000), tick / 2), Duration::ZERO);
     }
 

@@ -12,28 +12,38 @@ use crate::support::{lease, let_go, patient, queued, soon, take, taking};
 
 /// A member tells its leader every second whom it has heard.
 const TICK_MS: u32 = 2_000;
-const LEASE: u64 = 10;
 /// How much of a lease is counted on after a renewal, where the process has not stood still.
-const COUNTED: Duration = Duration::from_secs(8);
+const COUNTED: Duration = Duration::from_millis(7_500);
 /// How long the holder stands still: it may believe in its lease for longer.
 const PAUSE: Duration = Duration::from_millis(4_500);
 const TRIES: usize = 20;
 const URL: &str = "HOLDLINE_TEST_SOFT_URL";
+const SECONDS: &str = "HOLDLINE_TEST_SOFT_LEASE";
 
 /// The process that is stopped; does nothing when run by itself. It holds, and waits for another
 /// name too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_holder() {
     let Ok(url) = std::env::var(URL) else { return };
+    let seconds = std::env::var(SECONDS).expect("set by the test").parse().expect("a number");
     let client = Client::connect(&url).await.expect("connected");
-    let held = take(&client, "a", &lease(LEASE)).await;
+    let held = take(&client, "a", &lease(seconds)).await;
     // Of the same duration, so of the same session.
-    let mutex = client.mutex_with("b", &lease(LEASE)).expect("a good lock");
-    tokio::spawn(async move { mutex.lock().await.map(drop) });
+    let mutex = client.mutex_with("b", &lease(seconds)).expect("a good lock");
+    let waits = tokio::spawn(async move { mutex.lock().await.map(drop) });
+    let mut waits = Some(waits);
     queued(&client, "b", 1).await;
     println!("\nholds {}", held.fencing_token());
     while let Some(asked) = heard().await {
         match asked.as_str() {
+            "wait" => {
+                let waits = waits.take().expect("it waits");
+                println!("waited {:?}", waits.await.expect("no panic"));
+            }
+            "take" => {
+                let mutex = client.mutex_with("c", &lease(seconds)).expect("a good lock");
+                println!("took {:?}", mutex.lock().await.map(drop));
+            }
             "renew" => println!("renewed {}", held.renew().await.is_ok()),
             _ => println!("believes {}", held.is_valid()),
         }
@@ -66,7 +76,8 @@ async fn heard_nothing_since(servers: &ZooKeeper) -> bool {
     let only = |member: usize| format!("zk://{}?command_timeout_ms=60000", servers.address(member));
     let other = Client::connect(&only(far)).await.expect("connected");
     let noise = take(&other, "b", &patient()).await;
-    let mut holder = Process::start("soft::one_holder", &[(URL, &only(near))]);
+    let variables = [(URL, &*only(near)), (SECONDS, "10")];
+    let mut holder = Process::start("soft::one_holder", &variables);
     let mine = holder.says("holds ").parse().expect("a number");
     let mine = FencingToken::new(mine).expect("a token");
     let next = taking(&other, "a");
@@ -91,6 +102,26 @@ async fn heard_nothing_since(servers: &ZooKeeper) -> bool {
     servers.relaunch(near);
     servers.await_ready(near);
     renewed == "true" && after < COUNTED
+}
+
+/// A pause that is nearly as long as the session: what the session proves counts for nothing until
+/// the process has run for a while. A newcomer gets another, and who waits claims its turn later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goes_on() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let other = Client::connect(&server.url()).await.expect("connected");
+    let first = take(&other, "b", &patient()).await;
+    let variables = [(URL, &*server.url()), (SECONDS, "4")];
+    let mut process = Process::start("soft::one_holder", &variables);
+    process.says("holds ");
+    process.stop();
+    let_go(first).await;
+    tokio::time::sleep(Duration::from_millis(3_200)).await; // event: the pause itself
+    process.hears("take");
+    process.hears("wait");
+    process.signal(Signal::CONT);
+    assert_eq!(process.says("took "), "Ok(())");
+    assert_eq!(process.says("waited "), "Ok(())");
 }
 
 fn the_resource_refuses(late: FencingToken, newer: &Guard) {

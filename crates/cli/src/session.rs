@@ -132,9 +132,14 @@ impl Session {
         asker: Asker<'_>,
         signals: &mut Signals,
     ) -> Result<Result<Session, Failure>, Signal> {
-        // The local engine is open, or refused, before a signal is looked for.
         let suspend = |signals: &mut Signals| signals.suspend(&Idle(()));
-        signals.unless_ended(Session::open(address, asker), suspend).await
+        let opened = signals.unless_ended(Session::open(address, asker), suspend).await?;
+        // The local engine is opened, or refused, before any signal is looked for.
+        if let Ok(session) = &opened {
+            let suspend = |signals: &mut Signals| session.while_idle(|idle| signals.suspend(idle));
+            signals.catch_up(suspend).await?;
+        }
+        Ok(opened)
     }
 
     /// Waits for what `work` comes to, unless a signal comes first that ends the verb.

@@ -167,6 +167,22 @@ impl Signals {
         }
     }
 
+    /// Hears what came while something blocked this thread; else as [`Signals::unless_ended`].
+    pub(crate) async fn catch_up(&mut self, suspend: impl Fn(&mut Signals)) -> Result<(), Signal> {
+        // Meanwhile the runtime looks who has come.
+        tokio::task::yield_now().await;
+        let arrived = {
+            let mut next = std::pin::pin!(self.next());
+            poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await
+        };
+        match arrived {
+            Poll::Ready(Arrived::End(signal)) => return Err(signal),
+            Poll::Ready(Arrived::Suspend) => suspend(self),
+            Poll::Pending => {}
+        }
+        Ok(())
+    }
+
     /// Waits for a signal that matters while there is no command.
     async fn next(&mut self) -> Arrived {
         loop {

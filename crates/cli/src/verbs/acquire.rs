@@ -66,7 +66,10 @@ pub(crate) async fn run(
     let AcquireArgs { lease, wait, about, name, .. } = arguments;
     let mode = arguments.mode.mode();
     let held = Held::from_environment()?;
-    held.check(session, name, mode).await?;
+    match session.unless_ended(held.check(session, name, mode), signals).await {
+        Ok(checked) => checked?,
+        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+    }
     // The id that `run` gives its job is the job's own lease, not one for new leases.
     let lease_id = arguments.lease_id.optional()?.filter(|lease_id| !held.has(*lease_id));
     if lease_id.is_none() && console.is_deaf() {

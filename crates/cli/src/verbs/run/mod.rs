@@ -114,7 +114,11 @@ impl Run<'_> {
         let arguments = self.arguments;
         let mode = arguments.mode.mode();
         let held = Held::from_environment()?;
-        held.check(self.session, &arguments.name, mode).await?;
+        let checking = held.check(self.session, &arguments.name, mode);
+        match self.session.unless_ended(checking, signals).await {
+            Ok(checked) => checked?,
+            Err(signal) => return Ok(report.interrupted(signal)),
+        }
         let (options, window) = self.terms()?;
         let granted = self.wait(&options, signals).await;
         report.waited = self.session.waited();

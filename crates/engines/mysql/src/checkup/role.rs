@@ -21,7 +21,19 @@ struct Told {
     followers: u64,
     /// Whom it was told to repeat, if we may ask.
     sources: Option<Vec<String>>,
+    /// It was told to repeat some of their databases or tables only.
+    filtered: bool,
 }
+
+/// What leaves out or names databases and tables, in what a replica tells of itself.
+const FILTERS: [&str; 6] = [
+    "Replicate_Do_DB",
+    "Replicate_Ignore_DB",
+    "Replicate_Do_Table",
+    "Replicate_Ignore_Table",
+    "Replicate_Wild_Do_Table",
+    "Replicate_Wild_Ignore_Table",
+];
 
 pub(super) async fn finding(link: &Link) -> Finding {
     match ask(link).await {
@@ -32,7 +44,7 @@ pub(super) async fn finding(link: &Link) -> Finding {
 
 async fn ask(link: &Link) -> Result<Told, LockError> {
     let told = link.ask(STATUS).await?;
-    let mut known = Told { repeated: 0, followers: 0, sources: None };
+    let mut known = Told { repeated: 0, followers: 0, sources: None, filtered: false };
     for set in &told {
         for row in &set.rows {
             let row = Row::of(set, row);
@@ -46,13 +58,16 @@ async fn ask(link: &Link) -> Result<Told, LockError> {
     // Refused without the right, and unknown to other servers.
     known.sources = match link.ask("show all replicas status").await {
         Ok(told) => {
-            let rows = told.iter().flat_map(|set| set.rows.iter().map(|row| Row::of(set, row)));
+            let rows = || told.iter().flat_map(|set| set.rows.iter().map(|row| Row::of(set, row)));
+            let set =
+                |row: &Row<'_>, filter| row.sure(filter).is_ok_and(|what: &str| !what.is_empty());
+            known.filtered = rows().any(|row| FILTERS.iter().any(|filter| set(&row, filter)));
             let source = |row: Row<'_>| {
                 let (host, port): (&str, &str) =
                     (row.sure("Master_Host")?, row.sure("Master_Port")?);
                 Ok(format!("{host}:{port}"))
             };
-            Some(rows.map(source).collect::<Result<Vec<String>, LockError>>()?)
+            Some(rows().map(source).collect::<Result<Vec<String>, LockError>>()?)
         }
         Err(_) => None,
     };
@@ -76,8 +91,18 @@ fn judge(told: &Told) -> Finding {
                  forget the other (RESET REPLICA ALL)",
             )
         }
+        (_, 0, _) if told.filtered => finding(format!(
+            "it repeats some of the commits of {of}, and takes writes as well"
+        ))
+        .warn(
+            "see whether it is the primary of the database of the locks; if not, name that one, \
+             and set read_only here",
+        ),
         (_, 0, _) => finding(format!("it repeats the commits of {of}, and takes writes as well"))
-            .fail("name that server, the primary, and set read_only on this one"),
+            .fail(
+                "name that server, the primary, and set read_only on this one; a server that \
+                 repeats other databases only is well",
+            ),
         (..) => finding(format!(
             "it repeats the commits of {of}, and takes writes that others repeat"
         ))
@@ -106,9 +131,11 @@ mod tests {
             (1, 0, other(), Health::Error, "of db:3306, and takes writes"),
             (1, 1, other(), Health::Warning, "that others repeat"),
         ] {
-            let told = judge(&Told { repeated, followers, sources });
+            let told = judge(&Told { repeated, followers, sources, filtered: false });
             assert_eq!(told.health(), health, "{told:?}");
             assert!(told.found().contains(says), "{told:?}");
         }
+        let some = Told { repeated: 1, followers: 0, sources: other(), filtered: true };
+        assert_eq!(judge(&some).health(), Health::Warning);
     }
 }

@@ -43,6 +43,9 @@ struct Told {
     known: Known,
 }
 
+/// Which word of a node's line is its first slot.
+const SLOT: usize = 8;
+
 /// The replicas that a node has heard of, also those that are away.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Known {
@@ -130,17 +133,20 @@ async fn about_cluster(probe: &Probe) -> Told {
     }
 }
 
-/// Reads the replicas: `id host:port@bus flag,flag …`.
+/// Reads the replicas of masters that serve slots: `id host:port@bus flag,flag master ping pong
+/// epoch link slot…`.
 fn known_replicas(nodes: &str) -> Known {
+    let words = |line: &'_ str| line.split(' ').map(str::to_owned).collect::<Vec<String>>();
+    let nodes: Vec<Vec<String>> = nodes.lines().map(words).collect();
+    let serves = |id: &String| nodes.iter().any(|words| words.len() > SLOT && words[0] == *id);
     let mut known = Known::default();
-    for line in nodes.lines() {
-        let mut words = line.split(' ').skip(1);
-        let (Some(place), Some(flags)) = (words.next(), words.next()) else { continue };
+    for words in &nodes {
+        let [_, place, flags, master, ..] = words.as_slice() else { continue };
         let mut flags = flags.split(',');
-        if flags.clone().any(|flag| flag == "slave") {
+        if flags.clone().any(|flag| flag == "slave") && serves(master) {
             known.count += 1;
             if flags.any(|flag| flag == "fail") {
-                let place = place.split_once('@').map_or(place, |(place, _)| place);
+                let place = place.split_once('@').map_or(place.as_str(), |(place, _)| place);
                 known.dead.insert(place.to_owned());
             }
         }
@@ -378,7 +384,9 @@ mod tests {
                      cd 127.0.0.1:3@4 slave ab 0 0 2 connected\n\
                      ef ::1:5@6,host master,fail - 0 0 2 disconnected\n\
                      01 ::1:7@8,host slave,fail ab 0 0 2 disconnected\n\
-                     23 :0@0 slave,fail?,noaddr ab 0 0 2 disconnected\n";
+                     23 :0@0 slave,fail?,noaddr ab 0 0 2 disconnected\n\
+                     45 127.0.0.1:9@10 master - 0 0 3 connected\n\
+                     67 127.0.0.1:11@12 slave,fail 45 0 0 3 connected\n";
         let dead = BTreeSet::from(["::1:7".to_owned()]);
         assert_eq!(known_replicas(nodes), Known { count: 3, dead });
         assert_eq!(known_replicas("\n-\n"), Known::default());

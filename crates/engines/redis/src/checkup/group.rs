@@ -45,14 +45,20 @@ pub(super) struct Group {
 struct Told {
     seen: Seen,
     down_after: u64,
-    /// How many sentinels are there, itself too.
+    /// What only `doctor` asks, and a user may lack the right to.
+    listed: Result<Listed, LockError>,
+    /// What we may not do there.
+    lacks: Result<Vec<&'static str>, LockError>,
+}
+
+/// Whom a sentinel finds there.
+struct Listed {
+    /// How many sentinels, itself too.
     living: u64,
-    /// Those of the replicas that it knows that are there.
+    /// The replicas.
     there: Vec<(String, u16)>,
     /// How many of these follow the master.
     well: u64,
-    /// What we may not do there.
-    lacks: Result<Vec<&'static str>, LockError>,
 }
 
 impl Group {
@@ -87,13 +93,22 @@ impl Group {
 
     /// The replicas that all who answer find there.
     pub(super) fn replicas_there(&self) -> Vec<(String, u16)> {
-        let all = |place: &(String, u16)| self.answered().all(|told| told.there.contains(place));
-        let first = self.answered().next().map_or(&[][..], |told| &told.there);
+        let all = |place: &(String, u16)| self.listed().all(|listed| listed.there.contains(place));
+        let first = self.listed().next().map_or(&[][..], |listed| &listed.there);
         first.iter().filter(|place| all(place)).cloned().collect()
     }
 
     fn answered(&self) -> impl Iterator<Item = &Told> {
         self.each.iter().flatten()
+    }
+
+    fn listed(&self) -> impl Iterator<Item = &Listed> {
+        self.answered().filter_map(|told| told.listed.as_ref().ok())
+    }
+
+    /// Why one that answers does not say whom it finds there.
+    fn unlisted(&self) -> Option<&LockError> {
+        self.answered().find_map(|told| told.listed.as_ref().err())
     }
 
     fn most(&self, of: impl Fn(&Told) -> u64) -> u64 {
@@ -105,9 +120,11 @@ impl Group {
         let known = self.most(|told| told.seen.sentinels);
         let quorum = self.most(|told| told.seen.quorum);
         // Whoever is cut off sees few of them.
-        let living = self.most(|told| told.living);
+        let living = self.listed().map(|listed| listed.living).max();
+        let there = living.map_or("nobody tells how many".to_owned(), |count| count.to_string());
+        let living = living.unwrap_or(known);
         let found = format!(
-            "{answer} of {named} answer, {known} are known, of which {living} are there, quorum \
+            "{answer} of {named} answer, {known} are known, of which {there} are there, quorum \
              {quorum}"
         );
         let finding = Finding::ok("sentinels", SENTINELS, found);
@@ -134,12 +151,18 @@ impl Group {
                 finding.warn("set the quorum to a majority: so few may be wrong about the master")
             }
             Some(error) => finding.warn(format!("see to the one that does not answer: {error}")),
+            None if self.unlisted().is_some() => finding.warn(self.let_us_ask()),
             None if living < known => finding.warn(
                 "start those that are away, or have the others forget them (SENTINEL RESET): they \
                  count for the majority",
             ),
             None => finding,
         }
+    }
+
+    fn let_us_ask(&self) -> String {
+        let why = self.unlisted().map_or_else(String::new, |error| format!(": {error}"));
+        format!("let this user ask the sentinels what `doctor` asks, as docs/redis.md says{why}")
     }
 
     fn agree(&self) -> bool {
@@ -190,7 +213,14 @@ impl Group {
 
     fn replicas(&self) -> Finding {
         let known = self.most(|told| told.seen.replicas);
-        let well = self.most(|told| told.well);
+        let Some(well) = self.listed().map(|listed| listed.well).max() else {
+            let found = format!("{known}; whether they are well is not known");
+            let finding = Finding::ok("replicas", REPLICAS, found);
+            return match self.answered().next() {
+                Some(_) => finding.warn(self.let_us_ask()),
+                None => finding.warn("start or name sentinels: no other knows the replicas"),
+            };
+        };
         let finding =
             Finding::ok("replicas", REPLICAS, format!("{known}, of which {well} are well"));
         match (known, well) {
@@ -218,6 +248,11 @@ impl Group {
                 return finding.warn("allow CONFIG GET to this user");
             }
         };
+        if self.answered().next().is_none() {
+            let found = format!("min-replicas-to-write {set}, of how many is not known");
+            let finding = Finding::ok("isolation", ISOLATION, found);
+            return finding.warn("start or name sentinels: no other knows the replicas");
+        }
         let lag = config.as_ref().ok().and_then(|config| config.number("min-replicas-max-lag"));
         let stops_within = lag.unwrap_or(USUAL_LAG_S).saturating_mul(1_000) + NOTICED_MS;
         let found = format!("min-replicas-to-write {set} of {known}");
@@ -257,11 +292,16 @@ impl Group {
 async fn told(probe: &Probe, service: &str) -> Result<Told, LockError> {
     let address = probe.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]).await?;
     let fields = probe.ask(&["SENTINEL", "MASTER", service]).await?;
-    let replicas = probe.ask(&["SENTINEL", "REPLICAS", service]).await?;
     let seen = Seen::read(&address, &fields)
         .ok_or_else(|| crate::error::protocol("what came is no answer of a sentinel"))?;
     let down_after = field(&fields, "down-after-milliseconds").and_then(|told| told.parse().ok());
     let down_after = down_after.unwrap_or(0);
+    let (listed, lacks) = (listed(probe, service).await, lacks(probe).await);
+    Ok(Told { seen, down_after, listed, lacks })
+}
+
+async fn listed(probe: &Probe, service: &str) -> Result<Listed, LockError> {
+    let replicas = probe.ask(&["SENTINEL", "REPLICAS", service]).await?;
     let others = probe.ask(&["SENTINEL", "SENTINELS", service]).await?;
     let others = others.as_array().unwrap_or_default().iter();
     let living = 1 + others.filter(|other| is_there(other, "sentinel")).count() as u64;
@@ -270,7 +310,7 @@ async fn told(probe: &Probe, service: &str) -> Result<Told, LockError> {
     let well = replicas.iter().filter(|one| field(one, "master-link-status") == Some("ok"));
     let well = well.count() as u64;
     let there = replicas.iter().filter_map(|one| place(one)).collect();
-    Ok(Told { seen, down_after, living, there, well, lacks: lacks(probe).await })
+    Ok(Listed { living, there, well })
 }
 
 fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a str> {
@@ -313,7 +353,8 @@ mod tests {
         let seen = Seen { host, port: 1, sentinels, quorum, replicas, ..Seen::default() };
         let there = (0..well).map(|port| ("h".to_owned(), port)).collect();
         let (living, well) = (sentinels, u64::from(well));
-        Told { seen, down_after: 5_000, living, there, well, lacks: Ok(Vec::new()) }
+        let listed = Ok(Listed { living, there, well });
+        Told { seen, down_after: 5_000, listed, lacks: Ok(Vec::new()) }
     }
 
     fn group(sentinels: u64, quorum: u64, replicas: u64, well: u16, silent: usize) -> Group {
@@ -350,8 +391,26 @@ mod tests {
         let mut mute = group(3, 2, 2, 2, 0);
         mute.each[0] = Ok(Told { lacks: Err(no()), ..told(3, 2, 2, 2) });
         assert_eq!(mute.rights().health(), Health::Warning);
-        let away = changed(|told| told.there.truncate(1));
+        let away = changed(|told| {
+            told.listed.iter_mut().for_each(|listed| listed.there.truncate(1));
+        });
         assert_eq!(away.replicas_there(), [("h".to_owned(), 0)]);
+        // What one does not tell the others do.
+        let unasked = |told: &mut Told| {
+            told.listed = Err(crate::error::unavailable("no", Certainty::NotApplied));
+        };
+        let some = changed(unasked);
+        assert_eq!(some.replicas_there().len(), 2);
+        assert_eq!(some.replicas().health(), Health::Ok);
+        let mut all = group(3, 2, 2, 2, 0);
+        all.each.iter_mut().flatten().for_each(unasked);
+        for group in [all, group(3, 2, 2, 2, 3)] {
+            let config = Ok(Config::of(&[("min-replicas-to-write", "1")]));
+            let isolation = group.isolation(&Ok(Info::parse("redis_version:7.0.15")), &config);
+            assert_ne!(group.sentinels().health(), Health::Ok);
+            assert_eq!(group.replicas().health(), Health::Warning);
+            assert!(isolation.fix().is_none_or(|fix| !fix.contains("write 0")), "{isolation:?}");
+        }
     }
 
     #[test]
@@ -377,7 +436,10 @@ mod tests {
             (Health::Error, 5, 4, 3),
         ] {
             let mut group = group(known, quorum, 2, 2, 0);
-            group.each.iter_mut().flatten().for_each(|told| told.living = living);
+            let listed = |told: &mut Told| {
+                told.listed.iter_mut().for_each(|listed| listed.living = living);
+            };
+            group.each.iter_mut().flatten().for_each(listed);
             let found = group.sentinels();
             assert_eq!(found.health(), expected, "{found:?}");
         }

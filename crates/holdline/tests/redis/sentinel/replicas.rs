@@ -1,11 +1,13 @@
 //! Grants that count only when replicas have them.
 
-use holdline::{Certainty, ErrorKind, LostReason};
+use holdline::{Certainty, ErrorKind, Keep, LostReason};
 
 use super::ground::{Group, await_uptime, fixed, lost, patient, quarantined};
 use holdline_services::RedisServer;
 
-use crate::support::{behind, let_go, renewed, take, try_take, unspoilt, until};
+use crate::support::{
+    behind, client, lease, let_go, renewed, take, the_resource_refuses, try_take, unspoilt, until,
+};
 
 /// With `replicas=all` nothing that counts is lost, so no quarantine follows a promotion. But
 /// whoever is away is missed: the group grants again when all are back.
@@ -129,6 +131,55 @@ async fn a_grant_that_one_replica_has_is_lost_with_that_one() {
         assert!(next.fencing_token() > unheard.fencing_token());
         let_go(next).await;
         true
+    })
+    .await;
+}
+
+/// Whether all clients wait for all replicas is noted at the servers: one that does not has the
+/// others keep still too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_client_that_says_less_has_all_keep_still_after_a_promotion() {
+    let group = Group::start();
+    behind(group.server(0), "HDEL holdline:reign:1 w");
+    let all = group.client("&replicas=all").await;
+    for replica in [1, 2] {
+        await_uptime(group.server(replica), 12).await;
+    }
+    let _less = group.client("").await;
+    group.0.await_replicated();
+    group.server(0).kill();
+    group.0.await_promotion(0);
+    quarantined(try_take(&all, "a", &patient()).await);
+}
+
+/// What `replicas=all` does not promise beside a client that says less: a replica that never heard
+/// of that one lets the others in at once. The tokens tell who came later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_a_client_that_says_less_two_may_believe_when_nobody_heard_of_it() {
+    unspoilt("the failover took longer than the lease", async || {
+        let group = Group::start();
+        behind(group.server(0), "HDEL holdline:reign:1 w");
+        // Longer than the failover and a server's return take.
+        let all = client(&group.url_up_to(20_000, "&replicas=all")).await;
+        for replica in [1, 2] {
+            await_uptime(group.server(replica), 22).await;
+        }
+        group.0.await_replicated();
+        group.0.hold_replicas_back();
+        let less = client(&group.url_up_to(20_000, "")).await;
+        let unheard = take(&less, "a", &lease(20_000).with_keep(Keep::Fixed)).await;
+        let promoted = group.server(group.promote_who_missed_it()).address();
+        group.server(0).restart();
+        // The sentinels would let it be for a while.
+        let follow = format!("REPLICAOF {} {}", promoted.ip(), promoted.port());
+        behind(group.server(0), &follow);
+        group.0.await_linked();
+        let next = take(&all, "a", &patient()).await;
+        assert!(next.fencing_token() > unheard.fencing_token());
+        let both = unheard.is_valid() && next.is_valid();
+        the_resource_refuses(&unheard, &next);
+        let_go(next).await;
+        both
     })
     .await;
 }

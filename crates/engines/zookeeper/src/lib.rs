@@ -15,7 +15,7 @@
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `queue` for who holds; `acquire`, `renew` and
-//! `release` for what is asked; then `sessions` for leases and `run` for what a pause of this
+//! `release` for what is asked; then `sessions` for leases and `stops` for what a pause of this
 //! process costs them, `watcher` for wake-ups, `wire` for how a request travels, `options` for what
 //! can be set.
 
@@ -32,9 +32,9 @@ mod probe;
 mod queue;
 mod release;
 mod renew;
-mod run;
 mod seen;
 mod sessions;
+mod stops;
 mod store;
 mod watcher;
 mod wire;

@@ -10,7 +10,7 @@
 //!   time between two signs of life, which is the time after which a connection is given up, and an
 //!   eighth more, for nothing is sent while a sign is not answered. So as much of the time is not
 //!   counted on, and a fifth at least. A process that stood still sent no sign of life: what it
-//!   proves soon after counts from earlier by as much ([`crate::run`]).
+//!   proves soon after counts from earlier by as much ([`crate::stops`]).
 //! - S4: the client crate hears of its sockets by a thread and a file of the kernel's that a copy
 //!   of the process by fork lacks, or shares with its parent. So a copy opens no session.
 //! - S5: a member that hangs is left long before the session ends, so that another is tried in
@@ -28,7 +28,7 @@ use zookeeper_client::Client;
 
 use crate::error::{ENGINE, Trouble, not_applied};
 use crate::options::ZooKeeperOptions;
-use crate::run::Run;
+use crate::stops::Stops;
 use crate::wire::Wire;
 
 /// How many parts of its time a session lasts between two proofs at least.
@@ -54,7 +54,7 @@ pub(crate) struct Session {
     /// How much of the time is counted on.
     sure: Duration,
     proven: Mutex<Moment>,
-    run: Mutex<Run>,
+    stops: Mutex<Stops>,
     keeping: tokio::sync::Mutex<()>,
     /// Told when it is over.
     pub(crate) ended: Notify,
@@ -128,7 +128,7 @@ impl Session {
 
     /// Notes that a majority carried out what left at `since`.
     pub(crate) fn prove(&self, since: Moment) {
-        let counts_from = self.run.lock().counts_from(since);
+        let counts_from = self.stops.lock().counts_from(since);
         let mut proven = self.proven.lock();
         *proven = (*proven).max(counts_from);
     }
@@ -142,7 +142,7 @@ impl Session {
     /// Tells whether a proof would let most of its time be counted on: not soon after this process
     /// stood still for long.
     fn vouches(&self, now: Moment) -> bool {
-        !self.is_over() && self.run.lock().counts_from(now).after(self.sure / 2) > now
+        !self.is_over() && self.stops.lock().counts_from(now).after(self.sure / 2) > now
     }
 
     /// Has a majority say that it stands until some of its time can be counted on: after a pause of
@@ -252,11 +252,11 @@ impl Sessions {
             time,
             sure: sure(time, self.half_tick),
             proven: Mutex::new(before),
-            run: Mutex::new(Run::new(before, late(time, self.half_tick), look(time), time)),
+            stops: Mutex::new(Stops::new(before, late(time, self.half_tick), look(time), time)),
             keeping: tokio::sync::Mutex::default(),
             ended: Notify::new(),
         });
-        tokio::spawn(watch_run(Arc::downgrade(&session), self.clock.clone()));
+        tokio::spawn(watch_stops(Arc::downgrade(&session), self.clock.clone()));
         Ok(session)
     }
 
@@ -346,10 +346,10 @@ fn sure(time: Duration, half_tick: Duration) -> Duration {
 
 /// Looks again and again whether this process runs, as long as anybody has the session: where the
 /// connection's own signs of life are sent, so that what delays them delays this too.
-async fn watch_run(session: Weak<Session>, clock: Arc<dyn Clock>) {
+async fn watch_stops(session: Weak<Session>, clock: Arc<dyn Clock>) {
     while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
         let now = clock.now();
-        session.run.lock().look(now);
+        session.stops.lock().look(now);
         let next = now.after(look(session.time));
         drop(session);
         clock.sleep_until(next).await;

@@ -16,7 +16,7 @@ use holdline_core::Moment;
 
 /// What is known of the stops of this process.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct Stops {
     /// How late the leader may be told of what lives, at most.
     late: Duration,
     /// How far apart two looks are of a process that runs.
@@ -26,24 +26,24 @@ pub(crate) struct Run {
     opened: Moment,
     looked: Moment,
     /// Between which looks it stood still, the oldest first.
-    stops: VecDeque<(Moment, Moment)>,
+    known: VecDeque<(Moment, Moment)>,
 }
 
-impl Run {
+impl Stops {
     /// Begins at the opening of a session that lasts for `memory`.
-    pub(crate) fn new(opened: Moment, late: Duration, look: Duration, memory: Duration) -> Run {
-        Run { late, look, memory, opened, looked: opened, stops: VecDeque::new() }
+    pub(crate) fn new(opened: Moment, late: Duration, look: Duration, memory: Duration) -> Stops {
+        Stops { late, look, memory, opened, looked: opened, known: VecDeque::new() }
     }
 
     /// Looks; it is to be called after each `look`.
     pub(crate) fn look(&mut self, now: Moment) {
         if self.looked.until(now) > self.look {
-            self.stops.push_back((self.looked, now));
+            self.known.push_back((self.looked, now));
         }
         self.looked = self.looked.max(now);
         let old = now.before(self.memory);
-        while self.stops.front().is_some_and(|(_, end)| *end <= old) {
-            self.stops.pop_front();
+        while self.known.front().is_some_and(|(_, end)| *end <= old) {
+            self.known.pop_front();
         }
     }
 
@@ -64,7 +64,7 @@ impl Run {
     /// How long it stood still in all stops that reach into this time.
     fn stood(&self, from: Moment, to: Moment) -> Duration {
         let last = (self.looked, Moment::NEVER);
-        let stops = self.stops.iter().copied().chain([last]);
+        let stops = self.known.iter().copied().chain([last]);
         let reaching = stops.map(|(began, ended)| (began, ended.min(to)));
         let reaching = reaching.filter(|(began, ended)| *ended > from && began < ended);
         reaching.map(|(began, ended)| began.until(ended).saturating_sub(self.look)).sum()
@@ -84,58 +84,58 @@ mod tests {
     }
 
     /// Opened at 0, and looked at these moments.
-    fn looked(seconds: impl IntoIterator<Item = u64>) -> Run {
-        let mut run = Run::new(at(0), LATE, LOOK, MEMORY);
-        seconds.into_iter().for_each(|second| run.look(at(second)));
-        run
+    fn looked(seconds: impl IntoIterator<Item = u64>) -> Stops {
+        let mut stops = Stops::new(at(0), LATE, LOOK, MEMORY);
+        seconds.into_iter().for_each(|second| stops.look(at(second)));
+        stops
     }
 
     #[test]
     fn of_a_process_that_runs_all_counts_from_when_it_was_sent() {
         for end in 0..20 {
-            let run = looked(0..=end);
-            assert_eq!(run.counts_from(at(end)), at(end));
-            assert_eq!(run.counts_from(at(end + 1)), at(end + 1), "not late yet");
+            let stops = looked(0..=end);
+            assert_eq!(stops.counts_from(at(end)), at(end));
+            assert_eq!(stops.counts_from(at(end + 1)), at(end + 1), "not late yet");
         }
     }
 
     #[test]
     fn a_stop_costs_its_own_length_until_it_is_too_long_ago() {
-        let mut run = looked(0..=10);
+        let mut stops = looked(0..=10);
         for now in 14..30 {
             let counts_from = if now < 19 { at(now - 3) } else { at(now) };
-            assert_eq!(run.counts_from(at(now)), counts_from, "before the look at {now}");
-            run.look(at(now));
-            assert_eq!(run.counts_from(at(now)), counts_from, "at {now}");
+            assert_eq!(stops.counts_from(at(now)), counts_from, "before the look at {now}");
+            stops.look(at(now));
+            assert_eq!(stops.counts_from(at(now)), counts_from, "at {now}");
         }
     }
 
     #[test]
     fn stops_one_after_the_other_add_up() {
         // Three seconds each, between which it ran for two.
-        let run = looked((0..=10).chain([14, 15, 19, 20]));
-        assert_eq!(run.counts_from(at(20)), at(14));
-        assert_eq!(run.counts_from(at(15)), at(12), "sent before the second");
+        let stops = looked((0..=10).chain([14, 15, 19, 20]));
+        assert_eq!(stops.counts_from(at(20)), at(14));
+        assert_eq!(stops.counts_from(at(15)), at(12), "sent before the second");
     }
 
     #[test]
     fn what_was_sent_before_a_stop_is_not_touched_by_it() {
-        let run = looked((0..=10).chain([17]));
-        assert_eq!(run.counts_from(at(10)), at(10));
-        assert_eq!(run.counts_from(at(11)), at(11));
-        assert_eq!(run.counts_from(at(13)), at(11), "two seconds of it had passed");
+        let stops = looked((0..=10).chain([17]));
+        assert_eq!(stops.counts_from(at(10)), at(10));
+        assert_eq!(stops.counts_from(at(11)), at(11));
+        assert_eq!(stops.counts_from(at(13)), at(11), "two seconds of it had passed");
     }
 
     #[test]
     fn nothing_counts_from_before_the_opening() {
-        let run = looked([0, 20]);
-        assert_eq!(run.counts_from(at(20)), at(5), "the leader knew of the opening");
+        let stops = looked([0, 20]);
+        assert_eq!(stops.counts_from(at(20)), at(5), "the leader knew of the opening");
         assert_eq!(looked([0, 3]).counts_from(at(3)), at(3));
     }
 
     #[test]
     fn stops_are_forgotten_when_the_session_of_their_time_is_over() {
-        let run = looked((0..200).map(|n| n * 2));
-        assert!(run.stops.len() <= 16, "{}", run.stops.len());
+        let stops = looked((0..200).map(|n| n * 2));
+        assert!(stops.known.len() <= 16, "{}", stops.known.len());
     }
 }

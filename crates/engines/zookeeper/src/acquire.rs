@@ -81,8 +81,8 @@ impl Store {
         }
         self.learn(name, id, &queue)?;
         // A place may be older than what is known of its session: then a majority is asked.
-        if waits.is_none() {
-            held.session.keep_until_sure(&*self.clock).await?;
+        if waits.is_none() && held.session.left(since).is_zero() {
+            held.session.keep(&*self.clock).await?;
         }
         self.stands(&wire, request, &queue, &held.session, since).await
     }

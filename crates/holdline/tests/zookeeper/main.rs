@@ -1,7 +1,5 @@
 //! The library on real ZooKeeper servers that stand still, die, forget, or have other clocks.
 
-#[path = "../redis/children.rs"]
-mod children;
 mod clocks;
 #[path = "../etcd/contenders.rs"]
 mod contenders;
@@ -10,6 +8,5 @@ mod copies;
 mod faults;
 mod forks;
 mod inputs;
-mod soft;
 mod stores;
 mod support;

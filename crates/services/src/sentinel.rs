@@ -262,19 +262,27 @@ impl SentinelGroup {
     /// # Panics
     /// It does not.
     pub fn follow(&self, server: usize, master: usize) {
-        let place = place(&self.servers[master], self.tls.is_some());
-        let line = format!("REPLICAOF {} {}", place.ip(), place.port());
-        let reply = self.servers[server].raw().say(&line).expect("an answer");
-        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+        self.point(server, master);
         self.await_linked();
+        let port = Some(u64::from(place(&self.servers[master], self.tls.is_some()).port()));
         // While a sentinel still moves the others over it names the next master, and keeps the
         // last: if the next one went now, it would stand still there.
-        let port = Some(u64::from(place.port()));
         let settled = || {
             let mut all = self.sentinels.iter();
             all.all(|sentinel| sentinel.number_of("port") == port).then_some(())
         };
         until(LIMIT, settled).expect("the failover comes to its end");
+    }
+
+    /// Tells a server to follow another.
+    ///
+    /// # Panics
+    /// It does not answer, or refuses.
+    pub fn point(&self, server: usize, master: usize) {
+        let place = place(&self.servers[master], self.tls.is_some());
+        let line = format!("REPLICAOF {} {}", place.ip(), place.port());
+        let reply = self.servers[server].raw().say(&line).expect("an answer");
+        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
     }
 
     /// Waits until the replicas have all that the master was told.

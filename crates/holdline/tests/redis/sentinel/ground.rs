@@ -37,10 +37,15 @@ impl Group {
 
     /// The URL for leases of so many milliseconds at most.
     pub(super) fn url_up_to(&self, longest: u64, parameters: &str) -> String {
+        self.url_by(&[0, 1, 2], longest, parameters)
+    }
+
+    /// The same for one that knows some of the sentinels only.
+    pub(super) fn url_by(&self, sentinels: &[usize], longest: u64, parameters: &str) -> String {
         format!(
             "{}?command_timeout_ms=4000&connect_timeout_ms=10000\
              &max_lease_duration_ms={longest}&old_master_ms=0{parameters}",
-            self.0.url()
+            self.0.url_of(sentinels)
         )
     }
 

@@ -166,13 +166,15 @@ async fn beside_a_client_that_says_less_two_may_believe_when_nobody_heard_of_it(
         }
         group.0.await_replicated();
         group.0.hold_replicas_back();
-        let less = client(&group.url_up_to(20_000, "")).await;
+        let less = client(&group.url_by(&[2], 20_000, "")).await;
         let unheard = take(&less, "a", &lease(20_000).with_keep(Keep::Fixed)).await;
-        let promoted = group.server(group.promote_who_missed_it()).address();
+        // It would tell the next master of itself if it came there before the other.
+        group.0.sentinels()[2].stop();
+        group.server(0).kill();
+        group.0.let_replicas_go(0);
+        let next = group.0.await_promotion_seen_by(&[0, 1], 0);
         group.server(0).restart();
-        // The sentinels would let it be for a while.
-        let follow = format!("REPLICAOF {} {}", promoted.ip(), promoted.port());
-        behind(group.server(0), &follow);
+        group.0.point(0, next);
         group.0.await_linked();
         let next = take(&all, "a", &patient()).await;
         assert!(next.fencing_token() > unheard.fencing_token());

@@ -342,8 +342,8 @@ impl MariaDbServer {
         spawner::spawn(command)
     }
 
-    /// By the socket, which lies in a directory of ours: no other server can answer there. A node of
-    /// a Galera cluster lets nobody near a table until it has joined (error 1047).
+    /// By the socket, which lies in a directory of ours: no other server can answer there. A node
+    /// of a Galera cluster lets nobody near a table until it has joined (error 1047).
     fn answers(&self) -> bool {
         talk::run(&self.socket(), "mysql", "select count(*) from mysql.db").is_ok()
     }

@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P1, "of many that ask at once exactly one is granted", [], one_of_many),
         case!(P1, "a renewed lease excludes past its first end", [], renewed_excludes),
         case!(P1, "a lease does not end early", [], not_early),
+        case!(P1, "what is told to be left when asked again excludes as long", [Repeat], told_left),
         case!(P1, "names that look alike are different names", [], alike_names),
         case!(P1, "a name of the greatest length is like any other", [], longest_name),
         case!(P1, "no grant starts longer than 30 s", [], first_lease),
@@ -99,6 +100,35 @@ async fn not_early(bench: Bench) -> Verdict {
     bench.pass(lease / 2).await;
     bench.contender(&name).is_refused().await?;
     Ok(Outcome::Ran)
+}
+
+async fn told_left(bench: Bench) -> Verdict {
+    let name = bench.name();
+    // No other case has leases as long: nobody else keeps what this one hangs on.
+    let lease = bench.lease() * 4 + Duration::from_millis(7);
+    let holder = bench.contender(&name).for_lease(lease);
+    holder.take().await?;
+    bench.pass(lease / 10 * 9).await;
+    let asked = bench.time().now();
+    // So late it may be over already; then nothing is told to be left.
+    let Ok(AcquireReply::Granted { left: Some(left), .. }) = holder.ask(false).await else {
+        return Ok(Outcome::Ran);
+    };
+    let end = asked.after(left);
+    loop {
+        let reply = bench.contender(&name).ask(false).await?;
+        let now = bench.time().now();
+        let granted = matches!(reply, AcquireReply::Granted { .. });
+        ensure!(
+            now >= end || !granted,
+            "{left:?} were left, and another was granted {:?} before their end",
+            now.until(end)
+        );
+        if granted || now >= end {
+            return Ok(Outcome::Ran);
+        }
+        bench.pass(lease / 20).await;
+    }
 }
 
 async fn alike_names(bench: Bench) -> Verdict {

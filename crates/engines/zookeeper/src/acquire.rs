@@ -44,6 +44,14 @@ impl Store {
         Ok(AcquireReply::Unknown)
     }
 
+    /// Says that what was asked for stood, and is over.
+    async fn ended(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        match self.unknown(request).await? {
+            unknown if request.known => Ok(unknown),
+            _ => Err(ended_on_the_way()),
+        }
+    }
+
     /// Answers for a lease id that was asked before.
     async fn ask_again(
         &self,
@@ -59,6 +67,10 @@ impl Store {
             self.held.forget(name, id);
             return self.unknown(request).await;
         };
+        // Whoever holds nothing yet keeps its place by asking. A grant has its renewals for that.
+        if held.token.is_none() && !held.sessions.heard(held.group, since) {
+            return self.ended(request).await;
+        }
         if held.child.is_none() {
             // The answer to its creation was lost: it is there, or will never be.
             match self.find_again(&wire, request, &held).await? {
@@ -70,11 +82,7 @@ impl Store {
         let queue = self.queue(&wire, name).await?;
         let Some((place, waits)) = queue.find(id) else {
             self.held.forget(name, id);
-            self.marks(&wire, id).await?.check()?;
-            return match request.known {
-                true => Ok(AcquireReply::Unknown),
-                false => Err(ended_on_the_way()),
-            };
+            return self.ended(request).await;
         };
         if place.mode() != request.mode {
             return Err(asked_otherwise());
@@ -84,7 +92,7 @@ impl Store {
         if waits.is_none() && held.session.left(since).is_zero() {
             held.session.keep(&*self.clock).await?;
         }
-        self.stands(&wire, request, &queue, &held.session, since).await
+        self.stands(&wire, request, &queue, since).await
     }
 
     /// Looks for the node whose creation was not answered.
@@ -162,7 +170,7 @@ impl Store {
                 held.version = stat.version;
             });
             let made = Made { wire: &wire, child, since };
-            return self.entered(&made, request, session, (queue, marks)).await;
+            return self.entered(&made, request, (queue, marks)).await;
         }
         self.held.forget(name, id);
         Err(unavailable("the queue's node goes again and again", Certainty::NotApplied))
@@ -227,7 +235,6 @@ impl Store {
         &self,
         made: &Made<'_>,
         request: &AcquireRequest,
-        session: &Arc<Session>,
         (queue, marks): (Result<Queue, Trouble>, Result<crate::store::Marks, Trouble>),
     ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
@@ -263,7 +270,7 @@ impl Store {
             return Ok(busy?);
         }
         self.learn(name, id, &queue)?;
-        self.stands(made.wire, request, &queue, session, made.since).await
+        self.stands(made.wire, request, &queue, made.since).await
     }
 
     /// Deletes a node that should not be.
@@ -284,7 +291,6 @@ impl Store {
         wire: &Wire,
         request: &AcquireRequest,
         queue: &Queue,
-        session: &Arc<Session>,
         since: Moment,
     ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
@@ -302,9 +308,9 @@ impl Store {
             let next_look = QUEUE_HEARTBEAT;
             return Ok(AcquireReply::Queued { position: Some(at), holder, next_look });
         }
-        let left = session.left(since);
-        match self.held.find(name, id).and_then(|held| held.token) {
-            Some(token) if !left.is_zero() => {
+        let held = self.held.find(name, id);
+        match held.and_then(|held| Some((held.token?, held.left(since)))) {
+            Some((token, left)) if !left.is_zero() => {
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
             }
             _ => Err(ended_on_the_way()),

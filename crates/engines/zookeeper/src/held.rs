@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
 use parking_lot::Mutex;
@@ -99,8 +100,14 @@ impl Held {
     }
 
     /// Returns how long it lasts if nobody keeps it.
-    pub(crate) fn lasts(&self, now: Moment) -> std::time::Duration {
+    pub(crate) fn lasts(&self, now: Moment) -> Duration {
         self.sessions.lasts(self.group, now)
+    }
+
+    /// Returns how much may be counted on at `now`: as long as its session stands for certain, and
+    /// its group is not ended.
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        self.session.left(now).min(self.lasts(now))
     }
 
     /// Returns the one node that keeps it waiting as long as it is there. Where any of several may

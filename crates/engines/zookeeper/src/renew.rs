@@ -158,10 +158,9 @@ impl Store {
         let Some((own, seen)) = seen.and_then(|mut seen| Some((seen.own.take()?, seen))) else {
             return self.missing(line).await;
         };
-        let left = held.session.left(since);
         match kept {
             Kept::Gone => return self.missing(line).await,
-            Kept::Unanswered if left.is_zero() => {
+            Kept::Unanswered if held.session.left(since).is_zero() => {
                 let message = "the session could not be kept";
                 return Err(unavailable(message, Certainty::Unknown));
             }
@@ -170,6 +169,7 @@ impl Store {
         if !held.sessions.heard(held.group, since) {
             return self.missing(line).await;
         }
+        let left = held.left(since);
         if seen.blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
@@ -200,7 +200,7 @@ impl Store {
         mut own: (Vec<u8>, Stat),
         since: Moment,
     ) -> Result<RenewReply, LockError> {
-        let left = held.session.left(since);
+        let left = held.left(since);
         if own.1.version == held.version && hold.duration() <= held.terms.duration() {
             return Ok(RenewReply::Renewed { left: Some(left) });
         }

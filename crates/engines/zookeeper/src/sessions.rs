@@ -6,6 +6,7 @@
 //! - S2: the connection sends signs of life by itself, as long as this process runs. So it is here
 //!   that a group ends which nobody keeps: an acquire or a renewal keeps it, and when its time is
 //!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
+//!   So nobody is told that more is left than its group has.
 //! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
 //!   time between two signs of life, which is half of the time after which a connection is given
 //!   up. So as much of the time is not counted on, and a fifth at least.

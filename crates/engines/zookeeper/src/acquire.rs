@@ -309,9 +309,15 @@ impl Store {
             return Ok(AcquireReply::Queued { position: Some(at), holder, next_look });
         }
         let held = self.held.find(name, id);
-        match held.and_then(|held| Some((held.token?, held.left(since)))) {
-            Some((token, left)) if !left.is_zero() => {
+        match held.and_then(|held| Some((held.token?, held.left(since), held.lasts(since)))) {
+            Some((token, left, _)) if !left.is_zero() => {
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
+            }
+            // It stands first, and its session proves nothing yet: this process has just stood
+            // still.
+            Some((_, _, lasts)) if request.queue && !lasts.is_zero() => {
+                let next_look = QUEUE_HEARTBEAT;
+                Ok(AcquireReply::Queued { position: Some(0), holder: None, next_look })
             }
             _ => Err(ended_on_the_way()),
         }

@@ -8,14 +8,16 @@
 //! # Guarantees
 //! It keeps the promises of the lock table, with leases that end by session and hand-offs that
 //! nobody claims. Exclusion is soft: an answered heartbeat goes the way of writes, by a majority,
-//! and a fifth of the session is not counted on, yet a member that was stopped and cut off may
-//! have told the leader of us too late. Hand the fencing token to what must not be written twice.
+//! and neither a fifth of the session nor a pause of this process is counted on, yet a leader that
+//! does not ask its members twice a tick may be told of us too late. Hand the fencing token to
+//! what must not be written twice.
 //! A new ensemble, and one restored from an old copy, may repeat tokens.
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `queue` for who holds; `acquire`, `renew` and
-//! `release` for what is asked; then `sessions` for leases, `watcher` for wake-ups, `wire` for how
-//! a request travels, `options` for what can be set.
+//! `release` for what is asked; then `sessions` for leases and `stops` for what a pause of this
+//! process costs them, `watcher` for wake-ups, `wire` for how a request travels, `options` for what
+//! can be set.
 
 mod acquire;
 mod checkup;
@@ -32,6 +34,7 @@ mod release;
 mod renew;
 mod seen;
 mod sessions;
+mod stops;
 mod store;
 mod watcher;
 mod wire;

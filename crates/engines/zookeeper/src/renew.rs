@@ -186,6 +186,10 @@ impl Store {
             }
         }
         match line.purpose {
+            // A claim would be told the same: this process has just stood still.
+            Purpose::Wait if left.is_zero() => {
+                Ok(RenewReply::Queued { position: Some(0), next_look: QUEUE_HEARTBEAT })
+            }
             Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
             Purpose::Keep(hold) => self.keep_grant(line, hold, &held, own, since).await,
         }

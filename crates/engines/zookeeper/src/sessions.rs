@@ -8,8 +8,10 @@
 //!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
 //!   So nobody is told that more is left than its group has.
 //! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
-//!   time between two signs of life, which is half of the time after which a connection is given
-//!   up. So as much of the time is not counted on, and a fifth at least.
+//!   time between two signs of life, which is the time after which a connection is given up, and an
+//!   eighth more, for nothing is sent while a sign is not answered. So as much of the time is not
+//!   counted on, and a fifth at least. A process that stood still sent no sign of life: what it
+//!   proves soon after counts from earlier by as much ([`crate::stops`]).
 //! - S4: the client crate hears of its sockets by a thread and a file of the kernel's that a copy
 //!   of the process by fork lacks, or shares with its parent. So a copy opens no session.
 //! - S5: a member that hangs is left long before the session ends, so that another is tried in
@@ -17,7 +19,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use holdline_core::{ClientId, Clock, ErrorKind, Hold, LockError, Moment};
@@ -27,6 +29,7 @@ use zookeeper_client::Client;
 
 use crate::error::{ENGINE, Trouble, not_applied};
 use crate::options::ZooKeeperOptions;
+use crate::stops::Stops;
 use crate::wire::Wire;
 
 /// How many parts of its time a session lasts between two proofs at least.
@@ -37,6 +40,9 @@ const UNSURE: u32 = 5;
 /// that is waited for a member that is busy: but no more than the client crate does by itself.
 const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
+/// Which part of the time after which a connection is given up lies between two looks whether this
+/// process runs: as much as lies between two of the connection's own.
+const LOOKS: u32 = 8;
 
 /// Whose nodes end together: those of a client, with the same duration in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +55,7 @@ pub(crate) struct Session {
     /// How much of the time is counted on.
     sure: Duration,
     proven: Mutex<Moment>,
+    stops: Mutex<Stops>,
     keeping: tokio::sync::Mutex<()>,
     /// Told when it is over.
     pub(crate) ended: Notify,
@@ -122,14 +129,21 @@ impl Session {
 
     /// Notes that a majority carried out what left at `since`.
     pub(crate) fn prove(&self, since: Moment) {
+        let counts_from = self.stops.lock().counts_from(since);
         let mut proven = self.proven.lock();
-        *proven = (*proven).max(since);
+        *proven = (*proven).max(counts_from);
     }
 
     /// Ends it; the servers then delete its nodes.
     pub(crate) fn end(&self) {
         *self.wire.lock() = None;
         self.ended.notify_waiters();
+    }
+
+    /// Tells whether a proof would let most of its time be counted on: not soon after this process
+    /// stood still for long.
+    fn vouches(&self, now: Moment) -> bool {
+        !self.is_over() && self.stops.lock().counts_from(now).after(self.sure / 2) > now
     }
 
     /// Has a majority say that it stands, unless one did a moment ago.
@@ -176,11 +190,13 @@ impl Sessions {
         self.begun.notify_one();
     }
 
-    /// Returns the session of a group; makes it if there is none.
+    /// Returns the session of a group; makes it if there is none, or one that cannot vouch for
+    /// anything now. What hangs on that goes on with it.
     pub(crate) async fn obtain(&self, key: Key) -> Result<Arc<Session>, LockError> {
         let slot = self.slots.lock().entry(key).or_default().clone();
         let mut slot = slot.lock().await;
-        if let Some(session) = slot.as_ref().filter(|session| !session.is_over()) {
+        let now = self.clock.now();
+        if let Some(session) = slot.as_ref().filter(|session| session.vouches(now)) {
             return Ok(session.clone());
         }
         let session = self.open(key.duration()).await?;
@@ -216,14 +232,17 @@ impl Sessions {
             return Err(LockError::invalid(ENGINE, "lease_duration", message));
         }
         let wire = Wire::new(client, &self.options);
-        Ok(Arc::new(Session {
+        let session = Arc::new(Session {
             wire: Mutex::new(Some(wire)),
             time,
             sure: sure(time, self.half_tick),
             proven: Mutex::new(before),
+            stops: Mutex::new(Stops::new(before, late(time, self.half_tick), look(time), time)),
             keeping: tokio::sync::Mutex::default(),
             ended: Notify::new(),
-        }))
+        });
+        tokio::spawn(watch_stops(Arc::downgrade(&session), self.clock.clone()));
+        Ok(session)
     }
 
     /// Notes that a group was kept, beginning with it if it is not there.
@@ -295,9 +314,31 @@ fn silence(time: Duration) -> Duration {
     (time / SILENT).max(BUSY.min(time * 2 / 5))
 }
 
+/// How long after the other a look comes whether this process runs.
+fn look(time: Duration) -> Duration {
+    silence(time) / LOOKS
+}
+
+/// How late the leader may be told of a process that runs (S3).
+fn late(time: Duration, half_tick: Duration) -> Duration {
+    silence(time) + look(time) + half_tick
+}
+
 /// How much of a session's time is counted on (S3).
 fn sure(time: Duration, half_tick: Duration) -> Duration {
-    time.saturating_sub((silence(time) / 2 + half_tick).max(time / UNSURE))
+    time.saturating_sub(late(time, half_tick).max(time / UNSURE))
+}
+
+/// Looks again and again whether this process runs, as long as anybody has the session: where the
+/// connection's own signs of life are sent, so that what delays them delays this too.
+async fn watch_stops(session: Weak<Session>, clock: Arc<dyn Clock>) {
+    while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
+        let now = clock.now();
+        session.stops.lock().look(now);
+        let next = now.after(look(session.time));
+        drop(session);
+        clock.sleep_until(next).await;
+    }
 }
 
 /// Refuses a process that was copied by fork after the client crate had begun in it.
@@ -330,13 +371,13 @@ mod tests {
     fn what_is_not_counted_on_is_a_fifth_or_what_may_be_told_late() {
         let (millis, tick) = (Duration::from_millis, Duration::from_secs(2));
         for (time, silent, counted) in
-            [(30_000, 3_750, 24_000), (8_000, 1_000, 6_400), (4_000, 1_000, 2_500)]
+            [(30_000, 3_750, 24_000), (8_000, 1_000, 5_875), (4_000, 1_000, 1_875)]
         {
             assert_eq!(silence(millis(time)), millis(silent));
             assert_eq!(sure(millis(time), tick / 2), millis(counted), "{time}");
         }
         assert_eq!(silence(millis(1_000)), millis(400));
-        assert_eq!(sure(millis(1_000), millis(100)), millis(700));
+        assert_eq!(sure(millis(1_000), millis(100)), millis(450));
         assert_eq!(sure(millis(1_000), tick / 2), Duration::ZERO);
     }
 

@@ -1,5 +1,7 @@
 //! The library on real ZooKeeper servers that stand still, die, forget, or have other clocks.
 
+#[path = "../redis/children.rs"]
+mod children;
 mod clocks;
 #[path = "../etcd/contenders.rs"]
 mod contenders;
@@ -8,5 +10,6 @@ mod copies;
 mod faults;
 mod forks;
 mod inputs;
+mod soft;
 mod stores;
 mod support;

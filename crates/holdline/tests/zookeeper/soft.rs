@@ -1,0 +1,136 @@
+//! Where exclusion is soft: what a leader has not been told.
+
+use std::time::{Duration, Instant};
+
+use holdline::fence::{Fenced, FencedCell, Proof};
+use holdline::{Client, FencingToken, Guard, Mode};
+use holdline_services::{ZooKeeper, ZooKeeperConfig};
+use rustix::process::Signal;
+
+use crate::children::{Process, heard};
+use crate::support::{lease, let_go, patient, queued, soon, take, taking};
+
+/// A member tells its leader every second whom it has heard.
+const TICK_MS: u32 = 2_000;
+/// How much of a lease is counted on after a renewal, where the process has not stood still.
+const COUNTED: Duration = Duration::from_millis(7_500);
+/// How long the holder stands still: it may believe in its lease for longer.
+const PAUSE: Duration = Duration::from_millis(4_500);
+const TRIES: usize = 20;
+const URL: &str = "HOLDLINE_TEST_SOFT_URL";
+const SECONDS: &str = "HOLDLINE_TEST_SOFT_LEASE";
+
+/// The process that is stopped; does nothing when run by itself. It holds, and waits for another
+/// name too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_holder() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let seconds = std::env::var(SECONDS).expect("set by the test").parse().expect("a number");
+    let client = Client::connect(&url).await.expect("connected");
+    let held = take(&client, "a", &lease(seconds)).await;
+    // Of the same duration, so of the same session.
+    let mutex = client.mutex_with("b", &lease(seconds)).expect("a good lock");
+    let waits = tokio::spawn(async move { mutex.lock().await.map(drop) });
+    let mut waits = Some(waits);
+    queued(&client, "b", 1).await;
+    println!("\nholds {}", held.fencing_token());
+    while let Some(asked) = heard().await {
+        match asked.as_str() {
+            "wait" => {
+                let waits = waits.take().expect("it waits");
+                println!("waited {:?}", waits.await.expect("no panic"));
+            }
+            "take" => {
+                let mutex = client.mutex_with("c", &lease(seconds)).expect("a good lock");
+                println!("took {:?}", mutex.lock().await.map(drop));
+            }
+            "renew" => println!("renewed {}", held.renew().await.is_ok()),
+            _ => println!("believes {}", held.is_valid()),
+        }
+    }
+}
+
+/// Where exclusion was soft: a holder's process stands still, goes on, and renews by a member that
+/// dies before it has told the leader whom it heard. A majority decided the renewal; but the
+/// leader counts the session from the last that it was told, which was before the pause. So must
+/// the holder: no other member is in its reach.
+///
+/// A connection that the holder gives up when it goes on spoils it, for the next one has the
+/// leader asked whether the session stands; so does a leader that is told at that very moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_stood_still_believes_no_longer_than_a_leader_that_heard_nothing_since() {
+    let config = ZooKeeperConfig::default().with_tick(TICK_MS).with_sessions(4_000, 60_000);
+    let servers = ZooKeeper::start_three(&config);
+    for _ in 0..TRIES {
+        if heard_nothing_since(&servers).await {
+            return;
+        }
+    }
+    panic!("spoilt {TRIES} times: the leader knew that the holder lived");
+}
+
+/// Tells whether the leader ended the session by what it knew before the pause.
+async fn heard_nothing_since(servers: &ZooKeeper) -> bool {
+    let leader = servers.leader();
+    let (near, far) = ((leader + 1) % 3, (leader + 2) % 3);
+    let only = |member: usize| format!("zk://{}?command_timeout_ms=60000", servers.address(member));
+    let other = Client::connect(&only(far)).await.expect("connected");
+    let noise = take(&other, "b", &patient()).await;
+    let variables = [(URL, &*only(near)), (SECONDS, "10")];
+    let mut holder = Process::start("soft::one_holder", &variables);
+    let mine = holder.says("holds ").parse().expect("a number");
+    let mine = FencingToken::new(mine).expect("a token");
+    let next = taking(&other, "a");
+    queued(&other, "a", 1).await;
+    holder.stop();
+    // What the holder hears of when it goes on, so that its connection does not seem silent.
+    let_go(noise).await;
+    tokio::time::sleep(PAUSE).await; // event: the pause itself
+    holder.hears("renew");
+    let goes_on = Instant::now();
+    holder.signal(Signal::CONT);
+    let renewed = holder.says("renewed ");
+    servers.kill(near);
+    let next = soon("the next one", next).await.expect("no panic");
+    let after = goes_on.elapsed();
+    holder.hears("valid");
+    let believes = holder.says("believes ") == "true";
+    assert!(!believes, "beside the next holder, {after:?} after it was {renewed} that it renewed");
+    assert!(next.fencing_token() > mine);
+    the_resource_refuses(mine, &next);
+    let_go(next).await;
+    servers.relaunch(near);
+    servers.await_ready(near);
+    renewed == "true" && after < COUNTED
+}
+
+/// A pause that is nearly as long as the session: what the session proves counts for nothing until
+/// the process has run for a while. A newcomer gets another, and who waits claims its turn later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goes_on() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let other = Client::connect(&server.url()).await.expect("connected");
+    let first = take(&other, "b", &patient()).await;
+    let variables = [(URL, &*server.url()), (SECONDS, "4")];
+    let mut process = Process::start("soft::one_holder", &variables);
+    process.says("holds ");
+    process.stop();
+    let_go(first).await;
+    tokio::time::sleep(Duration::from_millis(3_200)).await; // event: the pause itself
+    process.hears("take");
+    process.hears("wait");
+    process.signal(Signal::CONT);
+    assert_eq!(process.says("took "), "Ok(())");
+    assert_eq!(process.says("waited "), "Ok(())");
+}
+
+fn the_resource_refuses(late: FencingToken, newer: &Guard) {
+    let late = Proof::try_from((Mode::Exclusive, late)).expect("exclusive");
+    let resource = FencedCell::new(0);
+    resource.seal(&Proof::exclusive_of(newer).expect("exclusive")).expect("newer");
+    let refused = resource.check_and_write(&late, |value| {
+        *value = 1;
+        Ok(())
+    });
+    assert!(refused.is_err(), "{refused:?}");
+}

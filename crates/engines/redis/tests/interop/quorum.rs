@@ -1,7 +1,7 @@
 //! The libraries that lock over several servers, and our quorum beside them on the same five.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{AcquireReply, ReleaseReply, RenewReply};
@@ -225,16 +225,32 @@ impl<'a> World<'a> {
         Ok(Outcome::Passed)
     }
 
-    /// The last case: a server less.
+    /// The last case: a server less. Both go on at a majority, and beside a lost server one that is
+    /// late leaves none that agrees on a holder.
     async fn one_is_down(&mut self, name: &str) -> Case {
         self.servers.pop().ok_or("there are servers")?.kill();
         let attempt = self.ours.attempt(name, LONG);
         attempt.take().await?;
         self.hears("acquire", name, "busy").await?;
         attempt.release().await?;
+        self.all_have(name, false).await?;
         self.it_takes(name, LONG).await?;
+        self.all_have(name, true).await?;
         self.we_are_refused(name, LONG).await?;
         Ok(Outcome::Passed)
+    }
+
+    /// Waits until each server that runs has a key, or none has.
+    async fn all_have(&self, name: &str, key: bool) -> Result<(), String> {
+        let end = Instant::now() + SOON;
+        loop {
+            let values = self.values(name)?;
+            if values.iter().all(|value| (*value != Reply::Nil) == key) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "after {SOON:?} the servers have {values:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await; // event: a server's own time
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A real Redis Cluster: masters, each with its replicas.
 
 use crate::config::OBSERVER;
+use crate::failure::last_words;
 use crate::hosts::{self, Host};
 use crate::ports::Port;
 use crate::redis::RedisServer;
@@ -17,8 +18,6 @@ const HEARD: Duration = Duration::from_millis(500);
 const KEYS_AT_ONCE: &str = "100";
 /// After how long a replica gives up to take over in good order.
 const GIVES_UP: Duration = Duration::from_secs(6);
-/// How much of a node's log a failure shows.
-const LAST_LINES: usize = 30;
 
 /// Describes a cluster; by default three masters with a replica each, of which a silent one is
 /// found dead after a second.
@@ -299,13 +298,10 @@ impl RedisCluster {
 
     /// The ends of what the nodes have written to their logs.
     fn last_words(&self) -> String {
-        let end_of = |(at, node): (usize, &RedisServer)| {
-            let log = node.log();
-            let mut lines: Vec<&str> = log.lines().rev().take(LAST_LINES).collect();
-            lines.reverse();
-            format!("-- node {at}, {}\n{}\n", node.address(), lines.join("\n"))
+        let title = |(at, node): (usize, &RedisServer)| {
+            (format!("node {at}, {}", node.address()), node.log())
         };
-        self.nodes.iter().enumerate().map(end_of).collect()
+        last_words(self.nodes.iter().enumerate().map(title))
     }
 
     /// Lets a replica take its master's place in good order, as an operator does, and waits until
@@ -326,9 +322,10 @@ impl RedisCluster {
                 return Some(());
             }
             if !promoted && asked.is_none_or(|asked| asked.elapsed() > GIVES_UP) {
-                // While it cannot, it says why; it is asked again.
-                let _ = self.nodes[replica].raw().say("CLUSTER FAILOVER");
-                asked = Some(Instant::now());
+                // While it cannot, it says why; it is asked again at once.
+                let begun = self.nodes[replica].raw().say("CLUSTER FAILOVER");
+                let begins = begun.is_ok_and(|reply| !matches!(reply, Reply::Error(_)));
+                asked = begins.then(Instant::now);
             }
             None
         };

@@ -2,6 +2,19 @@
 
 use std::fmt;
 
+/// How much of a log is shown.
+const LAST_LINES: usize = 30;
+
+/// The ends of what several servers have written to their logs, each with its title.
+pub(crate) fn last_words(logs: impl IntoIterator<Item = (String, String)>) -> String {
+    let end_of = |(title, log): (String, String)| {
+        let mut lines: Vec<&str> = log.lines().rev().take(LAST_LINES).collect();
+        lines.reverse();
+        format!("-- {title}\n{}\n", lines.join("\n"))
+    };
+    logs.into_iter().map(end_of).collect()
+}
+
 /// Says why a server, a proxy or a tool of the test ground could not be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure(String);

@@ -1,6 +1,7 @@
 //! Real servers that Sentinels look after: one master, two replicas, three sentinels.
 
 use crate::config::OBSERVER;
+use crate::failure::last_words;
 use crate::hosts::{self, Cut, Host};
 use crate::ports::Port;
 use crate::redis::RedisServer;
@@ -252,7 +253,7 @@ impl SentinelGroup {
         let before = self.master();
         let words = ["SENTINEL", "FAILOVER", Self::SERVICE];
         let begun = || self.sentinels.iter().find_map(|sentinel| sentinel.say(&words));
-        until(LIMIT, begun).expect("a sentinel begins");
+        self.must(until(LIMIT, begun), "a sentinel begins");
         self.await_promotion(before)
     }
 
@@ -271,7 +272,7 @@ impl SentinelGroup {
             let mut all = self.sentinels.iter();
             all.all(|sentinel| sentinel.number_of("port") == port).then_some(())
         };
-        until(LIMIT, settled).expect("the failover comes to its end");
+        self.must(until(LIMIT, settled), "the failover comes to its end");
     }
 
     /// Tells a server to follow another.
@@ -359,7 +360,7 @@ impl SentinelGroup {
             let all = sentinels.iter().all(|sentinel| self.master_seen_by(*sentinel) == now);
             (now != before && all && self.servers[now].is_master()).then_some(now)
         };
-        until(LIMIT, promoted).expect("a replica is promoted")
+        self.must(until(LIMIT, promoted), "a replica is promoted")
     }
 
     /// Waits until each sentinel knows so many replicas of which each is well, and all others.
@@ -373,7 +374,16 @@ impl SentinelGroup {
             up && others == Some(SENTINELS as u64 - 1)
         };
         let all = || self.sentinels.iter().all(knows).then_some(());
-        until(LIMIT, all).expect("the sentinels know each other and the replicas");
+        self.must(until(LIMIT, all), "the sentinels know each other and the replicas");
+    }
+
+    /// What was waited for; shows what the sentinels did meanwhile if it did not come.
+    fn must<T>(&self, came: Option<T>, what: &str) -> T {
+        let title = |(at, one): (usize, &Sentinel)| {
+            (format!("sentinel {at}, {}", one.address()), one.log())
+        };
+        let words = || last_words(self.sentinels.iter().enumerate().map(title));
+        came.unwrap_or_else(|| panic!("waited in vain until {what}:\n{}", words()))
     }
 
     /// Waits until the master has all the others as replicas that are up to date.

@@ -45,10 +45,15 @@ impl Store {
     }
 
     /// Says that what was asked for stood, and is over.
-    async fn ended(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        match self.unknown(request).await? {
-            unknown if request.known => Ok(unknown),
-            _ => Err(ended_on_the_way()),
+    async fn ended(
+        &self,
+        wire: &Wire,
+        request: &AcquireRequest,
+    ) -> Result<AcquireReply, LockError> {
+        self.marks(wire, request.lease_id).await?.check()?;
+        match request.known {
+            true => Ok(AcquireReply::Unknown),
+            false => Err(ended_on_the_way()),
         }
     }
 
@@ -69,27 +74,30 @@ impl Store {
         };
         // Whoever holds nothing yet keeps its place by asking. A grant has its renewals for that.
         if held.token.is_none() && !held.sessions.heard(held.group, since) {
-            return self.ended(request).await;
+            return self.ended(&wire, request).await;
         }
         if held.child.is_none() {
             // The answer to its creation was lost: it is there, or will never be.
             match self.find_again(&wire, request, &held).await? {
                 Some(found) => held = found,
                 None if request.known => return Ok(AcquireReply::Unknown),
-                None => return self.enter(request, &held.session.clone(), held.group, since).await,
+                None => {
+                    self.held.forget(name, id);
+                    return self.ask_fresh(request).await;
+                }
             }
         }
         let queue = self.queue(&wire, name).await?;
         let Some((place, waits)) = queue.find(id) else {
             self.held.forget(name, id);
-            return self.ended(request).await;
+            return self.ended(&wire, request).await;
         };
         if place.mode() != request.mode {
             return Err(asked_otherwise());
         }
         self.learn(name, id, &queue)?;
         // A place may be older than what is known of its session: then a majority is asked.
-        if waits.is_none() && held.session.left(since).is_zero() {
+        if waits.is_none() && !held.session.is_sure(since) {
             held.session.keep(&*self.clock).await?;
         }
         self.stands(&wire, request, &queue, since).await
@@ -152,6 +160,7 @@ impl Store {
         let path = self.layout.contender(name, id, request.mode);
         let data = Record::new(request.hold, &request.metadata).to_bytes();
         for _ in 0..ATTEMPTS {
+            let sent = self.clock.now();
             let creating = wire.create_contender(&path, &data);
             let (created, queue, marks) =
                 join!(creating, self.queue(&wire, name), self.marks(&wire, id));
@@ -164,7 +173,7 @@ impl Store {
                 }
                 Err(trouble) => return self.or_forget(request, Err(trouble.into_error())),
             };
-            session.prove(since);
+            session.prove(sent);
             self.held.update(name, id, |held| {
                 (held.child, held.czxid) = (Some(child.clone()), stat.czxid);
                 held.version = stat.version;
@@ -294,7 +303,7 @@ impl Store {
         since: Moment,
     ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
-        let Some((_, waits)) = queue.find(id) else { return Ok(AcquireReply::Unknown) };
+        let Some((place, waits)) = queue.find(id) else { return Ok(AcquireReply::Unknown) };
         if let Some(at) = waits {
             let holder = match self.first(wire, name, queue).await.map_err(Trouble::into_error) {
                 Ok(first) => first.map(|(holder, _)| holder),
@@ -308,19 +317,26 @@ impl Store {
             let next_look = QUEUE_HEARTBEAT;
             return Ok(AcquireReply::Queued { position: Some(at), holder, next_look });
         }
-        let held = self.held.find(name, id);
-        match held.and_then(|held| Some((held.token?, held.left(since), held.lasts(since)))) {
-            Some((token, left, _)) if !left.is_zero() => {
-                Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
-            }
-            // It stands first, and its session proves nothing yet: this process has just stood
-            // still.
-            Some((_, _, lasts)) if request.queue && !lasts.is_zero() => {
-                let next_look = QUEUE_HEARTBEAT;
-                Ok(AcquireReply::Queued { position: Some(0), holder: None, next_look })
-            }
-            _ => Err(ended_on_the_way()),
+        let Some((held, token)) =
+            self.held.find(name, id).and_then(|held| held.token.map(|token| (held, token)))
+        else {
+            return Err(ended_on_the_way());
+        };
+        let left = held.left(since);
+        if !left.is_zero() && (!request.queue || held.session.is_sure(since)) {
+            return Ok(AcquireReply::Granted { token, left: Some(left), anchor: None });
         }
+        if !request.queue || held.lasts(since).is_zero() {
+            return Err(ended_on_the_way());
+        }
+        // It stands first, and its session proves too little: this process has just stood still.
+        if held.session.is_useless(self.clock.now()) {
+            let made = Made { wire, child: place.child.clone(), since };
+            self.take_back(&made, request).await?;
+            return self.ended(wire, request).await;
+        }
+        let next_look = QUEUE_HEARTBEAT;
+        Ok(AcquireReply::Queued { position: Some(0), holder: None, next_look })
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use holdline_core::lease::{MAX_FIRST_LEASE, MIN_LEASE};
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, Expiry, HandOff, Hint,
@@ -13,7 +14,7 @@ use holdline_core::{
 use tokio::sync::Mutex;
 
 use crate::error::{ENGINE, unavailable};
-use crate::held::{Held, HeldIds};
+use crate::held::{Held, HeldIds, Id};
 use crate::keys::Layout;
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
@@ -28,6 +29,9 @@ const BATCH: usize = 128;
 /// How much later than its lease a dead holder's name may become free, beside two ticks: the
 /// leader looks once a tick, and hears from the other members twice in it.
 const LAG: Duration = Duration::from_millis(500);
+
+/// When it is tried again to delete what nobody keeps.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// The engine of one ZooKeeper ensemble. Clones share its sessions.
 #[derive(Clone)]
@@ -90,7 +94,10 @@ impl ZooKeeperEngine {
             loop {
                 let over = ending.next_over().await;
                 let Some(store) = weak.upgrade().filter(|_| !over.is_empty()) else { return };
-                store.expire(&over).await;
+                // At once: whoever asks next begins the group anew.
+                let ended = store.take_out(&over);
+                // What is slow to end keeps nothing else from ending.
+                tokio::spawn(async move { store.end_all(&over, ended).await });
             }
         });
         Ok(ZooKeeperEngine(Arc::new(Inner { store, home })))
@@ -113,24 +120,32 @@ impl Drop for Inner {
 }
 
 impl Store {
-    /// Ends what nobody has kept in its time.
-    async fn expire(&self, over: &[Key]) {
+    /// Takes out what nobody has kept in its time.
+    fn take_out(&self, over: &[Key]) -> Vec<(Id, Held)> {
         let ours = |held: &Held| Arc::ptr_eq(&held.sessions, &self.sessions);
-        let ended = self.held.take(|held| ours(held) && over.contains(&held.group));
+        self.held.take(|held| ours(held) && over.contains(&held.group))
+    }
+
+    /// Ends what was taken out, and the sessions that nothing hangs on any more.
+    async fn end_all(&self, over: &[Key], ended: Vec<(Id, Held)>) {
+        join_all(ended.iter().map(|((id, name), held)| self.end(name, *id, held))).await;
         for key in over {
             self.sessions.close(*key, |session| !self.held.uses(session)).await;
         }
-        for ((id, name), held) in ended {
-            let deleted = match (held.session.wire(), self.path(&name, &held)) {
-                (Err(_), _) => true,
-                (Ok(wire), Some(path)) => wire.delete(&path, None).await.is_ok(),
-                (Ok(_), None) => false,
-            };
-            if !deleted {
-                // What cannot be deleted alone goes with all that hangs on the session.
+    }
+
+    /// Deletes what stands under a lease id, or ends the session that it hangs on.
+    async fn end(&self, name: &LockName, id: LeaseId, held: &Held) {
+        self.watches.tell(id, Hint::CheckLease);
+        while let Ok(wire) = held.session.wire() {
+            if self.delete(&wire, name, id, held).await.is_ok() {
+                break;
+            }
+            // What cannot be deleted alone goes with all that hangs on the session.
+            if !self.held.uses(&held.session) {
                 held.session.end();
             }
-            self.watches.tell(id, Hint::CheckLease);
+            self.clock.sleep_until(self.clock.now().after(AGAIN)).await;
         }
     }
 }

@@ -57,7 +57,8 @@ pub(crate) struct HeldIds {
     turns: Mutex<HashMap<Id, Arc<Turns<()>>>>,
 }
 
-type Id = (LeaseId, LockName);
+/// A lease id, and the name that was asked for by it.
+pub(crate) type Id = (LeaseId, LockName);
 
 /// The turn of one verb on a lease id; over when dropped.
 pub(crate) struct Turn<'h> {
@@ -181,7 +182,7 @@ impl HeldIds {
     }
 
     /// Takes out all for which this is so.
-    pub(crate) fn take(&self, wanted: impl Fn(&Held) -> bool) -> Vec<((LeaseId, LockName), Held)> {
+    pub(crate) fn take(&self, wanted: impl Fn(&Held) -> bool) -> Vec<(Id, Held)> {
         let taken: Vec<_> = self.by_id.lock().extract_if(|_, held| wanted(held)).collect();
         taken.iter().for_each(|((id, _), _)| self.remember(*id));
         taken

@@ -4,6 +4,7 @@ use holdline_core::{LeaseId, LockError, LockName, ReleaseReply, ReleaseRequest};
 use tokio::join;
 
 use crate::error::Trouble;
+use crate::held::Held;
 use crate::keys::stander;
 use crate::queue::Queue;
 use crate::store::Store;
@@ -45,6 +46,24 @@ impl Store {
         };
         self.held.forget(name, id);
         Ok(reply)
+    }
+
+    /// Deletes what stands under a lease id that is held no longer.
+    pub(crate) async fn delete(
+        &self,
+        wire: &Wire,
+        name: &LockName,
+        id: LeaseId,
+        held: &Held,
+    ) -> Result<(), Trouble> {
+        let paths = match self.path(name, held) {
+            Some(path) => vec![path],
+            None => self.where_it_stands(wire, name, id).await?.0,
+        };
+        for path in paths {
+            wire.delete(&path, None).await?;
+        }
+        Ok(())
     }
 
     /// The paths of all nodes of a lease id, and whether it waits. What else stands there, ours or

@@ -186,8 +186,11 @@ impl Store {
             }
         }
         match line.purpose {
-            // A claim would be told the same: this process has just stood still.
-            Purpose::Wait if left.is_zero() => {
+            // A claim would be told the same: this process has just stood still. One whose session
+            // is of no use any more is to come for it, and is told to come anew.
+            Purpose::Wait
+                if !held.session.is_sure(since) && !held.session.is_useless(self.clock.now()) =>
+            {
                 Ok(RenewReply::Queued { position: Some(0), next_look: QUEUE_HEARTBEAT })
             }
             Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),

@@ -18,6 +18,8 @@
 //!   time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -40,6 +42,8 @@ const UNSURE: u32 = 5;
 /// that is waited for a member that is busy: but no more than the client crate does by itself.
 const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
+/// Which part of what is counted on a grant is worth having with.
+const ENOUGH: u32 = 4;
 /// Which part of the time after which a connection is given up lies between two looks whether this
 /// process runs: as much as lies between two of the connection's own.
 const LOOKS: u32 = 8;
@@ -55,7 +59,11 @@ pub(crate) struct Session {
     /// How much of the time is counted on.
     sure: Duration,
     proven: Mutex<Moment>,
+    /// How late the leader may be told of a process that runs.
+    late: Duration,
     stops: Mutex<Stops>,
+    /// Since when no proof would let much be counted on.
+    useless_since: Mutex<Option<Moment>>,
     keeping: tokio::sync::Mutex<()>,
     /// Told when it is over.
     pub(crate) ended: Notify,
@@ -143,7 +151,32 @@ impl Session {
     /// Tells whether a proof would let most of its time be counted on: not soon after this process
     /// stood still for long.
     fn vouches(&self, now: Moment) -> bool {
-        !self.is_over() && self.stops.lock().counts_from(now).after(self.sure / 2) > now
+        !self.is_over() && self.would_leave(now) > self.sure / 2
+    }
+
+    /// How much a proof would let be counted on.
+    fn would_leave(&self, now: Moment) -> Duration {
+        now.until(self.stops.lock().counts_from(now).after(self.sure))
+    }
+
+    /// Tells whether enough is left at `now` that a grant is worth having.
+    pub(crate) fn is_sure(&self, now: Moment) -> bool {
+        self.left(now) >= self.sure / ENOUGH
+    }
+
+    /// Tells whether it has vouched for nothing for so long that a new session is the shorter way:
+    /// this process stood still for long, or is starved.
+    pub(crate) fn is_useless(&self, now: Moment) -> bool {
+        self.useless_since.lock().is_some_and(|since| since.until(now) > self.late)
+    }
+
+    /// Looks whether this process runs; returns when to look again.
+    fn look(&self, now: Moment) -> Moment {
+        self.stops.lock().look(now);
+        let useless = self.would_leave(now) < self.sure / ENOUGH;
+        let mut since = self.useless_since.lock();
+        *since = useless.then(|| since.unwrap_or(now));
+        self.stops.lock().next_look()
     }
 
     /// Has a majority say that it stands, unless one did a moment ago.
@@ -190,8 +223,8 @@ impl Sessions {
         self.begun.notify_one();
     }
 
-    /// Returns the session of a group; makes it if there is none, or one that cannot vouch for
-    /// anything now. What hangs on that goes on with it.
+    /// Returns the session of a group; makes it if there is none, or one that can vouch for little
+    /// now. What hangs on that goes on with it.
     pub(crate) async fn obtain(&self, key: Key) -> Result<Arc<Session>, LockError> {
         let slot = self.slots.lock().entry(key).or_default().clone();
         let mut slot = slot.lock().await;
@@ -199,9 +232,11 @@ impl Sessions {
         if let Some(session) = slot.as_ref().filter(|session| session.vouches(now)) {
             return Ok(session.clone());
         }
-        let session = self.open(key.duration()).await?;
-        *slot = Some(session.clone());
-        Ok(session)
+        match (self.open(key.duration()).await, &*slot) {
+            (Ok(session), _) => Ok(slot.insert(session).clone()),
+            (Err(_), Some(session)) if !session.is_over() => Ok(session.clone()),
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Makes a session that ends so long after the last sign of life.
@@ -211,10 +246,11 @@ impl Sessions {
     pub(crate) async fn open(&self, time: Duration) -> Result<Arc<Session>, LockError> {
         check_process()?;
         let started = Instant::now();
-        let (client, before) = loop {
+        let (client, before, stops) = loop {
             let before = self.clock.now();
-            match connect(&self.options, time).await {
-                Ok(client) => break (client, before),
+            let mut stops = Stops::new(before, late(time, self.half_tick), look(time), time);
+            match self.looking(connect(&self.options, time), &mut stops).await {
+                Ok(client) => break (client, before, stops),
                 // It gives up after the time of the session, which may be less than what a busy
                 // machine needs.
                 Err(Trouble::NoAnswer(_)) if started.elapsed() < self.options.command_timeout() => {
@@ -237,7 +273,9 @@ impl Sessions {
             time,
             sure: sure(time, self.half_tick),
             proven: Mutex::new(before),
-            stops: Mutex::new(Stops::new(before, late(time, self.half_tick), look(time), time)),
+            late: late(time, self.half_tick),
+            stops: Mutex::new(stops),
+            useless_since: Mutex::default(),
             keeping: tokio::sync::Mutex::default(),
             ended: Notify::new(),
         });
@@ -245,10 +283,34 @@ impl Sessions {
         Ok(session)
     }
 
+    /// Looks whether this process runs until something is done: that alone is no stop.
+    async fn looking<T>(&self, doing: impl Future<Output = T>, stops: &mut Stops) -> T {
+        let mut doing = pin!(doing);
+        loop {
+            stops.look(self.clock.now());
+            let next = self.clock.sleep_until(stops.next_look());
+            tokio::select! {
+                biased;
+                done = &mut doing => {
+                    stops.look(self.clock.now());
+                    return done;
+                }
+                () = next => {}
+            }
+        }
+    }
+
     /// Notes that a group was kept, beginning with it if it is not there.
     pub(crate) fn begin(&self, key: Key, since: Moment) {
-        if self.kept.lock().insert(key, since).is_none() {
-            self.begun.notify_one();
+        match self.kept.lock().entry(key) {
+            // Another may have been heard later while this one's session was made.
+            Entry::Occupied(mut kept) => {
+                kept.insert(since.max(*kept.get()));
+            }
+            Entry::Vacant(free) => {
+                free.insert(since);
+                self.begun.notify_one();
+            }
         }
     }
 
@@ -333,9 +395,7 @@ fn sure(time: Duration, half_tick: Duration) -> Duration {
 /// connection's own signs of life are sent, so that what delays them delays this too.
 async fn watch_stops(session: Weak<Session>, clock: Arc<dyn Clock>) {
     while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
-        let now = clock.now();
-        session.stops.lock().look(now);
-        let next = now.after(look(session.time));
+        let next = session.look(clock.now());
         drop(session);
         clock.sleep_until(next).await;
     }
@@ -365,7 +425,48 @@ async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, T
 
 #[cfg(test)]
 mod tests {
+    use holdline_conformance::clock::HandClock;
+    use holdline_conformance::factory::HandDriven;
+
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn sessions(clock: &HandClock) -> Sessions {
+        let options = ZooKeeperOptions::from_url("zk://127.0.0.1:2181").expect("a good URL");
+        Sessions::new(options, 4 * SECOND, Arc::new(clock.clone()))
+    }
+
+    #[test]
+    fn a_group_that_was_heard_since_is_not_moved_back_by_one_that_begins() {
+        let clock = HandClock::new();
+        let sessions = sessions(&clock);
+        let key = Key::of(ClientId::from_u64(7), Hold::Leased(8 * SECOND));
+        let asked = clock.now();
+        sessions.begin(key, asked);
+        let heard = asked.after(SECOND);
+        assert!(sessions.heard(key, heard));
+        sessions.begin(key, asked);
+        assert_eq!(sessions.lasts(key, heard), 8 * SECOND);
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_is_no_stop_and_a_stop_meanwhile_is() {
+        for (step, stood) in [(SECOND / 10, false), (3 * SECOND, true)] {
+            let clock = HandClock::new();
+            let opened = clock.now();
+            let mut stops = Stops::new(opened, SECOND / 2, SECOND / 5, 60 * SECOND);
+            let slow = async {
+                while opened.until(clock.now()) < 12 * SECOND {
+                    clock.advance(step);
+                    tokio::task::yield_now().await;
+                }
+            };
+            sessions(&clock).looking(slow, &mut stops).await;
+            let now = clock.now();
+            assert_eq!(stops.counts_from(now) < now, stood, "in steps of {step:?}");
+        }
+    }
 
     #[test]
     fn what_is_not_counted_on_is_a_fifth_or_what_may_be_told_late() {

@@ -47,6 +47,11 @@ impl Stops {
         }
     }
 
+    /// When to look again.
+    pub(crate) fn next_look(&self) -> Moment {
+        self.looked.after(self.look)
+    }
+
     /// From when on a session counts that stood for a majority by what was sent at `since`.
     pub(crate) fn counts_from(&self, since: Moment) -> Moment {
         let mut stood = Duration::ZERO;

@@ -17,6 +17,8 @@ const COUNTED: Duration = Duration::from_millis(7_500);
 /// How long the holder stands still: it may believe in its lease for longer.
 const PAUSE: Duration = Duration::from_millis(4_500);
 const TRIES: usize = 20;
+/// How often a process is stopped for the most of the time: for several times its lease.
+const STARVED: usize = 80;
 const URL: &str = "HOLDLINE_TEST_SOFT_URL";
 const SECONDS: &str = "HOLDLINE_TEST_SOFT_LEASE";
 
@@ -121,6 +123,36 @@ async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goe
     process.hears("wait");
     process.signal(Signal::CONT);
     assert_eq!(process.says("took "), "Ok(())");
+    assert_eq!(process.says("waited "), "Ok(())");
+}
+
+/// A process that hardly ever runs: what its session proves counts for nothing once that has gone
+/// on for a while. It keeps nobody out for ever, and has its turn by a new session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_starved_keeps_nobody_out_for_ever() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let other = Client::connect(&server.url()).await.expect("connected");
+    let first = take(&other, "b", &patient()).await;
+    let variables = [(URL, &*server.url()), (SECONDS, "4")];
+    let mut process = Process::start("soft::one_holder", &variables);
+    process.says("holds ");
+    process.hears("wait");
+    let mut first = Some(first);
+    let next = taking(&other, "b");
+    for turn in 0..STARVED {
+        process.stop();
+        tokio::time::sleep(Duration::from_millis(500)).await; // event: the process stands still
+        process.signal(Signal::CONT);
+        tokio::time::sleep(Duration::from_millis(60)).await; // event: the process runs
+        if turn == STARVED / 4 {
+            let_go(first.take().expect("held until now")).await;
+        }
+        if next.is_finished() {
+            break;
+        }
+    }
+    assert!(next.is_finished(), "whoever waits behind it has its turn too");
+    let_go(soon("the next one", next).await.expect("no panic")).await;
     assert_eq!(process.says("waited "), "Ok(())");
 }
 

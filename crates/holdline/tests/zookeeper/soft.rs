@@ -106,16 +106,22 @@ async fn heard_nothing_since(servers: &ZooKeeper) -> bool {
     renewed == "true" && after < COUNTED
 }
 
-/// A pause that is nearly as long as the session: what the session proves counts for nothing until
-/// the process has run for a while. A newcomer gets another, and who waits claims its turn later.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goes_on() {
-    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+/// A client that holds a name, and a process that waits for it with short leases.
+async fn one_that_waits(server: &ZooKeeper) -> (Client, Guard, Process) {
     let other = Client::connect(&server.url()).await.expect("connected");
     let first = take(&other, "b", &patient()).await;
     let variables = [(URL, &*server.url()), (SECONDS, "4")];
     let mut process = Process::start("soft::one_holder", &variables);
     process.says("holds ");
+    (other, first, process)
+}
+
+/// A pause that is nearly as long as the session: what the session proves counts for nothing until
+/// the process has run for a while. A newcomer gets another, and who waits claims its turn later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goes_on() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let (_other, first, mut process) = one_that_waits(&server).await;
     process.stop();
     let_go(first).await;
     tokio::time::sleep(Duration::from_millis(3_200)).await; // event: the pause itself
@@ -131,11 +137,7 @@ async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_starved_keeps_nobody_out_for_ever() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
-    let other = Client::connect(&server.url()).await.expect("connected");
-    let first = take(&other, "b", &patient()).await;
-    let variables = [(URL, &*server.url()), (SECONDS, "4")];
-    let mut process = Process::start("soft::one_holder", &variables);
-    process.says("holds ");
+    let (other, first, mut process) = one_that_waits(&server).await;
     process.hears("wait");
     let mut first = Some(first);
     let next = taking(&other, "b");

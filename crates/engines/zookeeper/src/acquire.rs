@@ -323,10 +323,12 @@ impl Store {
             return Err(ended_on_the_way());
         };
         let left = held.left(since);
-        if !left.is_zero() && (!request.queue || held.session.is_sure(since)) {
+        let told = held.told || !request.queue;
+        if !left.is_zero() && (told || held.session.is_sure(since)) {
+            self.held.update(name, id, |held| held.told = true);
             return Ok(AcquireReply::Granted { token, left: Some(left), anchor: None });
         }
-        if !request.queue || held.lasts(since).is_zero() {
+        if told || held.lasts(since).is_zero() {
             return Err(ended_on_the_way());
         }
         // It stands first, and its session proves too little: this process has just stood still.
@@ -335,7 +337,7 @@ impl Store {
             self.take_back(&made, request).await?;
             return self.ended(wire, request).await;
         }
-        let next_look = QUEUE_HEARTBEAT;
+        let next_look = held.session.next_look();
         Ok(AcquireReply::Queued { position: Some(0), holder: None, next_look })
     }
 }

@@ -19,7 +19,7 @@ use crate::keys::Layout;
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
 use crate::seen::Seen;
-use crate::sessions::{Key, Sessions};
+use crate::sessions::{Key, Session, Sessions};
 use crate::store::Store;
 use crate::watcher;
 use holdline_net::workplace::Workplace;
@@ -128,10 +128,10 @@ impl Store {
 
     /// Ends what was taken out, and the sessions that nothing hangs on any more.
     async fn end_all(&self, over: &[Key], ended: Vec<(Id, Held)>) {
-        join_all(ended.iter().map(|((id, name), held)| self.end(name, *id, held))).await;
-        for key in over {
-            self.sessions.close(*key, |session| !self.held.uses(session)).await;
-        }
+        let unused = |session: &Arc<Session>| !self.held.uses(session);
+        let ending = join_all(ended.iter().map(|((id, name), held)| self.end(name, *id, held)));
+        let closing = join_all(over.iter().map(|key| self.sessions.close(*key, unused)));
+        tokio::join!(closing, ending);
     }
 
     /// Deletes what stands under a lease id, or ends the session that it hangs on.
@@ -142,9 +142,12 @@ impl Store {
                 break;
             }
             // What cannot be deleted alone goes with all that hangs on the session.
-            if !self.held.uses(&held.session) {
+            self.sessions.retire(&held.session);
+            if self.sessions.is_shut() || !self.held.uses(&held.session) {
                 held.session.end();
+                break;
             }
+            drop(wire);
             self.clock.sleep_until(self.clock.now().after(AGAIN)).await;
         }
     }

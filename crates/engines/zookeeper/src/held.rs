@@ -35,6 +35,8 @@ pub(crate) struct Held {
     pub(crate) czxid: i64,
     /// The token, once it is known that the name is held: then it is, as long as the node is there.
     pub(crate) token: Option<FencingToken>,
+    /// Whether it was told that the name is held: that is not taken back.
+    pub(crate) told: bool,
     /// How it was asked for.
     pub(crate) asked: Hold,
     /// The hold that the record is known to have.
@@ -92,6 +94,7 @@ impl Held {
             sessions,
             czxid: 0,
             token: None,
+            told: false,
             asked: hold,
             terms: hold,
             version: 0,

@@ -56,14 +56,37 @@ impl Store {
         id: LeaseId,
         held: &Held,
     ) -> Result<(), Trouble> {
-        let paths = match self.path(name, held) {
-            Some(path) => vec![path],
-            None => self.where_it_stands(wire, name, id).await?.0,
-        };
-        for path in paths {
+        if let Some(path) = self.path(name, held) {
+            return wire.delete(&path, None).await.map(drop);
+        }
+        // Whoever asks again under the lease id meanwhile sees what stands there, and a node that
+        // it makes is its own (H4).
+        let _turn = self.held.turn(name, id).await;
+        if self.held.find(name, id).is_some() {
+            return Ok(());
+        }
+        for path in self.nodes_of(wire, name, id).await?.0 {
             wire.delete(&path, None).await?;
         }
         Ok(())
+    }
+
+    /// The paths of all nodes of a lease id, and all that stands in the queue.
+    async fn nodes_of(
+        &self,
+        wire: &Wire,
+        name: &LockName,
+        id: LeaseId,
+    ) -> Result<(Vec<String>, Vec<String>), Trouble> {
+        let path = self.layout.queue(name);
+        let (caught_up, children) = join!(wire.catch_up(&path), wire.children(&path));
+        caught_up?;
+        let children = children?.unwrap_or_default();
+        let is_its = |child: &&String| {
+            stander(child).is_some_and(|stander| stander.ours && stander.id == id)
+        };
+        let its = children.iter().filter(is_its);
+        Ok((its.map(|child| self.layout.child(name, child)).collect(), children))
     }
 
     /// The paths of all nodes of a lease id, and whether it waits. What else stands there, ours or
@@ -74,15 +97,7 @@ impl Store {
         name: &LockName,
         id: LeaseId,
     ) -> Result<(Vec<String>, bool), Trouble> {
-        let path = self.layout.queue(name);
-        let (caught_up, children) = join!(wire.catch_up(&path), wire.children(&path));
-        caught_up?;
-        let children = children?.unwrap_or_default();
-        let is_its = |child: &&String| {
-            stander(child).is_some_and(|stander| stander.ours && stander.id == id)
-        };
-        let its = children.iter().filter(is_its);
-        let paths: Vec<_> = its.map(|child| self.layout.child(name, child)).collect();
+        let (paths, children) = self.nodes_of(wire, name, id).await?;
         let waited = match Queue::read(children) {
             Ok(queue) => queue.find(id).is_some_and(|(_, waits)| waits.is_some()),
             // Beside something foreign nobody can tell; it was not known to hold.

@@ -189,9 +189,12 @@ impl Store {
             // A claim would be told the same: this process has just stood still. One whose session
             // is of no use any more is to come for it, and is told to come anew.
             Purpose::Wait
-                if !held.session.is_sure(since) && !held.session.is_useless(self.clock.now()) =>
+                if !held.told
+                    && !held.session.is_sure(since)
+                    && !held.session.is_useless(self.clock.now()) =>
             {
-                Ok(RenewReply::Queued { position: Some(0), next_look: QUEUE_HEARTBEAT })
+                let next_look = held.session.next_look();
+                Ok(RenewReply::Queued { position: Some(0), next_look })
             }
             Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
             Purpose::Keep(hold) => self.keep_grant(line, hold, &held, own, since).await,

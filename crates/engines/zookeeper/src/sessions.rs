@@ -62,7 +62,7 @@ pub(crate) struct Session {
     /// How late the leader may be told of a process that runs.
     late: Duration,
     stops: Mutex<Stops>,
-    /// Since when no proof would let much be counted on.
+    /// Since when no proof has let much be counted on.
     useless_since: Mutex<Option<Moment>>,
     keeping: tokio::sync::Mutex<()>,
     /// Told when it is over.
@@ -138,8 +138,14 @@ impl Session {
     /// Notes that a majority carried out what left at `since`.
     pub(crate) fn prove(&self, since: Moment) {
         let counts_from = self.stops.lock().counts_from(since);
-        let mut proven = self.proven.lock();
-        *proven = (*proven).max(counts_from);
+        let proven = {
+            let mut proven = self.proven.lock();
+            *proven = (*proven).max(counts_from);
+            *proven
+        };
+        if since.until(proven.after(self.sure)) >= self.enough() {
+            *self.useless_since.lock() = None;
+        }
     }
 
     /// Ends it; the servers then delete its nodes.
@@ -161,21 +167,32 @@ impl Session {
 
     /// Tells whether enough is left at `now` that a grant is worth having.
     pub(crate) fn is_sure(&self, now: Moment) -> bool {
-        self.left(now) >= self.sure / ENOUGH
+        self.left(now) >= self.enough()
+    }
+
+    fn enough(&self) -> Duration {
+        self.sure / ENOUGH
     }
 
     /// Tells whether it has vouched for nothing for so long that a new session is the shorter way:
     /// this process stood still for long, or is starved.
     pub(crate) fn is_useless(&self, now: Moment) -> bool {
-        self.useless_since.lock().is_some_and(|since| since.until(now) > self.late)
+        let since = *self.useless_since.lock();
+        since.is_some_and(|since| since.until(now) > self.late)
+            && self.would_leave(now) < self.enough()
+    }
+
+    /// After how long to ask again whoever is first while too little is proven.
+    pub(crate) fn next_look(&self) -> Duration {
+        look(self.time)
     }
 
     /// Looks whether this process runs; returns when to look again.
     fn look(&self, now: Moment) -> Moment {
         self.stops.lock().look(now);
-        let useless = self.would_leave(now) < self.sure / ENOUGH;
-        let mut since = self.useless_since.lock();
-        *since = useless.then(|| since.unwrap_or(now));
+        if self.would_leave(now) < self.enough() {
+            self.useless_since.lock().get_or_insert(now);
+        }
         self.stops.lock().next_look()
     }
 
@@ -334,7 +351,7 @@ impl Sessions {
     pub(crate) async fn next_over(&self) -> Vec<Key> {
         loop {
             let begun = self.begun.notified();
-            if self.shut.load(Ordering::SeqCst) {
+            if self.is_shut() {
                 return Vec::new();
             }
             let now = self.clock.now();
@@ -353,6 +370,21 @@ impl Sessions {
                     () = begun => {}
                     () = self.clock.sleep_until(next) => {}
                 },
+            }
+        }
+    }
+
+    /// Tells whether nobody uses the engine any more.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::SeqCst)
+    }
+
+    /// Gives a session to nobody any more.
+    pub(crate) fn retire(&self, session: &Arc<Session>) {
+        for slot in self.slots.lock().values() {
+            // One that is being made now is another.
+            if let Ok(mut slot) = slot.try_lock() {
+                slot.take_if(|found| Arc::ptr_eq(found, session));
             }
         }
     }
@@ -448,6 +480,42 @@ mod tests {
         assert!(sessions.heard(key, heard));
         sessions.begin(key, asked);
         assert_eq!(sessions.lasts(key, heard), 8 * SECOND);
+    }
+
+    #[test]
+    fn stops_that_come_again_make_a_session_useless_until_a_proof_leaves_enough() {
+        let clock = HandClock::new();
+        let (opened, time, half_tick) = (clock.now(), 4 * SECOND, SECOND / 10);
+        let late = late(time, half_tick);
+        let session = Session {
+            wire: Mutex::default(),
+            time,
+            sure: sure(time, half_tick),
+            proven: Mutex::new(opened),
+            late,
+            stops: Mutex::new(Stops::new(opened, late, look(time), time)),
+            useless_since: Mutex::default(),
+            keeping: tokio::sync::Mutex::default(),
+            ended: Notify::new(),
+        };
+        let run = |times: Duration| {
+            let end = clock.now().after(times);
+            while clock.now() < end {
+                session.look(clock.now());
+                clock.advance(look(time));
+            }
+            clock.now()
+        };
+        session.prove(run(10 * SECOND));
+        clock.advance(SECOND * 5 / 2);
+        assert!(!session.is_useless(run(SECOND)), "not for long enough");
+        assert!(!session.is_useless(run(SECOND / 2)), "a proof would do now, and nobody asks");
+        clock.advance(SECOND * 5 / 2);
+        assert!(session.is_useless(run(SECOND / 2)), "for long, and no better again");
+        let well = run(4 * SECOND);
+        session.prove(well);
+        clock.advance(SECOND * 5 / 2);
+        assert!(!session.is_useless(run(SECOND / 2)), "a proof left enough meanwhile");
     }
 
     #[tokio::test]

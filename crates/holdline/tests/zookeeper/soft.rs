@@ -147,6 +147,7 @@ async fn a_process_that_is_starved_keeps_nobody_out_for_ever() {
         process.signal(Signal::CONT);
         tokio::time::sleep(Duration::from_millis(60)).await; // event: the process runs
         if turn == STARVED / 4 {
+            queued(&other, "b", 2).await;
             let_go(first.take().expect("held until now")).await;
         }
         if next.is_finished() {

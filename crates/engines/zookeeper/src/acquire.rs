@@ -17,7 +17,8 @@ use tokio::join;
 use crate::error::{ENGINE, Trouble, not_applied, unavailable};
 use crate::held::Held;
 use crate::queue::Queue;
-use crate::sessions::{Key, Session};
+use crate::session::Session;
+use crate::sessions::Key;
 use crate::store::Store;
 use crate::wire::Wire;
 

@@ -15,7 +15,8 @@ use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
-use crate::sessions::{Key, Session, Sessions};
+use crate::session::Session;
+use crate::sessions::{Key, Sessions};
 
 /// How many lease ids are remembered that were forgotten.
 const REMEMBERED: usize = 4_096;

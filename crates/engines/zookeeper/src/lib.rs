@@ -15,9 +15,9 @@
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `queue` for who holds; `acquire`, `renew` and
-//! `release` for what is asked; then `sessions` for leases and `stops` for what a pause of this
-//! process costs them, `watcher` for wake-ups, `wire` for how a request travels, `options` for what
-//! can be set.
+//! `release` for what is asked; then `sessions` and `session` for leases and `stops` for what a
+//! pause of this process costs them, `watcher` for wake-ups, `wire` for how a request travels,
+//! `options` for what can be set.
 
 mod acquire;
 mod checkup;
@@ -33,6 +33,7 @@ mod queue;
 mod release;
 mod renew;
 mod seen;
+mod session;
 mod sessions;
 mod stops;
 mod store;

@@ -18,7 +18,8 @@ use zookeeper_client::Stat;
 
 use crate::error::{ENGINE, Trouble, unavailable};
 use crate::held::Held;
-use crate::sessions::{Key, Session};
+use crate::session::Session;
+use crate::sessions::Key;
 use crate::store::{Store, record};
 
 /// How often a change of a record is tried while others change it.

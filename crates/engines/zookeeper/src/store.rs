@@ -16,7 +16,8 @@ use crate::held::{Held, HeldIds};
 use crate::keys::Layout;
 use crate::queue::{Place, Queue};
 use crate::seen::Seen;
-use crate::sessions::{Session, Sessions};
+use crate::session::Session;
+use crate::sessions::Sessions;
 use crate::wire::Wire;
 
 /// How long a mark lasts at least: longer than the longest lease, and than what is remembered of

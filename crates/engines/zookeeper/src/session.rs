@@ -41,8 +41,6 @@ pub(crate) struct Session {
     /// How much of the time is counted on.
     sure: Duration,
     proven: Mutex<Moment>,
-    /// How late the leader may be told of a process that runs.
-    late: Duration,
     stops: Mutex<Stops>,
     /// Since when no proof has let much be counted on.
     useless_since: Mutex<Option<Moment>>,
@@ -83,7 +81,6 @@ impl Session {
             time,
             sure: sure(time, half_tick),
             proven: Mutex::new(opened),
-            late: late(time, half_tick),
             stops: Mutex::new(stops),
             useless_since: Mutex::default(),
             keeping: tokio::sync::Mutex::default(),
@@ -158,8 +155,8 @@ impl Session {
     /// this process stood still for long, or is starved.
     pub(crate) fn is_useless(&self, now: Moment) -> bool {
         let since = *self.useless_since.lock();
-        since.is_some_and(|since| since.until(now) > self.late)
-            && self.would_leave(now) < self.enough()
+        let late = self.stops.lock().late();
+        since.is_some_and(|since| since.until(now) > late) && self.would_leave(now) < self.enough()
     }
 
     /// After how long to ask again whoever is first while too little is proven.

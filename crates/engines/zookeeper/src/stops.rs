@@ -47,6 +47,11 @@ impl Stops {
         }
     }
 
+    /// How late the leader may be told of what lives, at most.
+    pub(crate) fn late(&self) -> Duration {
+        self.late
+    }
+
     /// When to look again.
     pub(crate) fn next_look(&self) -> Moment {
         self.looked.after(self.look)

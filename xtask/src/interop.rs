@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long one download or the build may take.
-const LIMIT: Duration = Duration::from_secs(10 * 60);
+/// How long one download may print nothing. Most print nothing at all.
+const LIMIT: Option<Duration> = Some(Duration::from_secs(20 * 60));
 /// How often a download is tried.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ fn crates(ground: &Path, name: &str, how: &[&str]) -> Result<(), String> {
     let build = || {
         let mut build = with(&["build", "--offline"]);
         build.args(how).arg("--target-dir").arg(&place);
-        process::watch(&mut build, LIMIT, |_| ())
+        process::watch(&mut build, None, |_| ())
     };
     let wanted = family(name).join("Cargo.lock");
     let stamp = Stamp::of(&place, &[&manifest, &wanted], "rustc")?;
@@ -167,7 +167,7 @@ fn go(ground: &Path) -> Result<(), String> {
     std::fs::create_dir_all(&bin).map_err(|why| told(&bin, &why))?;
     let mut build = go(&["build", "-ldflags=-s -w", "-o"]);
     build.arg(&bin).arg("./...").env("GOPROXY", "off");
-    process::watch(&mut build, LIMIT, |_| ())?;
+    process::watch(&mut build, None, |_| ())?;
     remove(&work)?;
     stamp.leave()
 }

@@ -1,6 +1,7 @@
 //! Child processes that can be watched and cannot hang us.
 //!
-//! P1: every child has a time limit; past it the child and all its descendants are killed.
+//! P1: a child that prints nothing for longer than its limit hangs: it is killed with all its
+//! descendants. A limit on its whole time would only measure the machine. A compiler has none.
 //! P2: a process that outlives the child and still holds its output is reported and killed, not
 //! waited for: the program that left it behind has a fault.
 
@@ -20,14 +21,14 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Runs `command`, copies its standard output to ours and hands each line to `on_line`.
 ///
 /// # Errors
-/// The sentence to show: the program could not be started, failed, took longer than `limit` or
-/// left a process behind.
+/// The sentence to show: the program could not be started, failed, printed nothing for as long as
+/// `silence` or left a process behind.
 pub(crate) fn watch(
     command: &mut Command,
-    limit: Duration,
+    silence: Option<Duration>,
     mut on_line: impl FnMut(&str),
 ) -> Result<(), String> {
-    listen(command, limit, |line| {
+    listen(command, silence, |line| {
         show(line);
         on_line(String::from_utf8_lossy(line).trim_end());
     })
@@ -39,7 +40,7 @@ pub(crate) fn watch(
 /// As [`watch`].
 pub(crate) fn listen(
     command: &mut Command,
-    limit: Duration,
+    silence: Option<Duration>,
     mut on_line: impl FnMut(&[u8]),
 ) -> Result<(), String> {
     let shown = shown(command);
@@ -50,11 +51,15 @@ pub(crate) fn listen(
         .map_err(|e| format!("`{shown}` could not be started: {e}"))?;
     let pipe = child.stdout.as_ref().and_then(|out| pipe_of(out.as_raw_fd()));
     let lines = lines_of(&mut child);
-    let end = Instant::now() + limit;
+    let mut printed = Instant::now();
+    let hangs = |printed: Instant| silence.filter(|limit| printed.elapsed() > *limit);
     let mut finished: Option<Instant> = None;
     loop {
         match lines.recv_timeout(LOOK) {
-            Ok(line) => on_line(&line),
+            Ok(line) => {
+                on_line(&line);
+                printed = Instant::now();
+            }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 finished = finished.or_else(|| ended(&mut child).then(Instant::now));
@@ -63,7 +68,7 @@ pub(crate) fn listen(
                 }
             }
         }
-        if finished.is_none() && Instant::now() > end {
+        if let Some(limit) = hangs(printed).filter(|_| finished.is_none()) {
             return Err(stop(&mut child, pipe.as_deref(), &shown, limit));
         }
     }
@@ -71,10 +76,10 @@ pub(crate) fn listen(
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => return Err(format!("`{shown}` failed ({status})")),
-            Ok(None) if Instant::now() > end => {
-                return Err(stop(&mut child, pipe.as_deref(), &shown, limit));
-            }
-            Ok(None) => std::thread::sleep(LOOK),
+            Ok(None) => match hangs(printed) {
+                Some(limit) => return Err(stop(&mut child, pipe.as_deref(), &shown, limit)),
+                None => std::thread::sleep(LOOK),
+            },
             Err(e) => return Err(format!("`{shown}` could not be waited for: {e}")),
         }
     }
@@ -123,7 +128,7 @@ fn stop(child: &mut Child, pipe: Option<&Path>, shown: &str, limit: Duration) ->
     // The direct child is ours to reap, and `kill` may have come too late to find it.
     let _ = child.kill();
     let _ = child.wait();
-    format!("`{shown}` was stopped: it took longer than {} s", limit.as_secs())
+    format!("`{shown}` was stopped: it printed nothing for {} s", limit.as_secs())
 }
 
 /// Kills what still holds the output of a child that has ended, and says what it was.
@@ -160,7 +165,7 @@ mod tests {
     #[test]
     fn lines_are_handed_over_and_success_is_told() {
         let mut lines = Vec::new();
-        let done = watch(&mut sh("echo one; echo two"), Duration::from_secs(60), |line| {
+        let done = watch(&mut sh("echo one; echo two"), Some(Duration::from_secs(60)), |line| {
             lines.push(line.to_owned());
         });
         assert_eq!(done, Ok(()));
@@ -169,14 +174,14 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_command() {
-        let told = watch(&mut sh("exit 3"), Duration::from_secs(60), |_| ()).unwrap_err();
+        let told = watch(&mut sh("exit 3"), Some(Duration::from_secs(60)), |_| ()).unwrap_err();
         assert!(told.contains("sh -c exit 3"), "{told}");
     }
 
     #[test]
     fn a_program_that_is_missing_is_told() {
         let mut missing = Command::new("holdline-no-such-program");
-        let told = watch(&mut missing, Duration::from_secs(60), |_| ()).unwrap_err();
+        let told = watch(&mut missing, Some(Duration::from_secs(60)), |_| ()).unwrap_err();
         assert!(told.contains("could not be started"), "{told}");
     }
 
@@ -184,18 +189,27 @@ mod tests {
     fn a_hanging_child_is_stopped_with_what_it_started() {
         let mut grandchild = String::new();
         let script = "sleep 600 & echo $!; wait";
-        let told = watch(&mut sh(script), Duration::from_secs(3), |line| {
+        let told = watch(&mut sh(script), Some(Duration::from_secs(3)), |line| {
             line.clone_into(&mut grandchild);
         });
-        assert!(told.unwrap_err().contains("took longer"));
+        assert!(told.unwrap_err().contains("printed nothing for 3 s"));
         assert!(!grandchild.is_empty());
         assert!(is_gone_soon(&grandchild), "{grandchild} still runs");
+    }
+
+    /// The machine may be slow: who goes on printing does not hang.
+    #[test]
+    fn a_child_that_goes_on_printing_is_left_alone() {
+        let script = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done";
+        let mut lines = 0;
+        let done = watch(&mut sh(script), Some(Duration::from_secs(3)), |_| lines += 1);
+        assert_eq!((done, lines), (Ok(()), 8));
     }
 
     #[test]
     fn a_process_left_behind_is_told() {
         let mut pid = String::new();
-        let told = watch(&mut sh("sleep 600 & echo $!"), Duration::from_secs(600), |line| {
+        let told = watch(&mut sh("sleep 600 & echo $!"), Some(Duration::from_secs(600)), |line| {
             line.clone_into(&mut pid);
         });
         let told = told.unwrap_err();

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// What of the tests keeps a processor busy: exhaustive models and simulated worlds. All others
 /// wait for servers and real clocks most of their time.
@@ -74,14 +73,14 @@ impl Binary {
 /// Compiles all tests; returns the programs by the names of their packages.
 ///
 /// # Errors
-/// What does not compile, or takes longer than `limit`.
-pub(crate) fn build(limit: Duration) -> Result<Vec<Binary>, String> {
+/// What does not compile.
+pub(crate) fn build() -> Result<Vec<Binary>, String> {
     let words = ["test", "--workspace", "--all-features", "--no-run"];
     let mut command = cargo(&words);
     // What the compiler has to say is shown as ever, on standard error.
     command.arg("--message-format=json-render-diagnostics");
     let mut found = Vec::new();
-    process::listen(&mut command, limit, |line| found.extend(read(line)))?;
+    process::listen(&mut command, None, |line| found.extend(read(line)))?;
     found.sort_by_key(Binary::title);
     Ok(found)
 }

@@ -3,8 +3,8 @@
 //! The tool is built once into the target directory: the user's own programs stay as they are,
 //! and everybody checks with the same version.
 
+use super::Outcome;
 use super::counts::Counts;
-use super::{COMPILE, Outcome};
 use crate::cargo::root;
 use crate::metadata::Metadata;
 use crate::process;
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const VERSION: &str = "0.20.2";
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
 
 pub(crate) fn run() -> Outcome {
     (Counts::default(), look())
@@ -33,7 +33,7 @@ fn tool() -> Result<PathBuf, String> {
     let program = place.join("bin").join("cargo-deny");
     if !program.is_file() {
         println!("building cargo-deny {VERSION}, once");
-        process::watch(&mut install(&place), COMPILE, |_| ())?;
+        process::watch(&mut install(&place), None, |_| ())?;
     }
     Ok(program)
 }

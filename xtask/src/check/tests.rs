@@ -3,17 +3,17 @@
 //! The programs with tests run in two lanes at once: those that compute, and behind whom nobody
 //! waits for a clock, at a lower priority beside all the others.
 
+use super::Outcome;
 use super::binaries::{self, Binary};
 use super::counts::{Counts, Tally};
-use super::{COMPILE, Outcome};
 use crate::cargo::cargo;
 use crate::process;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long all tests together may take. Past it something hangs.
-const LIMIT: Duration = Duration::from_secs(45 * 60);
+/// How long a program may print nothing: many times what its slowest test takes.
+const LIMIT: Option<Duration> = Some(Duration::from_secs(20 * 60));
 /// How many tests of a program that mostly waits run at once, for each processor.
 const WAITING: usize = 2;
 
@@ -27,11 +27,10 @@ struct Seen {
 
 /// Compiles and runs the tests of all crates; a failing program does not hide the next.
 pub(crate) fn run() -> Outcome {
-    let found = match binaries::build(COMPILE) {
+    let found = match binaries::build() {
         Ok(found) => found,
         Err(says) => return (Counts::default(), Err(says)),
     };
-    let end = Instant::now() + LIMIT;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let (computing, waiting): (Vec<Binary>, Vec<Binary>) =
         found.into_iter().partition(Binary::computes);
@@ -39,16 +38,16 @@ pub(crate) fn run() -> Outcome {
         let computing = scope.spawn(|| {
             let mut seen = Seen::default();
             for binary in &computing {
-                seen.afterwards(&binary.title(), &mut binary.command(cores), end);
+                seen.afterwards(&binary.title(), &mut binary.command(cores));
             }
             seen
         });
         let mut seen = Seen::default();
         for binary in &waiting {
-            seen.live(&binary.title(), &mut binary.command(cores * WAITING), end);
+            seen.live(&binary.title(), &mut binary.command(cores * WAITING));
         }
         let doctests = ["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"];
-        seen.live("doctests", &mut cargo(&doctests), end);
+        seen.live("doctests", &mut cargo(&doctests));
         match computing.join() {
             Ok(other) => seen.add(other),
             Err(_) => seen.says.push("the lane of those that compute broke".to_owned()),
@@ -61,28 +60,21 @@ pub(crate) fn run() -> Outcome {
 
 impl Seen {
     /// Runs one program, and shows what it says as it says it.
-    fn live(&mut self, title: &str, command: &mut Command, end: Instant) {
+    fn live(&mut self, title: &str, command: &mut Command) {
         process::show(format!("\n-- {title}\n").as_bytes());
-        self.program(title, command, end, process::show);
+        self.program(title, command, process::show);
     }
 
     /// Runs one program, and shows what it said when it has ended: another one speaks meanwhile.
-    fn afterwards(&mut self, title: &str, command: &mut Command, end: Instant) {
+    fn afterwards(&mut self, title: &str, command: &mut Command) {
         let mut said = format!("\n-- {title} (beside the others)\n").into_bytes();
-        self.program(title, command, end, |line| said.extend_from_slice(line));
+        self.program(title, command, |line| said.extend_from_slice(line));
         process::show(&said);
     }
 
-    fn program(
-        &mut self,
-        title: &str,
-        command: &mut Command,
-        end: Instant,
-        mut show: impl FnMut(&[u8]),
-    ) {
+    fn program(&mut self, title: &str, command: &mut Command, mut show: impl FnMut(&[u8])) {
         let mut tally = Tally::default();
-        let limit = end.saturating_duration_since(Instant::now());
-        let ran = process::listen(command, limit, |line| {
+        let ran = process::listen(command, LIMIT, |line| {
             show(line);
             tally.line(String::from_utf8_lossy(line).trim_end());
         });

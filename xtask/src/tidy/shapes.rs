@@ -1,7 +1,7 @@
 //! The engine contract and option structs stay small.
 //!
-//! A default body in the contract would let a layer forget to forward a method; the ninth method
-//! or field is where a new idea hides in an old name.
+//! A default body in the contract would let a layer forget to forward a method; the tenth method
+//! or the ninth field is where a new idea hides in an old name.
 
 use super::Finding;
 use crate::tree::{SourceFile, Tree};
@@ -9,7 +9,7 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 
 const CORE: &str = "crates/core/src/";
-const METHODS: usize = 8;
+const METHODS: usize = 9;
 const FIELDS: usize = 8;
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
@@ -77,16 +77,16 @@ mod tests {
     const ENGINE: &str = "crates/core/src/engine.rs";
 
     #[test]
-    fn eight_are_accepted() {
-        let methods: String = (0..8).map(|n| format!("fn m{n}(&self);")).collect();
+    fn nine_methods_and_eight_fields_are_accepted() {
+        let methods: String = (0..9).map(|n| format!("fn m{n}(&self);")).collect();
         let fields: String = (0..8).map(|n| format!("f{n}: u8,")).collect();
         let good = format!("trait Engine {{ {methods} }} struct LockOptions {{ {fields} }}");
         assert_eq!(found(findings, &[(ENGINE, &good)]), []);
     }
 
     #[test]
-    fn nine_are_found() {
-        let methods: String = (0..9).map(|n| format!("fn m{n}(&self);")).collect();
+    fn one_more_is_found() {
+        let methods: String = (0..10).map(|n| format!("fn m{n}(&self);")).collect();
         let fields: String = (0..9).map(|n| format!("f{n}: u8,")).collect();
         let bad = format!("trait Engine {{ {methods} }}\nstruct LockOptions {{ {fields} }}");
         let lines: Vec<_> = found(findings, &[(ENGINE, &bad)]).into_iter().map(|f| f.1).collect();

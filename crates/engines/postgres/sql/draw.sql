@@ -13,3 +13,20 @@ $$;
 
 -- Who finds another number, or none, brings all functions up to date.
 comment on function @schema@.draw_1() is 'Holdline: revision @revision@';
+
+-- So does who finds the same number and another digest of the text of these files. It does not stand
+-- beside the number, which older versions read.
+comment on function @schema@.now_1() is 'Holdline: text @text@';
+
+-- What has no search path of its own runs only below a function that has.
+do $$
+declare
+    f pg_catalog.regprocedure;
+begin
+    for f in
+        select p.oid from pg_catalog.pg_proc p
+        where p.pronamespace = '@schema@'::pg_catalog.regnamespace and not p.prosecdef
+    loop
+        execute pg_catalog.format('revoke all on function %s from public', f);
+    end loop;
+end $$;

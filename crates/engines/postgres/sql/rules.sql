@@ -2,9 +2,13 @@
 -- The functions that a client calls are in `verbs.sql`; these here are called by them alone. They are
 -- in PL/pgSQL, which keeps what it has read and planned: functions in SQL are read anew at each call,
 -- unless they can be put in the place of their call, as `now_1` can.
+--
+-- They have no search path of their own, which would cost more than most of them do: they are called
+-- by functions that set theirs, and nobody but their owner may call them (see the end of `draw.sql`).
 
 create or replace function @schema@.now_1() returns bigint language sql volatile as $$
-    select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+    select (extract(epoch from pg_catalog.clock_timestamp())
+        operator(pg_catalog.*) 1000000::pg_catalog.numeric)::bigint
 $$;
 
 -- Adds or prolongs a mark; when there are too many, the one that would go first goes.
@@ -45,10 +49,18 @@ begin
     return false;
 end $$;
 
+-- How full the server's queue of notifications may be, from 0 to 1, when we add to it.
+create or replace function @schema@.notify_limit_1()
+returns double precision language sql immutable as $$ select 0.75::double precision $$;
+
+-- Notifies a waiter or a holder. A queue of notifications that is full fails the commit, and with it
+-- the release that hands over: one session anywhere in the cluster that listens and stays in a
+-- transaction fills it. So a queue that is nearly full gets none of ours: a heartbeat finds what was
+-- not notified.
 create or replace function @schema@.tell_1(inbox bigint, hint text, id bytea)
 returns void language plpgsql as $$
 begin
-    if inbox <> 0 then
+    if inbox <> 0 and pg_notification_queue_usage() < @schema@.notify_limit_1() then
         perform pg_notify('holdline_' || lpad(to_hex(inbox), 16, '0'),
             hint || left(encode(id, 'hex'), 8));
     end if;
@@ -61,9 +73,13 @@ declare
     w @schema@.waiters;
 begin
     while h.freeze_until is null and h.queued > 0 and h.handed < 64 loop
-        select * into w from @schema@.waiters where name = h.name order by place limit 1;
-        exit when not found or not @schema@.admits_1(h.holders, w.mode, w.permits, w.total);
+        select * into w from @schema@.waiters
+        where name = h.name and place >= h.first_place order by place limit 1;
+        exit when not found;
+        h.first_place := w.place;
+        exit when not @schema@.admits_1(h.holders, w.mode, w.permits, w.total);
         delete from @schema@.waiters where name = h.name and place = w.place;
+        h.first_place := w.place + 1;
         h.queued := h.queued - 1;
         h.handed := h.handed + 1;
         h.holders := array_append(h.holders, row(
@@ -100,8 +116,9 @@ end $$;
 create or replace function @schema@.recount_1(h @schema@.heads)
 returns @schema@.heads language plpgsql as $$
 begin
-    select count(*), coalesce(min(heard), 0) into h.queued, h.heard_since
-    from @schema@.waiters where name = h.name;
+    select count(*), coalesce(min(heard), 0), coalesce(min(place), h.next_place)
+    into h.queued, h.heard_since, h.first_place
+    from @schema@.waiters where name = h.name and place >= h.first_place;
     return h;
 end $$;
 
@@ -126,7 +143,8 @@ begin
             -- The client was told and did not come: what else it has queued and not renewed since
             -- would only cost the others a claim window each.
             delete from @schema@.waiters
-            where name = h.name and client = x.client and heard <= x.since;
+            where name = h.name and place >= h.first_place and client = x.client
+                and heard <= x.since;
             h := @schema@.recount_1(h);
         end if;
     end loop;
@@ -153,7 +171,8 @@ begin
         h := @schema@.expire_1(h, now);
     end if;
     if h.queued > 0 and h.heard_since + 4000000 <= now then
-        delete from @schema@.waiters where name = h.name and heard <= now - 4000000;
+        delete from @schema@.waiters
+        where name = h.name and place >= h.first_place and heard <= now - 4000000;
         h := @schema@.recount_1(h);
     end if;
     if h.queued > 0 or h.freeze_until is not null or h.holders is null then
@@ -180,7 +199,8 @@ begin
     end if;
     update @schema@.heads set
         holders = h.holders, permits_of = h.permits_of, queued = h.queued,
-        next_place = h.next_place, heard_since = h.heard_since, freeze_until = h.freeze_until,
+        next_place = h.next_place, first_place = h.first_place,
+        heard_since = h.heard_since, freeze_until = h.freeze_until,
         freeze_reason = h.freeze_reason, freeze_token = h.freeze_token,
         tombstones = h.tombstones, revoked = h.revoked,
         since = coalesce((h.holders[1]).since, h.since), used = now
@@ -202,6 +222,30 @@ begin
     end loop;
 end $$;
 
+-- Takes the row of a name, if there is one, and waits at most so many milliseconds for others that
+-- have it. Returns a row of nulls where it did not get it.
+create or replace function @schema@.take_within_1(n bytea, most int)
+returns @schema@.heads language plpgsql as $$
+declare
+    h @schema@.heads;
+    before text;
+begin
+    select * into h from @schema@.heads where name = n for update skip locked;
+    if found or most = 0 or not exists (select from @schema@.heads where name = n) then
+        return h;
+    end if;
+    -- A block of its own: it is a subtransaction, and most rows are not locked.
+    begin
+        before := current_setting('lock_timeout');
+        perform set_config('lock_timeout', most::text, true);
+        select * into h from @schema@.heads where name = n for update;
+        perform set_config('lock_timeout', before, true);
+    exception when lock_not_available then
+        null;
+    end;
+    return h;
+end $$;
+
 -- The earliest end of a grant or of the freeze.
 create or replace function @schema@.next_free_1(h @schema@.heads)
 returns bigint language plpgsql as $$
@@ -215,6 +259,22 @@ begin
         end loop;
     end if;
     return first;
+end $$;
+
+-- How many stand before a place, without a look at all of them: a heartbeat asks this for each who
+-- waits, and would read the whole queue each time. So it is counted among the first 64 places alone.
+-- Farther back it is exact while nobody has left from the middle of the queue, and else may be too large
+-- by those who have.
+create or replace function @schema@.ahead_1(h @schema@.heads, of bigint)
+returns int language plpgsql as $$
+declare
+    given bigint := of - h.first_place;
+begin
+    if given > 64 then
+        return least(given, h.queued - 1);
+    end if;
+    return (select count(*) from @schema@.waiters
+        where name = h.name and place >= h.first_place and place < of);
 end $$;
 
 -- When a contender at this position looks again: with the heartbeat, and at the head also when

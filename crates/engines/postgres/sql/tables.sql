@@ -89,7 +89,10 @@ create table @schema@.heads (
     since bigint not null default 0,
     used bigint not null default 0,
     -- To how many the command under way has handed the name; 0 in every row.
-    handed int not null default 0
+    handed int not null default 0,
+    -- No entry of the queue has a smaller place. Whoever looks for the first one, or through all,
+    -- begins here: what has left the queue stays before it in the index until the server cleans up.
+    first_place bigint not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
 
 create table @schema@.waiters (

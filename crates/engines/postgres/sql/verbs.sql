@@ -70,7 +70,6 @@ declare
     a @schema@.answer;
     w @schema@.waiters;
     at int;
-    ahead int;
 begin
     if h.tombstones is not null
         and exists (select from unnest(h.tombstones) m where m.lease_id = r.lease_id) then
@@ -102,8 +101,7 @@ begin
     end if;
     update @schema@.waiters set heard = now, inbox = r.inbox
     where name = h.name and place = w.place;
-    select count(*) into ahead from @schema@.waiters where name = h.name and place < w.place;
-    return row(h, @schema@.queued_1(h, a, ahead, now));
+    return row(h, @schema@.queued_1(h, a, @schema@.ahead_1(h, w.place), now));
 end $$;
 
 -- A lease id that is new to the name: a grant, a place in the queue, or neither.
@@ -144,6 +142,7 @@ begin
         );
         if h.queued = 0 then
             h.heard_since := now;
+            h.first_place := h.next_place;
         end if;
         h.next_place := h.next_place + 1;
         h.queued := h.queued + 1;
@@ -169,6 +168,7 @@ begin
     );
     update @schema@.heads t set
         queued = t.queued + 1, next_place = t.next_place + 1,
+        first_place = case when t.queued = 0 then t.next_place else t.first_place end,
         heard_since = case when t.queued = 0 then now else t.heard_since end, used = now
     where t.name = h.name;
     a.outcome := 'queued';
@@ -268,7 +268,6 @@ declare
     x @schema@.holder;
     w @schema@.waiters;
     at int := @schema@.holder_at_1(h.holders, id);
-    ahead int;
 begin
     if at is not null then
         x := h.holders[at];
@@ -304,15 +303,18 @@ begin
         update @schema@.waiters set heard = now, inbox = ear
         where name = h.name and lease_id = id returning * into w;
         if found then
-            select count(*) into ahead from @schema@.waiters
-            where name = h.name and place < w.place;
-            a := @schema@.queued_1(h, a, ahead, now);
+            a := @schema@.queued_1(h, a, @schema@.ahead_1(h, w.place), now);
         end if;
     end if;
     return row(h, a);
 end $$;
 
--- Lines are taken in the order of their names, so that two batches do not wait for each other.
+-- Lines are taken in the order of their names, so that two batches do not wait for each other. The
+-- lines of one name are one command on it, at one moment.
+--
+-- A row that somebody else has locked costs the others of the batch 100 ms at most, and the third one
+-- of a batch and all after it nothing: their lines are not answered. A batch of a single name waits
+-- as other commands do.
 create or replace function @schema@.renew_1(
     names bytea[], ids bytea[], clients bigint[], ear bigint, kinds text[], leases bigint[]
 ) returns table (
@@ -322,6 +324,10 @@ declare
     now bigint;
     was @schema@.heads;
     done @schema@.step;
+    name bytea;
+    locked boolean;
+    is_alone boolean := names[1] = all (names);
+    waits int := 2;
     i int;
 begin
     if 'w' = all (kinds) then
@@ -330,13 +336,30 @@ begin
     end if;
     for i in select s from generate_subscripts(names, 1) s order by names[s], s loop
         line := i;
-        select t.* into was from @schema@.heads t where t.name = names[i] for update;
-        if found then
-            -- What is handed over is counted from when it can be taken, not from before the wait.
-            now := @schema@.now_1();
-            done := @schema@.renew_one_1(@schema@.settle_1(was, now), ids[i], clients[i], ear,
-                kinds[i], leases[i], now);
-            perform @schema@.save_1(done.h, was, now);
+        if name is distinct from names[i] then
+            if was.name is not null then
+                perform @schema@.save_1(done.h, was, now);
+            end if;
+            name := names[i];
+            locked := false;
+            if is_alone then
+                select t.* into was from @schema@.heads t where t.name = names[i] for update;
+            else
+                was := @schema@.take_within_1(names[i], case when waits > 0 then 100 else 0 end);
+                if was.name is null then
+                    locked := exists (select from @schema@.heads t where t.name = names[i]);
+                    waits := waits - locked::int;
+                end if;
+            end if;
+            if was.name is not null then
+                -- What is handed over is counted from when it can be taken, not from before the wait.
+                now := @schema@.now_1();
+                done.h := @schema@.settle_1(was, now);
+            end if;
+        end if;
+        continue when locked;
+        if was.name is not null then
+            done := @schema@.renew_one_1(done.h, ids[i], clients[i], ear, kinds[i], leases[i], now);
             outcome := (done.a).outcome;
             rest := (done.a).rest;
             place := (done.a).place;
@@ -351,6 +374,9 @@ begin
         end if;
         return next;
     end loop;
+    if was.name is not null then
+        perform @schema@.save_1(done.h, was, now);
+    end if;
 end $$;
 
 -- Ends whatever the lease id has. `remembered` is how long it is refused from now on, or 0.
@@ -390,14 +416,15 @@ begin
         and @schema@.is_plain_1(was, now) and was.holders[1].revoked is null then
         -- The usual hand-off: to the head of the queue, alone.
         delete from @schema@.waiters q where q.name = n and q.mode = 'x'
-            and q.place = (select min(f.place) from @schema@.waiters f where f.name = n)
+            and q.place = (select min(f.place) from @schema@.waiters f
+                where f.name = n and f.place >= was.first_place)
         returning q.* into head;
         if found then
             update @schema@.heads t set
                 holders = array[row(head.lease_id, head.client, head.inbox, 'x', 0, 0, head.kind,
                     head.lease, head.kind, head.lease, nextval('@schema@.fence'), now,
                     now + head.claim_window, false, null, head.metadata)::@schema@.holder],
-                queued = t.queued - 1, since = now, used = now
+                queued = t.queued - 1, first_place = head.place + 1, since = now, used = now
             where t.name = n;
             held := greatest(0, now - was.since);
             -- The claim is flushed, and with it all that came before. If a crash comes first, the
@@ -507,14 +534,20 @@ end $$;
 -- sequence, which changes nothing, locks it.
 create or replace function @schema@.raise_1(floor bigint)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    last bigint;
+    drawn boolean;
 begin
     alter sequence @schema@.fence no cycle;
-    if floor > (select last_value from @schema@.fence) then
+    select f.last_value, f.is_called into last, drawn from @schema@.fence f;
+    -- A sequence that was never used gives its `last_value` itself.
+    if floor > last or (floor = last and not drawn) then
         perform setval('@schema@.fence', floor);
     end if;
 end $$;
 
--- Brings some names up to date, those that time had changed by `now`.
+-- Brings some names up to date, those that time had changed by `now`. Where it is more than one,
+-- those that somebody has locked stay as they are.
 create or replace function @schema@.refresh_1(wanted bytea[], now bigint)
 returns void language plpgsql as $$
 declare
@@ -528,7 +561,12 @@ begin
             or exists (select from unnest(t.tombstones || t.revoked) m where m.until <= now)
         ) order by t.name
     loop
-        was := @schema@.take_1(n);
+        if cardinality(wanted) = 1 then
+            was := @schema@.take_1(n);
+        else
+            was := @schema@.take_within_1(n, 0);
+            continue when was.name is null;
+        end if;
         -- The row may have been waited for.
         now := @schema@.now_1();
         perform @schema@.save_1(@schema@.settle_1(was, now), was, now);
@@ -572,8 +610,9 @@ begin
     select w.name, 'waiter', substr(w.lease_id, 1, 4), w.mode, w.permits, w.total, null::bigint,
         greatest(0, now - w.queued_at), null::bigint, null::text, w.kind, null::bytea,
         w.metadata, null::int, null::int
-    from unnest(wanted) as n(name), lateral (
-        select q.* from @schema@.waiters q where q.name = n.name order by q.place limit most
+    from unnest(heads) t, lateral (
+        select q.* from @schema@.waiters q where q.name = t.name and q.place >= t.first_place
+        order by q.place limit most
     ) w order by w.name, w.place;
 end $$;
 

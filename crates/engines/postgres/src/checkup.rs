@@ -1,5 +1,8 @@
 //! What `doctor` looks at on a PostgreSQL server.
 //!
+//! It looks before anything is trusted and may go through a pooler: each name in a question is
+//! qualified, as in `sql/look.sql`.
+//!
 //! It only asks: nothing is written, and the schema is not made. What the role may not ask is told
 //! as that, never taken for well.
 
@@ -23,6 +26,10 @@ const DURABILITY: &str =
     "what a crash takes back may be granted again, with the same fencing token";
 const REPLICAS: &str = "a standby that takes over may lack the newest grants and tokens";
 const POOLER: &str = "behind a pooler nobody can be woken: those who wait look once a second";
+const MESSAGES: &str = "while the server's queue of notifications is nearly full, no waiter is \
+                        notified: they look once a second";
+const SNAPSHOTS: &str = "what an old transaction may still see is not cleaned up: commands on a \
+                         busy name read past all of it";
 const IDLE: &str = "a connection that is closed while idle is opened again by the next renewal, \
                     which costs time";
 const CLOCK: &str = "leases end by the server's clock: a step forward ends them early, a step back \
@@ -35,6 +42,9 @@ const NAMES: &str = "many rows slow the listing of names down";
 /// the two.
 const FAR: i128 = 1_000_000;
 const TRIPS: usize = 5;
+/// How old a transaction is, in seconds, that is worth a word, and from how many dead rows on.
+const OLD: i64 = 300;
+const MANY_DEAD: i64 = 50_000;
 
 /// Looks how the server of these options stands.
 ///
@@ -67,12 +77,14 @@ pub async fn checkup(
     for finding in [durability(&settings), replicas(&settings), pooler(&facts), idle(&settings)] {
         checkup.add(finding);
     }
+    checkup.add(messages(&link).await);
     checkup.add(server_clock(&link).await);
     let (finding, usable) = schema_of(&link, options.schema()).await;
     checkup.add(finding);
     if usable {
         checkup.add(sequence(&link, options.schema()).await);
         checkup.add(names(&link, options.schema()).await);
+        checkup.add(snapshots(&link, options.schema()).await);
     }
     Ok(checkup)
 }
@@ -98,10 +110,11 @@ struct Settings(Result<HashMap<String, String>, LockError>);
 
 impl Settings {
     async fn ask(link: &Link) -> Settings {
-        let ask = "select name, setting from pg_settings where name in ('fsync', \
-            'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', \
-            'idle_session_timeout') \
-            union all select 'standbys', count(*)::text from pg_stat_replication";
+        let ask = "select s.name, s.setting from pg_catalog.pg_settings s \
+            where s.name operator(pg_catalog.=) any (array['fsync', 'full_page_writes', \
+            'synchronous_commit', 'synchronous_standby_names', 'idle_session_timeout'] \
+            ::pg_catalog.text[]) union all select 'standbys'::pg_catalog.text, \
+            pg_catalog.count(*)::pg_catalog.text from pg_catalog.pg_stat_replication";
         let rows = link.ask(ask, &[]).await;
         let pair = |row: &tokio_postgres::Row| Some((row.try_get(0).ok()?, row.try_get(1).ok()?));
         Settings(rows.map(|rows| rows.iter().filter_map(pair).collect()))
@@ -159,9 +172,33 @@ fn idle(settings: &Settings) -> Finding {
     }
 }
 
+/// How full the queue is in which all databases of the server keep notifications.
+async fn messages(link: &Link) -> Finding {
+    let ask = "select pg_catalog.pg_notification_queue_usage()";
+    let rows = link.ask(ask, &[]).await;
+    match rows.ok().and_then(|rows| rows.first()?.try_get::<_, f64>(0).ok()) {
+        Some(used) => judge_messages(used),
+        None => Finding::ok("messages", MESSAGES, "cannot be looked at").warn("ask again"),
+    }
+}
+
+fn judge_messages(used: f64) -> Finding {
+    let found = format!("the queue of notifications is {:.0} % full", used * 100.0);
+    let finding = Finding::ok("messages", MESSAGES, found);
+    let fix = "end the session that listens and stays in a transaction: pg_stat_activity shows it \
+        as `idle in transaction`, and the server's log names its process";
+    match used {
+        used if used < 0.5 => finding,
+        // As `notify_limit_1` in `sql/rules.sql`.
+        used if used < 0.75 => finding.warn(fix),
+        _ => finding.fail(fix),
+    }
+}
+
 async fn server_clock(link: &Link) -> Finding {
     let before = micros_now();
-    let ask = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+    let ask = "select (extract(epoch from pg_catalog.clock_timestamp()) \
+        operator(pg_catalog.*) 1000000::pg_catalog.numeric)::pg_catalog.int8";
     let rows = link.ask(ask, &[]).await;
     let after = micros_now();
     let told = rows.and_then(|rows| {
@@ -219,8 +256,9 @@ async fn schema_of(link: &Link, schema: &str) -> (Finding, bool) {
 }
 
 async fn sequence(link: &Link, schema: &str) -> Finding {
-    let ask =
-        "select cache_size from pg_sequences where schemaname = $1 and sequencename = 'fence'";
+    let ask = "select s.cache_size from pg_catalog.pg_sequences s \
+        where s.schemaname operator(pg_catalog.=) $1::pg_catalog.name \
+        and s.sequencename operator(pg_catalog.=) 'fence'::pg_catalog.name";
     let rows = link.ask(ask, &[(&schema, Type::TEXT)]).await;
     let size = rows.ok().and_then(|rows| rows.first()?.try_get::<_, i64>(0).ok());
     match size {
@@ -233,8 +271,10 @@ async fn sequence(link: &Link, schema: &str) -> Finding {
 }
 
 async fn names(link: &Link, schema: &str) -> Finding {
-    let ask = "select c.reltuples::bigint from pg_class c join pg_namespace n \
-        on n.oid = c.relnamespace where n.nspname = $1 and c.relname = 'heads'";
+    let ask = "select c.reltuples::pg_catalog.int8 from pg_catalog.pg_class c \
+        join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace \
+        where n.nspname operator(pg_catalog.=) $1::pg_catalog.name \
+        and c.relname operator(pg_catalog.=) 'heads'::pg_catalog.name";
     let rows = link.ask(ask, &[(&schema, Type::TEXT)]).await;
     let rows = rows.ok().and_then(|rows| rows.first()?.try_get::<_, i64>(0).ok());
     let found = match rows {
@@ -242,6 +282,53 @@ async fn names(link: &Link, schema: &str) -> Finding {
         _ => "not counted yet".to_owned(),
     };
     Finding::ok("names", NAMES, found)
+}
+
+/// How long the oldest transaction of this database has run, and how many rows are dead.
+async fn snapshots(link: &Link, schema: &str) -> Finding {
+    let ask = "select (select pg_catalog.max(extract(epoch from \
+            (pg_catalog.now() operator(pg_catalog.-) t.began))::pg_catalog.int8) from ( \
+                select a.xact_start from pg_catalog.pg_stat_activity a \
+                where a.backend_xmin is not null \
+                    and a.backend_type operator(pg_catalog.=) 'client backend'::pg_catalog.text \
+                    and a.datname operator(pg_catalog.=) pg_catalog.current_database() \
+                union all select p.prepared from pg_catalog.pg_prepared_xacts p \
+                where p.database operator(pg_catalog.=) pg_catalog.current_database()) t(began)), \
+        (select pg_catalog.sum(s.n_dead_tup)::pg_catalog.int8 \
+            from pg_catalog.pg_stat_all_tables s \
+            where s.schemaname operator(pg_catalog.=) $1::pg_catalog.name and s.relname \
+            operator(pg_catalog.=) any (array['heads', 'waiters']::pg_catalog.name[])), \
+        (select pg_catalog.count(*) from pg_catalog.pg_stat_activity a \
+            where a.backend_xmin is not null and a.xact_start is null \
+            and a.datname operator(pg_catalog.=) pg_catalog.current_database())";
+    let rows = link.ask(ask, &[(&schema, Type::TEXT)]).await;
+    let read = |rows: Vec<tokio_postgres::Row>| {
+        let row = rows.first()?;
+        let number = |at: usize| row.try_get::<_, Option<i64>>(at).ok();
+        Some((number(0)?.unwrap_or(0), number(1)?.unwrap_or(0), number(2)?.unwrap_or(0)))
+    };
+    match rows.ok().and_then(read) {
+        Some((seconds, dead, hidden)) => judge_snapshots(seconds, dead, hidden),
+        None => Finding::ok("snapshots", SNAPSHOTS, "cannot be looked at")
+            .warn("let this role read pg_stat_activity (pg_read_all_stats)"),
+    }
+}
+
+/// Of a transaction of another role a role without `pg_read_all_stats` does not learn the age.
+fn judge_snapshots(seconds: i64, dead: i64, hidden: i64) -> Finding {
+    let mut found = format!("the oldest transaction runs for {seconds} s, {dead} rows are dead");
+    if hidden > 0 {
+        found.push_str(&format!("; the age of {hidden} transactions of other roles is not shown"));
+    }
+    let finding = Finding::ok("snapshots", SNAPSHOTS, found);
+    match (seconds >= OLD, dead >= MANY_DEAD) {
+        (true, _) => finding.warn(
+            "end the oldest transaction (xact_start in pg_stat_activity, or pg_prepared_xacts); \
+             let dumps and reports run on a standby or in another database",
+        ),
+        (_, true) => finding.warn("let autovacuum reach the tables `heads` and `waiters`"),
+        _ => finding,
+    }
 }
 
 #[cfg(test)]
@@ -260,6 +347,32 @@ mod tests {
             (-second - 2, 0, 0, Health::Warning),
         ] {
             assert_eq!(judge_clock(server, before, after).health(), health);
+        }
+    }
+
+    #[test]
+    fn a_queue_of_notifications_that_fills_is_told_before_it_is_full() {
+        for (used, health) in [
+            (0.0, Health::Ok),
+            (0.49, Health::Ok),
+            (0.5, Health::Warning),
+            (0.74, Health::Warning),
+            (0.75, Health::Error),
+            (1.0, Health::Error),
+        ] {
+            assert_eq!(judge_messages(used).health(), health, "{used}");
+        }
+    }
+
+    #[test]
+    fn old_transactions_and_many_dead_rows_are_told() {
+        for (seconds, dead, health) in [
+            (0, 0, Health::Ok),
+            (OLD - 1, MANY_DEAD - 1, Health::Ok),
+            (OLD, 0, Health::Warning),
+            (0, MANY_DEAD, Health::Warning),
+        ] {
+            assert_eq!(judge_snapshots(seconds, dead, 0).health(), health, "{seconds} {dead}");
         }
     }
 

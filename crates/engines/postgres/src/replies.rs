@@ -12,7 +12,7 @@ use holdline_core::{
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
-use crate::error::{ENGINE, protocol};
+use crate::error::{ENGINE, protocol, unavailable};
 
 /// A row, read by the names of its columns.
 struct Columns<'a>(&'a Row);
@@ -209,9 +209,13 @@ fn line(row: &Columns<'_>) -> Result<RenewReply, LockError> {
     }
 }
 
-/// Reads the answers to a batch of so many lines, which come in an order of their own.
+/// Reads the answers to a batch of so many lines, which come in an order of their own. A line whose
+/// name somebody else has locked is not answered, and was not done.
 pub(crate) fn renewed(rows: &[Row], lines: usize) -> Vec<Result<RenewReply, LockError>> {
-    let missing = || Err(protocol("a line of the batch was not answered"));
+    let missing = || {
+        let message = "somebody else has locked the row of this name";
+        Err(unavailable(message, Certainty::NotApplied))
+    };
     let mut replies: Vec<Result<RenewReply, LockError>> = (0..lines).map(|_| missing()).collect();
     for row in rows {
         let row = Columns(row);

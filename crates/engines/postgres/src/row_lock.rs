@@ -5,6 +5,7 @@
 //!   them.
 //! - Invariant R2: `Ok` is told only when the server has said that it committed what the body did.
 //! - Invariant R3: whatever else ends it rolls back; only a commit whose answer is lost is unknown.
+//! - Invariant R4: what we add to the caller's query depends on no search path.
 
 use std::any::Any;
 use std::fmt;
@@ -290,14 +291,18 @@ async fn limit_waits(
 ) -> Result<String, LockError> {
     let millis = |limit: Duration| limit.as_millis().min(i32::MAX as u128);
     let mut limit = format!(
-        "select current_setting('lock_timeout'), current_setting('statement_timeout'); \
+        "select pg_catalog.current_setting('lock_timeout'), \
+         pg_catalog.current_setting('statement_timeout'); \
          set local lock_timeout = {}",
         millis(rows.lock_timeout())
     );
     if let Some(all) = rows.statement_timeout() {
         limit.push_str(&format!(
-            "; select set_config('statement_timeout', least(nullif(setting::bigint, 0), {})::text, \
-             true) from pg_settings where name = 'statement_timeout'",
+            "; select pg_catalog.set_config('statement_timeout', least(case when \
+             s.setting operator(pg_catalog.<>) '0'::pg_catalog.text \
+             then s.setting::pg_catalog.int8 end, {}::pg_catalog.int8)::pg_catalog.text, true) \
+             from pg_catalog.pg_settings s \
+             where s.name operator(pg_catalog.=) 'statement_timeout'::pg_catalog.text",
             millis(all)
         ));
     }

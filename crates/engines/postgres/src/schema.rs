@@ -3,14 +3,21 @@
 //! - It stands in a schema of its own. One that holds other people's things is left as it is, and
 //!   so is one that somebody made whom this role has no reason to trust: what is called there
 //!   could do anything, with the rights of whoever calls it.
+//! - Until the schema is trusted, and behind a pooler always, nothing that we send depends on the
+//!   search path: a function or an operator that somebody planted in another schema, as in
+//!   `public`, would run with the rights of the role that connects.
 //! - Any number of clients may find nothing, or something older, at once: one makes it, the others
 //!   wait for that.
-//! - The functions have a revision, which stands in a comment on the last of them. A version puts
-//!   its own in the place of older ones, and leaves newer ones as they are. So within a `FORMAT` a
+//! - The functions have a revision, which stands in a comment on the last of them, and a digest of
+//!   their text, in a comment on the first. A version puts its own in the place of older ones, and
+//!   of others of its own revision, and leaves newer ones as they are. So within a `FORMAT` a
 //!   function `…_1` keeps its arguments, its answer and what both mean; what is to mean something
 //!   else is a function `…_2` beside it.
 
+use std::fmt::Write;
+
 use holdline_core::{Certainty, ErrorKind, LockError};
+use sha2::{Digest, Sha256};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -21,8 +28,9 @@ use crate::keys::quoted;
 /// What this version reads and writes, as `about` tells it.
 const FORMAT: i32 = 1;
 /// Of the functions in [`RULES`], [`VERBS`] and [`DRAW`]: counted up with each change of theirs.
-const REVISION: i32 = 2;
+const REVISION: i32 = 3;
 const TABLES: &str = include_str!("../sql/tables.sql");
+const UPGRADE: &str = include_str!("../sql/upgrade.sql");
 const RULES: &str = include_str!("../sql/rules.sql");
 const VERBS: &str = include_str!("../sql/verbs.sql");
 const DRAW: &str = include_str!("../sql/draw.sql");
@@ -63,9 +71,11 @@ pub(crate) async fn find(client: &Client, schema: &str) -> Result<Found, LockErr
 /// dropped, the connection must be ended.
 pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError> {
     // Who comes second waits here, and then finds all of it.
-    let begin = "begin isolation level read committed; set local lock_timeout = 0; \
+    // Behind a pooler the session's search path is whatever it is.
+    let begin = "begin isolation level read committed; \
+        set local search_path = pg_catalog, pg_temp; set local lock_timeout = 0; \
         set local statement_timeout = 0; \
-        select pg_advisory_xact_lock(7236833041968951156)";
+        select pg_catalog.pg_advisory_xact_lock(7236833041968951156)";
     run(client, begin).await?;
     // Another version may have come first.
     let found = find(client, schema).await?;
@@ -81,6 +91,9 @@ pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError>
     if matches!(found, Found::Missing | Found::Empty { .. }) {
         todo.push(filled(TABLES, schema));
     }
+    if matches!(found, Found::Ours(Functions::Older { .. })) {
+        todo.push(filled(UPGRADE, schema));
+    }
     if found != Found::Ours(Functions::Current) {
         todo.extend([RULES, VERBS, DRAW].map(|part| filled(part, schema)));
         for text in todo {
@@ -93,7 +106,18 @@ pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError>
 }
 
 fn filled(part: &str, schema: &str) -> String {
-    part.replace("@schema@", &quoted(schema)).replace("@revision@", &REVISION.to_string())
+    part.replace("@schema@", &quoted(schema))
+        .replace("@revision@", &REVISION.to_string())
+        .replace("@text@", &digest())
+}
+
+/// Returns the first half of the SHA-256 of the functions' text, as the schema keeps it.
+fn digest() -> String {
+    let digest = Sha256::digest([RULES, VERBS, DRAW].concat());
+    digest.iter().take(8).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 async fn run(client: &Client, text: &str) -> Result<(), LockError> {
@@ -111,40 +135,8 @@ fn no_right(error: &tokio_postgres::Error, schema: &str) -> LockError {
     ))
 }
 
-/// What is asked about a schema. Whom this role trusts: itself, what it was made a member of, who
-/// owns the database, and superusers, who can do anything anyway.
-pub(crate) const LOOK: &str = "with recursive mine(oid) as ( \
-            select oid from pg_roles where rolname = current_user \
-            union select m.roleid from pg_auth_members m join mine on m.member = mine.oid \
-        ), trusted(oid) as ( \
-            select oid from mine \
-            union select oid from pg_roles where rolsuper or rolname = 'pg_database_owner' \
-            union select datdba from pg_database where datname = current_database() \
-        ) \
-        select n.oid is not null, \
-        has_schema_privilege(n.oid, 'usage'), \
-        exists (select from pg_class c where c.relnamespace = n.oid) \
-            or exists (select from pg_proc p where p.pronamespace = n.oid), \
-        coalesce(obj_description(about.oid, 'pg_class') like 'Holdline: %', false), \
-        (select count(distinct p.proname) = 11 from pg_proc p where p.pronamespace = n.oid \
-            and p.proname in ('acquire_1', 'renew_1', 'release_1', 'inspect_1', 'list_1', \
-                'revoke_1', 'freeze_1', 'unfreeze_1', 'raise_1', 'sweep_1', 'draw_1')), \
-        pg_has_role(coalesce(about.relowner, n.nspowner), 'member'), \
-        pg_get_userbyid(coalesce(about.relowner, n.nspowner)), \
-        (select max(substring(obj_description(p.oid, 'pg_proc') \
-                from '^Holdline: revision ([0-9]{1,9})$')::int) \
-            from pg_proc p where p.pronamespace = n.oid and p.proname = 'draw_1'), \
-        (select string_agg(distinct case o.oid when 0 then 'PUBLIC' \
-                else quote_ident(pg_get_userbyid(o.oid)) end, ', ') \
-            from (select n.nspowner \
-                union select c.relowner from pg_class c where c.relnamespace = n.oid \
-                union select p.proowner from pg_proc p where p.pronamespace = n.oid \
-                union select a.grantee from aclexplode(n.nspacl) a \
-                    where a.privilege_type = 'CREATE') o(oid) \
-            where n.oid is not null and o.oid not in (select oid from trusted)) \
-        from (values (1)) one left join pg_namespace n on n.nspname = $1 \
-        left join pg_class about on about.relnamespace = n.oid and about.relname = 'about' \
-            and about.relkind = 'r'";
+/// What is asked about a schema.
+pub(crate) const LOOK: &str = include_str!("../sql/look.sql");
 
 async fn look(client: &Client, schema: &str) -> Result<Found, LockError> {
     let rows = client.query_typed(LOOK, &[(&schema, Type::TEXT)]).await;
@@ -165,6 +157,7 @@ pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
     let text = |at| row.try_get::<_, Option<&str>>(at).map_err(odd);
     let (owner, strangers) = (text(6)?.unwrap_or_default(), text(8)?);
     let revision: Option<i32> = row.try_get(7).map_err(odd)?;
+    let is_same_text = text(9)?.is_some_and(|text| text == digest());
     if !there {
         return Ok(Found::Missing);
     }
@@ -189,20 +182,30 @@ pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
             quoted(schema)
         )));
     }
-    functions(complete, revision.unwrap_or(0), owner, may_mend)
+    let stands = Stands { complete, revision: revision.unwrap_or(0), is_same_text };
+    functions(stands, owner, may_mend)
         .map_err(|says| refused(format!("the functions of the schema `{schema}` {says}")))
         .map(Found::Ours)
 }
 
-/// Tells what to do about functions of this revision, of which all may be there.
-fn functions(
+/// What a schema tells of its functions: whether all are there, and what they are.
+#[derive(Clone, Copy)]
+struct Stands {
     complete: bool,
     revision: i32,
-    owner: &str,
-    may_mend: bool,
-) -> Result<Functions, String> {
+    is_same_text: bool,
+}
+
+/// Tells what to do about functions. Those of our revision with another text are replaced by who
+/// may: one of the two was corrected without a new revision. Who may not uses them, since their
+/// arguments and answers are the same.
+fn functions(stands: Stands, owner: &str, may_mend: bool) -> Result<Functions, String> {
+    let Stands { complete, revision, is_same_text } = stands;
     match () {
-        () if complete && revision >= REVISION => Ok(Functions::Current),
+        () if complete && revision > REVISION => Ok(Functions::Current),
+        () if complete && revision == REVISION && (is_same_text || !may_mend) => {
+            Ok(Functions::Current)
+        }
         () if revision > REVISION => Err(format!(
             "are of revision {revision}, we know {REVISION}, and some are missing: take a lock \
              once by the newer version"
@@ -231,38 +234,34 @@ async fn check_format(client: &Client, schema: &str) -> Result<(), LockError> {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write;
-
-    use sha2::{Digest, Sha256};
-
     use super::*;
 
     /// Without a new revision a correction reaches no schema that was made before.
     #[test]
     fn functions_that_change_have_a_new_revision() {
-        let digest = Sha256::digest([RULES, VERBS, DRAW].concat());
-        let digest = digest.iter().take(8).fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
-        let known = (2, "0cf9b90acb70f5ab");
+        let known = (3, "99cc6671c6e5c8a4");
         let told = "count REVISION up, and put the new pair here";
-        assert_eq!((REVISION, digest.as_str()), known, "{told}");
+        assert_eq!((REVISION, digest().as_str()), known, "{told}");
     }
 
     #[test]
     fn older_functions_are_replaced_and_newer_ones_are_left() {
         let older = || Ok(Functions::Older { owner: "ann".to_owned() });
-        for (complete, revision, may_mend, expected) in [
-            (true, REVISION, false, Ok(Functions::Current)),
-            (true, REVISION + 1, false, Ok(Functions::Current)),
-            (true, REVISION - 1, true, older()),
-            (false, REVISION, true, older()),
-            (true, REVISION - 1, false, Err("as the role `ann`")),
-            (false, REVISION, false, Err("as the role `ann`")),
-            (false, REVISION + 1, true, Err("by the newer version")),
+        let current = || Ok(Functions::Current);
+        for (complete, revision, is_same_text, may_mend, expected) in [
+            (true, REVISION, true, true, current()),
+            (true, REVISION, true, false, current()),
+            (true, REVISION, false, false, current()),
+            (true, REVISION, false, true, older()),
+            (true, REVISION + 1, false, true, current()),
+            (true, REVISION - 1, true, true, older()),
+            (false, REVISION, true, true, older()),
+            (true, REVISION - 1, true, false, Err("as the role `ann`")),
+            (false, REVISION, true, false, Err("as the role `ann`")),
+            (false, REVISION + 1, true, true, Err("by the newer version")),
         ] {
-            let told = functions(complete, revision, "ann", may_mend);
+            let stands = Stands { complete, revision, is_same_text };
+            let told = functions(stands, "ann", may_mend);
             match (told, expected) {
                 (Err(told), Err(says)) => assert!(told.ends_with(says), "{told}"),
                 (told, expected) => assert_eq!(told.ok(), expected.ok(), "{complete} {revision}"),

@@ -165,6 +165,26 @@ impl PostgresServer {
         Ok(String::from_utf8_lossy(&done.stdout).lines().map(str::to_owned).collect())
     }
 
+    /// Plants functions and operators in `public` as a stranger could, and puts `public` before
+    /// the server's own catalog in the search path of all later sessions. Each trap notes when a
+    /// session whose `application_name` is `holdline` calls it: see [`sprung`](Self::sprung).
+    ///
+    /// # Panics
+    /// The server refuses.
+    pub fn plant_traps(&self) {
+        self.sql(include_str!("traps.sql"));
+        self.sql("alter database postgres set search_path = public, pg_catalog");
+    }
+
+    /// The traps that a session of Holdline has called.
+    ///
+    /// # Panics
+    /// The server refuses.
+    #[must_use]
+    pub fn sprung(&self) -> Vec<String> {
+        self.sql("select distinct what from public.ran order by 1")
+    }
+
     fn ask(&self, database: &str, statements: &str) -> std::io::Result<Output> {
         let mut psql = Command::new("psql");
         psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "postgres"]);

@@ -193,7 +193,7 @@ impl AdvisoryLock {
             Some(wait) => {
                 session.limit_waits(wait, answer, &**clock).await?;
                 let call = sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared");
-                (call, "::text is not null")
+                (call, "::pg_catalog.text is not null")
             }
         };
         let (call, parameters) = self.0.key.call(function);

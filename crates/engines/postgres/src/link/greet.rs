@@ -3,6 +3,9 @@
 //! - A pooler between us and the server is told by the number of the server's process: it gives us
 //!   one of its own. Behind it nothing is set and nothing is heard, since our next statement may
 //!   go to another process; each command is one statement, and good there too.
+//! - Our session looks nothing up but in the server's own catalog (`search_path`). That is no
+//!   startup parameter, since poolers refuse those that they do not know; so what comes before it,
+//!   and all that may go through a pooler, is qualified besides.
 //! - A new connection listens before it is used, if anybody wants to be told.
 
 use std::sync::atomic::Ordering;
@@ -42,8 +45,9 @@ pub(crate) async fn greet(
     clock: &dyn Clock,
 ) -> Result<Facts, LockError> {
     let before = clock.now();
-    let ask = "select pg_backend_pid(), current_setting('server_version_num')::int, \
-        pg_is_in_recovery(), current_setting('synchronous_commit')";
+    let ask = "select pg_catalog.pg_backend_pid(), \
+        pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
+        pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('synchronous_commit')";
     let told = client.query_typed(ask, &[]).await.map_err(|error| of_greeting(&error))?;
     let round_trip = before.until(clock.now());
     let odd = |_| protocol("the server does not tell what it is");
@@ -81,7 +85,8 @@ async fn set(client: &Client, options: &PostgresOptions, commit: &str) -> Result
     // The server gives up before we do: its error is certain, our own impatience is not.
     let (statement, lock) = (limit * 8 / 10, limit * 6 / 10);
     let mut text = format!(
-        "set default_transaction_isolation = 'read committed'; \
+        "set search_path = pg_catalog, pg_temp; \
+         set default_transaction_isolation = 'read committed'; \
          set statement_timeout = {statement}; \
          set lock_timeout = {lock}; set idle_in_transaction_session_timeout = {limit}; \
          set client_min_messages = error; \

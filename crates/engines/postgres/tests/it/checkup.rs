@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Checkup, Finding, Health};
+use holdline_postgres::tokio_postgres::IsolationLevel;
 use holdline_postgres::{PostgresOptions, checkup};
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::support::{engine, request, take};
+use crate::support::{engine, request, sign_in, take};
 
 pub(crate) async fn look(url: &str) -> Checkup {
     let options = PostgresOptions::from_url(url).expect("a good URL");
@@ -32,10 +33,12 @@ async fn a_server_that_is_fit_has_nothing_to_tell() {
         "replicas",
         "pooler",
         "idle",
+        "messages",
         "clock",
         "schema",
         "sequence",
         "names",
+        "snapshots",
     ];
     assert_eq!(checks, all, "{found:?}");
     assert_eq!(ill(&found), [""; 0], "{found:?}");
@@ -71,6 +74,26 @@ async fn a_cache_of_tokens_and_a_wrong_clock_are_told() {
     server.clock().step_forward(std::time::Duration::from_secs(100));
     let found = look(&server.url()).await;
     assert_eq!(ill(&found), ["clock", "sequence"], "{found:?}");
+}
+
+#[tokio::test]
+async fn an_old_transaction_is_told() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync().with_clock());
+    take(&engine(&server).await, &request("made")).await;
+    let mut dump = sign_in(server.address(), "postgres").await;
+    let level = IsolationLevel::RepeatableRead;
+    let reads = dump.build_transaction().isolation_level(level).start().await.expect("begun");
+    reads.query("select from holdline.heads", &[]).await.expect("a snapshot");
+    server.clock().step_forward(std::time::Duration::from_secs(1_000));
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["clock", "snapshots"], "{found:?}");
+    // Another role does not learn the age of it, and says so.
+    server.sql("create role app login; grant usage on schema holdline to app");
+    let found = look(&server.url_of("app", "postgres")).await;
+    let finding = found.findings().iter().find(|finding| finding.check() == "snapshots");
+    let says = finding.expect("looked at").found();
+    assert!(says.contains("the age of 1 transactions of other roles is not shown"), "{says}");
+    drop(reads);
 }
 
 #[tokio::test]

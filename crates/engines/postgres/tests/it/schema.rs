@@ -137,6 +137,30 @@ async fn functions_of_an_older_version_are_brought_up_to_date_by_many_at_once() 
     assert_eq!(server.sql(&definer), ["t"]);
 }
 
+/// One that was corrected without a new revision.
+#[tokio::test]
+async fn functions_of_the_same_revision_with_another_text_are_replaced() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let held = request("held");
+    take(&engine(&server).await, &held).await;
+    server.sql(
+        "create role app login; grant usage on schema holdline to app; \
+         create or replace function holdline.release_1(n bytea, id bytea, remembered bigint, \
+            out outcome text, out held bigint, out note bytea) language plpgsql as \
+            $$ begin outcome := 'nothing'; end $$; \
+         comment on function holdline.now_1() is 'Holdline: text 0123456789abcdef'",
+    );
+    // Who may not replace them uses them: they are of its revision.
+    let app = connect(&server.url_of("app", "postgres")).await.expect("let in");
+    take(&app, &request("b")).await;
+    let definer = format!("select p.prosecdef {WHERE} 'release_1'");
+    assert_eq!(server.sql(&definer), ["f"]);
+    let mended = engine(&server).await;
+    take(&mended, &request("c")).await;
+    assert_eq!(server.sql(&definer), ["t"]);
+    let_go(&mended, &held).await;
+}
+
 #[tokio::test]
 async fn functions_of_a_newer_version_are_used_as_they_are() {
     let server = PostgresServer::start(PostgresConfig::default());

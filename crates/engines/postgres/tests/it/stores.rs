@@ -51,6 +51,18 @@ async fn a_raised_fence_never_falls() {
     }
 }
 
+/// The sequence stands at 1 and has not given it: `raise` to 1 must not be taken for done.
+#[tokio::test]
+async fn a_fence_that_is_raised_before_its_first_token_gives_a_larger_one() {
+    let to = |number| FencingToken::new(number).expect("a token");
+    for (raise, next) in [(1, 2), (2, 3), (7, 8)] {
+        let server = PostgresServer::start(PostgresConfig::default());
+        let engine = engine(&server).await;
+        engine.operate(&Operation::RaiseFence { to: to(raise) }).await.expect("raised");
+        assert_eq!(take(&engine, &request("a")).await, to(next));
+    }
+}
+
 #[tokio::test]
 async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync());

@@ -1,10 +1,12 @@
 //! What a command does that waited for the row of its name: it counts from when it has it.
 
-use holdline_core::{AcquireRequest, Engine, Purpose, RenewReply};
+use holdline_core::{
+    AcquireRequest, Certainty, Engine, ErrorKind, ListRequest, Purpose, RenewReply, RenewRequest,
+};
 use holdline_postgres::PostgresEngine;
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::support::{engine, eventually, let_go, queue, renew, request, sign_in, take};
+use crate::support::{HOLD, engine, eventually, let_go, queue, renew, request, sign_in, take};
 
 /// How many wait for a row that somebody else has.
 const WAITING: &str = "select count(*) from pg_locks where not granted";
@@ -65,4 +67,79 @@ async fn a_look_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     assert!(handed >= free, "handed over {} µs before it could be", free - handed);
     take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;
     let_go(&engine, &waits).await;
+}
+
+/// What several lines of a batch find on their names, one of which somebody else has locked.
+#[tokio::test]
+async fn a_row_that_somebody_locks_costs_a_batch_one_line() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = engine(&server).await;
+    let held = ["a", "b", "c"].map(request);
+    for one in &held {
+        take(&engine, one).await;
+    }
+    let (waits, lost) = (request("a"), request("d"));
+    queue(&engine, &waits).await;
+    let mut lines: Vec<RenewRequest> =
+        held.iter().map(|one| line(one, Purpose::Keep(HOLD))).collect();
+    lines.extend([line(&waits, Purpose::Wait), line(&lost, Purpose::Keep(HOLD))]);
+    for locked in ["a", "b", "c"] {
+        let mut session = sign_in(server.address(), "postgres").await;
+        let work = session.transaction().await.expect("begun");
+        let lock = format!("select from holdline.heads where name = '{locked}' for update");
+        assert_eq!(work.execute(&lock, &[]).await.expect("taken"), 1);
+        let told = engine.renew(&lines).await;
+        for (line, told) in std::iter::zip(&lines, told) {
+            match told {
+                Err(error) if line.name.as_str() == locked => {
+                    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+                    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+                }
+                Ok(told) if line.name.as_str() != locked => {
+                    let expected = match line.lease_id {
+                        id if id == waits.lease_id => matches!(told, RenewReply::Queued { .. }),
+                        id if id == lost.lease_id => told == RenewReply::Unknown,
+                        _ => matches!(told, RenewReply::Renewed { .. }),
+                    };
+                    assert!(expected, "{line:?}: {told:?}");
+                }
+                told => panic!("{line:?} while {locked} is locked: {told:?}"),
+            }
+        }
+        // Nor does it cost a listing.
+        let all = ListRequest { limit: 10, ..ListRequest::default() };
+        assert_eq!(engine.list(&all).await.expect("listed").names.len(), 3);
+        work.commit().await.expect("committed");
+        for told in engine.renew(&lines).await {
+            told.expect("nobody has locked anything");
+        }
+    }
+}
+
+/// A row that is free again soon is waited for.
+#[tokio::test]
+async fn the_lines_of_one_name_wait_for_its_row_and_are_one_command() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = engine(&server).await;
+    let waits = over(&server, &engine).await;
+    // Another command on the name would hand it over: so this one is put there by hand.
+    let second = request("a");
+    let id =
+        second.lease_id.as_bytes().iter().fold(String::new(), |text, b| format!("{text}{b:02x}"));
+    server.sql(&format!(
+        "insert into holdline.waiters select name, place + 1, '\\x{id}', client + 1, 0, mode, \
+         permits, total, kind, lease, claim_window, queued_at, heard, metadata \
+         from holdline.waiters; \
+         update holdline.heads set queued = 2, next_place = next_place + 1 where name = 'a'"
+    ));
+    let lines = [line(&waits, Purpose::Wait), line(&second, Purpose::Wait)];
+    let (told, free) = after_a_wait(&server, engine.renew(&lines)).await;
+    assert!(matches!(told[0], Ok(RenewReply::Handed { .. })), "{told:?}");
+    assert!(matches!(told[1], Ok(RenewReply::Queued { position: Some(0), .. })), "{told:?}");
+    assert!(handed_at(&server) >= free);
+}
+
+fn line(asked: &AcquireRequest, purpose: Purpose) -> RenewRequest {
+    let (name, lease_id, client) = (asked.name.clone(), asked.lease_id, asked.client);
+    RenewRequest { name, lease_id, client, purpose }
 }

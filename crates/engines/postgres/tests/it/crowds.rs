@@ -1,0 +1,178 @@
+//! Long queues, and queues behind an old snapshot: what a command reads does not grow with them.
+//!
+//! Work is counted in entries that the server read from the index of the queue: that number is the
+//! same on every machine.
+
+use holdline_core::{AcquireRequest, Engine, ErrorKind};
+use holdline_postgres::tokio_postgres::{Client, IsolationLevel};
+use holdline_services::{PostgresConfig, PostgresServer};
+
+use crate::support::{connect, let_go, queue, request, sign_in, take};
+
+/// How many wait, and how many lines a batch of heartbeats has.
+const WAITERS: usize = 10_000;
+const BATCH: usize = 128;
+
+/// A session that plans as ours do.
+async fn session(server: &PostgresServer) -> Client {
+    let session = sign_in(server.address(), "postgres").await;
+    let plans = "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off";
+    session.batch_execute(plans).await.expect("set");
+    session
+}
+
+/// A server with the schema on it.
+async fn server() -> PostgresServer {
+    let server = PostgresServer::start(PostgresConfig::default());
+    take(&connect(&server.url()).await.expect("connected"), &request("other")).await;
+    server
+}
+
+/// How many entries of the queue's index this server has read.
+async fn read_so_far(session: &Client) -> i64 {
+    session.batch_execute("select pg_stat_force_next_flush()").await.expect("asked");
+    let ask = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'waiters_pkey'";
+    session.query_one(ask, &[]).await.expect("told").get(0)
+}
+
+/// A lease id as it is written in a statement.
+fn id(number: usize) -> String {
+    format!(r"'\x{number:032x}'::bytea")
+}
+
+/// Puts a held name there with so many who wait for it, of whom each hundredth then left.
+fn crowd(server: &PostgresServer) {
+    let held = id(0);
+    server.sql(&format!(
+        "select holdline.acquire_1('crowd', {held}, 1, 0, 'x', 0, 0, 'd', 86400000000, 1000000, \
+            '', true, false, 100); \
+         insert into holdline.waiters select 'crowd', n - 1, \
+            decode(lpad(to_hex(n), 32, '0'), 'hex'), n, 0, 'x', 0, 0, 'l', 10000000, 1000000, \
+            holdline.now_1(), holdline.now_1() + 3600000000, '' \
+            from generate_series(1, {WAITERS}) n; \
+         delete from holdline.waiters where place % 100 = 50; \
+         update holdline.heads set queued = (select count(*) from holdline.waiters), \
+            next_place = {WAITERS}, heard_since = holdline.now_1() + 3600000000 \
+            where name = 'crowd'; analyze holdline.waiters"
+    ));
+}
+
+/// One heartbeat of all who wait costs each of them a bounded piece of work, far from the head too.
+#[tokio::test]
+async fn heartbeats_of_ten_thousand_waiters_read_a_bounded_part_of_the_queue() {
+    let server = server().await;
+    crowd(&server);
+    let session = session(&server).await;
+    let before = read_so_far(&session).await;
+    let waiting: Vec<usize> = (1..=WAITERS).filter(|n| (n - 1) % 100 != 50).collect();
+    let mut places = Vec::new();
+    for batch in waiting.chunks(BATCH) {
+        let ids: Vec<String> = batch.iter().map(|number| id(*number)).collect();
+        let many = |of: &str| format!("array_fill({of}, array[{}])", batch.len());
+        let beat = format!(
+            "select outcome, place, look from holdline.renew_1({}, array[{}], {}, 0, {}, {}) \
+             order by line",
+            many("'crowd'::bytea"),
+            ids.join(", "),
+            many("1::bigint"),
+            many("'w'::text"),
+            many("0::bigint"),
+        );
+        for row in session.query(&beat, &[]).await.expect("heard") {
+            assert_eq!(row.get::<_, &str>(0), "queued");
+            assert_eq!(row.get::<_, i64>(2), 1_000_000);
+            places.push(usize::try_from(row.get::<_, i32>(1)).expect("a position"));
+        }
+    }
+    let read = read_so_far(&session).await - before;
+    let most = i64::try_from(places.len()).expect("small") * 100;
+    assert!(read < most, "{read} entries were read for {} heartbeats", places.len());
+    // Near the head it is exact; behind it is no less than it is, and in order.
+    for (ahead, told) in places.iter().enumerate() {
+        assert!(*told >= ahead && (*told == ahead || ahead >= 32), "{told} in place of {ahead}");
+    }
+    assert!(places.is_sorted());
+}
+
+/// One queues, the holder hands over, the next claims: what that reads of the queue's index.
+async fn hand_over(session: &Client, round: usize) {
+    let (held, next) = (id(round), id(round + 1));
+    for command in [
+        format!(
+            "select (holdline.acquire_1('a', {next}, 1, 0, 'x', 0, 0, 'l', 30000000, 10000000, '', \
+             true, false, 100)).outcome"
+        ),
+        format!("select outcome from holdline.release_1('a', {held}, 0)"),
+        format!(
+            "select (holdline.acquire_1('a', {next}, 1, 0, 'x', 0, 0, 'l', 30000000, 10000000, '', \
+             true, true, 100)).outcome"
+        ),
+    ] {
+        session.query_one(&command, &[]).await.expect("done");
+    }
+}
+
+/// A dump, or an idle transaction: what left the queue since it began stays in the index.
+#[tokio::test]
+async fn a_hand_off_behind_an_old_snapshot_reads_no_more_than_the_first() {
+    let server = server().await;
+    let mut dump = sign_in(server.address(), "postgres").await;
+    let snapshot = dump.build_transaction();
+    let snapshot =
+        snapshot.isolation_level(IsolationLevel::RepeatableRead).start().await.expect("begun");
+    snapshot.query("select count(*) from holdline.waiters", &[]).await.expect("a snapshot");
+    let session = session(&server).await;
+    let first = format!(
+        "select holdline.acquire_1('a', {}, 1, 0, 'x', 0, 0, 'l', 30000000, 1000000, '', true, \
+         false, 100)",
+        id(1)
+    );
+    session.query_one(&first, &[]).await.expect("taken");
+    let mut reads = Vec::new();
+    for part in 0..3 {
+        let before = read_so_far(&session).await;
+        for round in 1..=100 {
+            hand_over(&session, part * 100 + round).await;
+        }
+        reads.push(read_so_far(&session).await - before);
+    }
+    assert_eq!(
+        server.sql("select (holders[1]).claimed from holdline.heads where name = 'a'"),
+        ["t"]
+    );
+    assert!(reads[2] < 2 * reads[0] + 100, "{reads:?} entries were read for 100 hand-offs each");
+    drop(snapshot);
+}
+
+/// A schema that an older version made has no lower bound for places: it gets one, but not while
+/// a dump has the table open, since everybody else would wait behind us.
+#[tokio::test]
+async fn an_older_schema_gets_its_new_column_without_holding_up_others() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let older = connect(&server.url()).await.expect("connected");
+    let (held, waits) = (request("a"), request("a"));
+    take(&older, &held).await;
+    queue(&older, &waits).await;
+    server.sql(
+        "alter table holdline.heads drop column first_place; \
+         comment on function holdline.draw_1() is null",
+    );
+    let mut dump = sign_in(server.address(), "postgres").await;
+    let reading = dump.transaction().await.expect("begun");
+    reading.query("select from holdline.heads", &[]).await.expect("read");
+    let newer = connect(&server.url()).await.expect("connected");
+    let error = newer.try_acquire(&request("b")).await.expect_err("the dump reads the table");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("an open transaction uses the table heads"), "{error}");
+    drop(reading);
+    drop(dump);
+    let newer = connect(&server.url()).await.expect("connected");
+    take(&newer, &request("b")).await;
+    let has = "select count(*) from pg_attribute where attrelid = 'holdline.heads'::regclass \
+        and attname = 'first_place'";
+    assert_eq!(server.sql(has), ["1"]);
+    // The place that was taken before is served.
+    let_go(&newer, &held).await;
+    take(&newer, &AcquireRequest { known: true, ..waits.clone() }).await;
+    let_go(&newer, &waits).await;
+}

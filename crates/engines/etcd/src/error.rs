@@ -114,7 +114,9 @@ pub(crate) fn trouble(status: &Status) -> Trouble {
     if has("lease already exists") {
         return Trouble::LeaseExists;
     }
-    if status.code() == Code::Unauthenticated || has("revision of auth store is old") {
+    // Some requests bring the words of the members among themselves, with no code of their own.
+    let is_old = has("revision of auth store is old") || has("revision in header is old");
+    if status.code() == Code::Unauthenticated || is_old || has("invalid auth token") {
         let error = refused(format!("the server no longer knows our token ({told})"));
         return Trouble::Unauthenticated(error);
     }
@@ -205,6 +207,19 @@ mod tests {
                 "{kind:?}"
             );
             assert_eq!(certainty, Certainty::NotApplied, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_no_longer_good_is_told_from_all_else() {
+        for (code, words) in [
+            (Code::Unauthenticated, "etcdserver: invalid auth token"),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old"),
+            (Code::Unknown, "auth: revision in header is old"),
+            (Code::Unknown, "auth: invalid auth token"),
+        ] {
+            let found = trouble(&Status::new(code, words));
+            assert!(matches!(found, Trouble::Unauthenticated(_)), "{words}: {found:?}");
         }
     }
 

@@ -9,6 +9,9 @@
 //!   The own key is watched a moment later: most that wait, and most that hold, are done by then.
 //! - W2: a stream that broke is opened again, and its watches go on where they were.
 //! - W3: what is told is never a grant: whoever is told asks.
+//! - W4: a server that refuses a watch no longer takes the token of its stream, which keeps the one
+//!   that it was opened with: it expired, or users or roles have changed. So the whole stream is
+//!   opened again with a new token. If that is refused too, the pause before the next try doubles.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -31,6 +34,8 @@ use holdline_net::workplace::Workplace;
 
 /// How long to wait before a broken stream is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause after refusals, and how long a stream must last for them to be forgotten.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// When an own key is watched: what ends it is rare, and nothing of it is missed.
 const LATER: Duration = Duration::from_millis(50);
@@ -161,6 +166,17 @@ struct Target {
     keys: Option<HashSet<Vec<u8>>>,
 }
 
+/// Why a stream of watches came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It broke, or could not be opened.
+    Broken,
+    /// The server refused a watch (W4).
+    Refused,
+    /// Nobody wants to hear anything again.
+    Over,
+}
+
 /// The task that listens.
 struct Ear {
     home: Workplace,
@@ -209,6 +225,7 @@ impl Drop for Ear {
 
 impl Ear {
     async fn work(mut self) {
+        let mut pause = PAUSE;
         loop {
             while self.targets.is_empty() {
                 let due = self.due();
@@ -220,27 +237,31 @@ impl Ear {
                     () = at(due) => self.add_own(),
                 }
             }
-            if !self.listen().await {
-                return self.over = true;
-            }
-            tokio::time::sleep(PAUSE).await;
+            let opened = Instant::now();
+            let end = self.listen().await;
+            self.requests = None;
+            pause = match end {
+                End::Over => return self.over = true,
+                End::Broken => PAUSE,
+                End::Refused => pause_after_refusal(pause, opened.elapsed()),
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
-    /// Listens until the stream breaks; returns false when nobody wants to hear anything again.
-    async fn listen(&mut self) -> bool {
+    /// Listens until the stream ends.
+    async fn listen(&mut self) -> End {
         let (requests, mut asked) = unbounded_channel();
         for (watch, target) in &self.targets {
             let _ = requests.send(create(*watch, target));
         }
         self.requests = Some(requests);
         let asked = futures_util::stream::poll_fn(move |context| asked.poll_recv(context));
-        let opened = self.client.watch(asked).await;
-        let mut stream = match opened {
-            Ok(stream) => stream,
+        let (connection, mut stream) = match self.client.watch(asked).await {
+            Ok(opened) => opened,
             Err(trouble) => {
                 tracing::debug!(error = %trouble.into_error(), "no stream of watches");
-                return true;
+                return End::Broken;
             }
         };
         loop {
@@ -248,15 +269,19 @@ impl Ear {
             tokio::select! {
                 order = self.ordered.recv() => match order {
                     Some(order) => self.obey(order),
-                    None => return false,
+                    None => return End::Over,
                 },
                 () = at(due) => self.add_own(),
                 heard = stream.message() => match heard {
-                    Ok(Some(response)) => self.hear(&response),
-                    Ok(None) => return true,
+                    Ok(Some(response)) => if !self.hear(&response) {
+                        tracing::debug!(reason = response.cancel_reason, "a watch was refused");
+                        self.client.renew_token(connection);
+                        return End::Refused;
+                    },
+                    Ok(None) => return End::Broken,
                     Err(status) => {
                         tracing::debug!(%status, "the stream of watches broke");
-                        return true;
+                        return End::Broken;
                     }
                 },
             }
@@ -336,12 +361,18 @@ impl Ear {
         }
     }
 
-    fn hear(&mut self, response: &WatchResponse) {
+    /// Takes a message of the stream; returns `false` when it is a refusal (W4).
+    fn hear(&mut self, response: &WatchResponse) -> bool {
         let watch = response.watch_id;
         if response.canceled {
-            return self.start_anew(watch, response);
+            // Newer servers refuse under the number -1, older ones under that of the watch.
+            if response.created || (response.compact_revision <= 0 && self.is_wanted(watch)) {
+                return false;
+            }
+            self.start_anew(watch, response);
+            return true;
         }
-        let Some(target) = self.targets.get_mut(&watch) else { return };
+        let Some(target) = self.targets.get_mut(&watch) else { return true };
         let mut missed = Vec::new();
         if let Some(header) = &response.header {
             if target.may_have_missed(response.created, header.revision) {
@@ -356,18 +387,20 @@ impl Ear {
         for hint in hints {
             self.watches.tell(id, hint);
         }
+        true
     }
 
-    /// The server has ended a watch: what it should have told may have been compacted away.
+    fn is_wanted(&self, watch: i64) -> bool {
+        self.targets.contains_key(&watch)
+    }
+
+    /// The server has ended a watch, because what it should have told was compacted away.
     fn start_anew(&mut self, watch: i64, response: &WatchResponse) {
         let Some(mut target) = self.targets.remove(&watch) else { return };
         tracing::debug!(reason = response.cancel_reason, "the server ended a watch");
         let id = target.id;
         self.watches.tell(id, Hint::LookAgain);
         self.watches.tell(id, Hint::CheckLease);
-        if response.compact_revision <= 0 {
-            return;
-        }
         target.from = target.from.max(response.compact_revision);
         let next = self.add(target);
         if let Some((own, before)) = self.by_id.get_mut(&id) {
@@ -398,6 +431,15 @@ impl Target {
     }
 }
 
+/// How long to wait after a refusal, when the pause before this stream was `last` and it stood for
+/// `lasted`. The first refusal after a long time is most likely an old token.
+fn pause_after_refusal(last: Duration, lasted: Duration) -> Duration {
+    match lasted >= LONGEST_PAUSE {
+        true => PAUSE,
+        false => (last * 2).min(LONGEST_PAUSE),
+    }
+}
+
 async fn at(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -416,6 +458,18 @@ fn create(watch_id: i64, target: &Target) -> WatchRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_one_after_the_other_make_the_pause_grow_up_to_its_limit() {
+        let soon = Duration::from_millis(5);
+        let pauses: Vec<Duration> =
+            std::iter::successors(Some(PAUSE), |last| Some(pause_after_refusal(*last, soon)))
+                .take(9)
+                .collect();
+        assert!(pauses.windows(2).all(|two| two[1] >= two[0]) && pauses[1] > pauses[0]);
+        assert_eq!(pauses.last(), Some(&LONGEST_PAUSE));
+        assert_eq!(pause_after_refusal(LONGEST_PAUSE, LONGEST_PAUSE), PAUSE);
+    }
 
     #[test]
     fn what_lies_between_the_reading_and_the_watch_is_told() {

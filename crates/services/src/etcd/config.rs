@@ -84,12 +84,25 @@ impl FromStr for EtcdFlavour {
     }
 }
 
+/// Which tokens a server gives for user and password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Tokens {
+    /// Its own, for 300 s after each use.
+    #[default]
+    Usual,
+    /// Its own, for so many seconds after each use.
+    Short(u32),
+    /// Signed ones, which name the state of all users and roles.
+    Signed,
+}
+
 /// Describes a server; by default one without password and TLS, with an election timeout of half
 /// a second, so that leases of one second can be had.
 #[derive(Debug, Clone, Default)]
 pub struct EtcdConfig {
     pub(super) flavour: EtcdFlavour,
     pub(super) password: Option<String>,
+    pub(super) tokens: Tokens,
     pub(super) tls: bool,
     pub(super) client_certificates: bool,
     pub(super) quota: Option<u64>,
@@ -107,6 +120,20 @@ impl EtcdConfig {
     #[must_use]
     pub fn with_password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Forgets a token that was not used for so many seconds, and up to one more.
+    #[must_use]
+    pub fn with_token_lifetime(mut self, seconds: u32) -> Self {
+        self.tokens = Tokens::Short(seconds);
+        self
+    }
+
+    /// Gives signed tokens (JWT): any change of users or roles ends them all.
+    #[must_use]
+    pub fn with_signed_tokens(mut self) -> Self {
+        self.tokens = Tokens::Signed;
         self
     }
 

@@ -1,6 +1,7 @@
 //! One member: its process, its ports, its directory.
 
 use super::EtcdConfig;
+use super::config::Tokens;
 use crate::Scratch;
 use crate::hosts::Host;
 use crate::ports::Port;
@@ -15,6 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a member writes when it serves clients; it has found a leader then.
 const READY: &str = "serving client traffic";
+/// What signed tokens of a test are signed with.
+const TOKEN_KEY: &[u8] = b"only tests sign with this key, which is no secret";
 
 #[derive(Debug)]
 pub(super) struct Node {
@@ -35,6 +38,10 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn new(name: &str, config: EtcdConfig, directory: Scratch) -> Result<Self, Failure> {
         let program = config.flavour.program()?;
+        if config.tokens == Tokens::Signed {
+            std::fs::write(directory.path().join("token.key"), TOKEN_KEY)
+                .map_err(|why| Failure::because("cannot write the key of tokens", why))?;
+        }
         let certificates = config.tls.then(|| Certificates::write(directory.path())).transpose()?;
         Ok(Self {
             name: name.to_owned(),
@@ -176,6 +183,16 @@ impl Node {
         .collect();
         // Tests kill servers; they do not cut the machine's power.
         arguments.push("--unsafe-no-fsync".to_owned());
+        match self.config.tokens {
+            Tokens::Usual => {}
+            Tokens::Short(seconds) => arguments.push(format!("--auth-token-ttl={seconds}")),
+            Tokens::Signed => {
+                let key = self.directory.path().join("token.key");
+                let key = key.display();
+                arguments
+                    .push(format!("--auth-token=jwt,sign-method=HS256,priv-key={key},ttl=10m"));
+            }
+        }
         arguments.extend(self.config.quota.map(|quota| format!("--quota-backend-bytes={quota}")));
         if let Some(certificates) = &self.certificates {
             let (certificate, key) = certificates.server();

@@ -5,5 +5,7 @@ mod checkup;
 mod concurrency;
 mod go;
 mod homes;
+mod members;
 mod support;
 mod traps;
+mod watches;

@@ -98,11 +98,14 @@ impl Contender {
     }
 }
 
+/// Waits for any hint.
+pub(crate) async fn next_hint(hints: &mut Hints) -> Hint {
+    poll_fn(|context| hints.as_mut().poll_next(context)).await.expect("a watch goes on")
+}
+
 /// Waits for a hint; others may come before it.
 pub(crate) async fn hint(hints: &mut Hints, wanted: Hint) {
-    let found = async {
-        while poll_fn(|context| hints.as_mut().poll_next(context)).await != Some(wanted) {}
-    };
+    let found = async { while next_hint(hints).await != wanted {} };
     assert!(tokio::time::timeout(LONG, found).await.is_ok(), "no {wanted:?} within {LONG:?}");
 }
 

@@ -3,8 +3,9 @@
 //! - A1: nothing is written before a look has shown that the name allows it, this one or one of a
 //!   short while ago (`seen`); what happened between the look and the writing is seen by the look
 //!   after it, and then our node is taken back.
-//! - A2: the look after a creation sees all nodes that stand before ours, and every mark that was
-//!   left before it: it goes the same way, behind it.
+//! - A2: the look after a creation sees all nodes that stand before ours: it goes the same way,
+//!   behind it.
+//! - A3: no node is made under a lease id that this process has given up (`tombstones`).
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use tokio::join;
 
 use crate::error::{ENGINE, Trouble, not_applied, unavailable};
 use crate::held::Held;
-use crate::queue::Queue;
+use crate::keys::stander;
+use crate::queue::{Queue, WORN_OUT};
 use crate::session::Session;
 use crate::sessions::Key;
 use crate::store::Store;
@@ -124,6 +126,9 @@ impl Store {
     }
 
     async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        if self.held.was_given_up(request.lease_id, self.clock.now()) {
+            return Err(not_applied(ErrorKind::Cancelled));
+        }
         let group = Key::of(request.client, request.hold);
         for _ in 0..ATTEMPTS {
             let since = self.clock.now();
@@ -148,19 +153,16 @@ impl Store {
         let (name, id) = (&request.name, request.lease_id);
         // Nothing has left yet.
         let wire = session.wire().map_err(not_sent)?;
-        if !self.seen.allows(request, self.capabilities.max_waiters, since)
-            && let Some(refusal) = self.look(&wire, request).await.map_err(not_sent)?
-        {
-            return Ok(refusal);
-        }
-        self.held.note(
-            name,
-            id,
-            Held::new(session.clone(), (group, self.sessions.clone()), request.hold),
-        );
         let path = self.layout.contender(name, id, request.mode);
         let data = Record::new(request.hold, &request.metadata).to_bytes();
+        let mut looked = self.seen.allows(request, self.capabilities.max_waiters, since);
         for _ in 0..ATTEMPTS {
+            if !looked && let Some(refusal) = self.look(&wire, request).await.map_err(not_sent)? {
+                return Ok(refusal);
+            }
+            looked = true;
+            let group = (group, self.sessions.clone());
+            self.held.note(name, id, Held::new(session.clone(), group, request.hold));
             let sent = self.clock.now();
             let creating = wire.create_contender(&path, &data);
             let (created, queue, marks) =
@@ -180,6 +182,12 @@ impl Store {
                 held.version = stat.version;
             });
             let made = Made { wire: &wire, child, since };
+            if made.number() >= WORN_OUT {
+                self.seen.forget(name);
+                self.take_back(&made, request).await?;
+                looked = false;
+                continue;
+            }
             return self.entered(&made, request, (queue, marks)).await;
         }
         self.held.forget(name, id);
@@ -213,6 +221,9 @@ impl Store {
         if queue.find(request.lease_id).is_some() {
             return Err(used_by_another().into());
         }
+        if queue.is_worn_out() {
+            return self.wear_out(wire, request, &queue).await;
+        }
         self.seen.note(request, &queue, self.clock.now());
         let limit = self.capabilities.max_waiters;
         if !queue.holders().is_empty() && request.queue && queue.waiting().len() >= limit {
@@ -222,6 +233,22 @@ impl Store {
             true => Ok(None),
             false => Ok(Some(self.busy(wire, request, &queue).await?)),
         }
+    }
+
+    /// Lets nobody into a queue that is worn out, and begins with a new one when it is empty (Q3 of
+    /// `queue`). `None` when a node may be made.
+    async fn wear_out(
+        &self,
+        wire: &Wire,
+        request: &AcquireRequest,
+        queue: &Queue,
+    ) -> Result<Option<AcquireReply>, Trouble> {
+        let path = self.layout.queue(&request.name);
+        if queue.is_empty() && wire.delete_empty(&path).await? {
+            return Ok(None);
+        }
+        tracing::debug!(name = %request.name, "a worn-out queue lets nobody in until it is empty");
+        Ok(Some(self.busy(wire, request, queue).await?))
     }
 
     async fn busy(
@@ -348,6 +375,12 @@ struct Made<'w> {
     wire: &'w Wire,
     child: String,
     since: Moment,
+}
+
+impl Made<'_> {
+    fn number(&self) -> i64 {
+        stander(&self.child).map_or(0, |stander| stander.number)
+    }
 }
 
 /// Nothing has left that could be carried out.

@@ -56,18 +56,9 @@ impl ZooKeeperEngine {
     ) -> Result<ZooKeeperEngine, LockError> {
         options.validate()?;
         let home = Workplace::of_process(ENGINE)?;
-        let (asked, limit) = (options.members().to_vec(), options.connect_timeout());
-        let probing = async move {
-            let mut told = Vec::new();
-            for member in asked {
-                match probe::limits(&member, limit).await {
-                    Ok(limits) => return Ok(limits),
-                    Err(why) => told.push(why),
-                }
-            }
-            Err(unavailable(told.join("; "), Certainty::NotApplied))
-        };
-        let limits = home.run(probing).await??;
+        let (members, limit) = (options.members().to_vec(), options.connect_timeout());
+        let limits = home.run(async move { probe::limits_of_any(&members, limit).await }).await?;
+        let limits = limits.map_err(|why| unavailable(why, Certainty::NotApplied))?;
         let sessions = Arc::new(Sessions::new(options.clone(), limits.shortest, clock.clone()));
         let store = Arc::new(Store {
             capabilities: capabilities(options, limits)?,

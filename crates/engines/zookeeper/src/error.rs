@@ -23,6 +23,8 @@ pub(crate) enum Trouble {
     NoNode,
     /// There is such a node.
     NodeExists,
+    /// The node has children.
+    NotEmpty,
     /// The node was changed meanwhile.
     BadVersion,
     /// No answer came: it may have been carried out.
@@ -38,6 +40,7 @@ impl Trouble {
             Trouble::SessionGone => unavailable("the session ended meanwhile", Certainty::Unknown),
             Trouble::NoNode => protocol("a node is gone that was there a moment ago"),
             Trouble::NodeExists => protocol("a node of our own name was made by another"),
+            Trouble::NotEmpty => protocol("a node has children where there are to be none"),
             Trouble::BadVersion => protocol("a node changes again and again"),
             Trouble::NoAnswer(message) => unavailable(message, Certainty::Unknown),
             Trouble::Error(error) => error,
@@ -65,6 +68,7 @@ impl From<Error> for Trouble {
             }
             Error::NoNode => Trouble::NoNode,
             Error::NodeExists => Trouble::NodeExists,
+            Error::NotEmpty => Trouble::NotEmpty,
             Error::BadVersion => Trouble::BadVersion,
             Error::ConnectionLoss | Error::Timeout | Error::NoHosts => {
                 Trouble::NoAnswer(format!("no answer of the servers ({})", words(&error)))

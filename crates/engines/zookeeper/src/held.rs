@@ -17,6 +17,7 @@ use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
 use crate::session::Session;
 use crate::sessions::{Key, Sessions};
+use crate::tombstones::Tombstones;
 
 /// How many lease ids are remembered that were forgotten.
 const REMEMBERED: usize = 4_096;
@@ -56,6 +57,8 @@ pub(crate) struct HeldIds {
     by_id: Mutex<HashMap<Id, Held>>,
     /// Those that were forgotten lately: a node that is still seen of them is no other process's.
     before: Mutex<VecDeque<LeaseId>>,
+    /// Those that were given up.
+    given_up: Mutex<Tombstones>,
     /// Of those for which something is under way.
     turns: Mutex<HashMap<Id, Arc<Turns<()>>>>,
 }
@@ -178,6 +181,16 @@ impl HeldIds {
             before.pop_front();
         }
         before.push_back(id);
+    }
+
+    /// Notes that a lease id is given up: nothing is to be made under it any more.
+    pub(crate) fn give_up(&self, id: LeaseId, now: Moment) {
+        self.given_up.lock().note(id, now);
+    }
+
+    /// Tells whether a lease id was given up.
+    pub(crate) fn was_given_up(&self, id: LeaseId, now: Moment) -> bool {
+        self.given_up.lock().has(id, now)
     }
 
     /// Tells whether a lease id is one that this process has asked for, as far as it remembers.

@@ -10,7 +10,6 @@
 //! | `<root>/<name>/_c_<lease id>-__PERM__<of>-<count>-<number>` | record | one of permits |
 //! | `<root>/<name>/_c_<guid>-lock-<number>` and so on | any | one of Curator's, whose guid has dashes |
 //! | `<root>/<name>/<guid>__lock__<number>`, `__rlock__` | any | one of kazoo's, whose guid has none |
-//! | `<root>/.marks/<lease id>-gone` | none | a lease id that was given up |
 //! | `<root>/.marks/<lease id>-revoked` | reason | a grant that an operator took away |
 //!
 //! The number is ZooKeeper's, ten digits, and alone decides who stands where. A name is one part of
@@ -51,7 +50,7 @@ pub(crate) struct Stander {
     pub(crate) mode: Mode,
     /// Whose locks look at such a node; nobody's at those of permits.
     pub(crate) family: Option<Family>,
-    /// The place in the order.
+    /// The place in the order; negative when the servers' counter has overflowed.
     pub(crate) number: i64,
 }
 
@@ -102,11 +101,6 @@ impl Layout {
         format!("{}/{MARKS}", self.root)
     }
 
-    /// The mark that a lease id was given up.
-    pub(crate) fn gone(&self, lease_id: LeaseId) -> String {
-        format!("{}/{MARKS}/{}-gone", self.root, lease_id.to_hex())
-    }
-
     /// The mark that a lease id's grant was revoked.
     pub(crate) fn revoked(&self, lease_id: LeaseId) -> String {
         format!("{}/{MARKS}/{}-revoked", self.root, lease_id.to_hex())
@@ -146,7 +140,9 @@ pub(crate) fn stander(child: &str) -> Option<Stander> {
         let (count, number) = rest.split_once('-')?;
         (Mode::permits(count.parse().ok()?, of.parse().ok()?).ok()?, None, number)
     };
-    let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    // A counter that has overflowed is negative: the queue tells what that means.
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let number = number.parse().ok().filter(|_| plain)?;
     Some(Stander { id, ours, mode, family, number })
 }
@@ -228,7 +224,7 @@ mod tests {
             assert!(!found.ours && found.number == 7);
             assert_eq!((found.mode, found.family), (mode, Some(Family::Kazoo)));
         }
-        for end in ["-__lock__1", "lock-1", "__READ__1", "__PERM__2-1-1", "__lock__-000000001"] {
+        for end in ["-__lock__1", "lock-1", "__READ__1", "__PERM__2-1-1", "__lock__--00000001"] {
             assert_eq!(stander(&format!("{guid_of_kazoo}{end}")), None, "{end}");
         }
         assert_eq!(stander(&format!("{guid}-lock-")), None);

@@ -37,6 +37,7 @@ mod session;
 mod sessions;
 mod stops;
 mod store;
+mod tombstones;
 mod watcher;
 mod wire;
 

@@ -7,15 +7,18 @@
 use std::io;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use holdline_net::url::Server;
 
 /// The answer: protocol version, timeout, session id, password with its length, read only.
 const ANSWER: usize = 4 + 4 + 8 + 4 + 16;
 const LONGEST_ANSWER: usize = 64;
+/// How long one member is waited for before the next one is asked too.
+const STAGGER: Duration = Duration::from_millis(150);
 const CLOSE_SESSION: i32 = -11;
 /// The longest answer to a word of four letters that is read.
 const LONGEST_WORDS: u64 = 64 * 1024;
@@ -25,6 +28,25 @@ const LONGEST_WORDS: u64 = 64 * 1024;
 pub(crate) struct Limits {
     pub(crate) shortest: Duration,
     pub(crate) longest: Duration,
+}
+
+/// Asks the members side by side, [`STAGGER`] after each other, and returns what the first one says
+/// that gives sessions; otherwise why none does.
+pub(crate) async fn limits_of_any(members: &[Server], within: Duration) -> Result<Limits, String> {
+    let ask = async |number: u32, member: &Server| {
+        sleep(STAGGER.saturating_mul(number)).await;
+        limits(member, within).await
+    };
+    let mut asked: FuturesUnordered<_> =
+        (0..).zip(members).map(|(number, member)| ask(number, member)).collect();
+    let mut reasons = Vec::new();
+    while let Some(answer) = asked.next().await {
+        match answer {
+            Ok(limits) => return Ok(limits),
+            Err(why) => reasons.push(why),
+        }
+    }
+    Err(reasons.join("; "))
 }
 
 /// Asks a member for the shortest and the longest session.

@@ -4,12 +4,21 @@
 //!   together; the first that does not fit waits, and everybody behind it.
 //! - Q2: new nodes come at the end, so who holds goes on to hold, and only a node that goes lets
 //!   others in. So an old view, which shows nodes that are gone, never lets one in too early.
+//! - Q3: ZooKeeper counts the nodes that a queue's node has ever had in 31 bits. Beyond them its
+//!   numbers repeat or are negative, and the order is lost. So from [`WORN_OUT`] on nobody is let
+//!   into the queue until it is empty, and then its node is deleted: the next one counts from 0. A
+//!   name that other programs have driven beyond the end is refused, since nobody can tell who is
+//!   first.
 
 use holdline_core::{Escaped, LeaseId, LockError, Mode};
 
 use crate::error::{ENGINE, foreign};
 use crate::keys::{Stander, stander};
 use crate::options::Family;
+
+/// From this number on a queue is worn out (Q3): early enough that those who are on their way do
+/// not reach the end.
+pub(crate) const WORN_OUT: i64 = (i32::MAX - (1 << 24)) as i64;
 
 /// One node of a queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +33,8 @@ pub(crate) struct Place {
 pub(crate) struct Queue {
     places: Vec<Place>,
     holding: usize,
+    /// The number of the next node, as far as it was read.
+    next: i64,
 }
 
 impl Place {
@@ -40,7 +51,8 @@ impl Queue {
     /// Sorts the children of a queue's node.
     ///
     /// # Errors
-    /// `Foreign`: there is one that is neither ours nor one that we know.
+    /// `Foreign`: there is one that is neither ours nor one that we know, or their numbers tell no
+    /// order (Q3).
     pub(crate) fn read(children: Vec<String>) -> Result<Queue, LockError> {
         let mut places = Vec::with_capacity(children.len());
         for child in children {
@@ -51,8 +63,23 @@ impl Queue {
             places.push(Place { child, stander });
         }
         places.sort_by_key(|place| place.stander.number);
+        check_numbers(&places)?;
         let holding = holding(&places);
-        Ok(Queue { places, holding })
+        Ok(Queue { places, holding, next: 0 })
+    }
+
+    /// Notes the number of the next node.
+    pub(crate) fn counted(self, next: i64) -> Queue {
+        Queue { next, ..self }
+    }
+
+    /// Tells whether nobody may be let in until the queue's node is a new one (Q3).
+    pub(crate) fn is_worn_out(&self) -> bool {
+        self.next >= WORN_OUT
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
     }
 
     pub(crate) fn holders(&self) -> &[Place] {
@@ -157,6 +184,19 @@ impl Queue {
     }
 }
 
+/// Checks that the sorted numbers tell an order.
+fn check_numbers(places: &[Place]) -> Result<(), LockError> {
+    let number = |place: &Place| place.stander.number;
+    let repeated = places.windows(2).find(|two| number(&two[0]) == number(&two[1]));
+    let bad = places.first().filter(|first| number(first) < 0).or(repeated.map(|two| &two[1]));
+    let Some(bad) = bad else { return Ok(()) };
+    Err(foreign(format!(
+        "the node {} shows that ZooKeeper's numbers have overflowed, so nobody can tell who is \
+         first: end all that hold the name or wait for it, and the empty queue begins anew",
+        Escaped(&bad.child)
+    )))
+}
+
 /// Counts how many of the first hold the name together: one alone, or shared ones, or as many of
 /// one semaphore as it has permits for.
 fn holding(places: &[Place]) -> usize {
@@ -200,6 +240,27 @@ mod tests {
 
     fn permits(count: u32) -> Mode {
         Mode::Permits { count, of: 4 }
+    }
+
+    #[test]
+    fn numbers_that_have_overflowed_tell_no_order() {
+        let numbered = |numbers: &[i64]| {
+            let children = numbers
+                .iter()
+                .zip(1..)
+                .map(|(number, of)| format!("_c_{}-lock-{number:010}", id(of).to_hex()));
+            Queue::read(children.collect())
+        };
+        let last = i64::from(i32::MAX);
+        for numbers in [&[last, last][..], &[5, last, last], &[i64::from(i32::MIN), last], &[-1]] {
+            let told = numbered(numbers).expect_err("no order").to_string();
+            assert!(told.contains("overflowed"), "{numbers:?}: {told}");
+        }
+        // Servers that count in 64 bits go on.
+        let queue = numbered(&[last + 1, last]).expect("an order");
+        assert_eq!(queue.holders()[0].stander.number, last);
+        assert!(!queue.clone().counted(WORN_OUT - 1).is_worn_out());
+        assert!(queue.counted(WORN_OUT).is_worn_out());
     }
 
     #[test]

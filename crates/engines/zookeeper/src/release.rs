@@ -17,15 +17,15 @@ impl Store {
     ) -> Result<ReleaseReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
         let _turn = self.held.turn(name, id).await;
+        if request.ending.for_good {
+            // Before anything can fail: the node may be deleted by a later try.
+            self.held.give_up(id, self.clock.now());
+        }
         let held = self.held.find(name, id);
         let wire = match held.as_ref().map(|held| held.session.wire()) {
             Some(Ok(wire)) => wire,
             _ => self.wire().await?,
         };
-        if request.ending.for_good {
-            // First the mark: whoever makes the node after it sees it, and takes the node back.
-            self.mark_gone(&wire, id).await?;
-        }
         let path = held.as_ref().and_then(|held| self.path(name, held));
         let (paths, waited) = match (path, held.as_ref().is_some_and(|held| held.token.is_some())) {
             (Some(path), true) => (vec![path], false),

@@ -1,4 +1,4 @@
-//! What all verbs of one engine share, and the marks about lease ids that have no node.
+//! What all verbs of one engine share, and the marks about lease ids whose grant was revoked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,6 @@ use holdline_core::{
     Capabilities, Clock, ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName,
     LostReason, Metadata, Record,
 };
-use tokio::join;
 use tokio::sync::Mutex;
 
 use crate::error::{Trouble, foreign, not_applied, protocol};
@@ -20,8 +19,7 @@ use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::wire::Wire;
 
-/// How long a mark lasts at least: longer than the longest lease, and than what is remembered of
-/// a lease id that was given up.
+/// How long a mark lasts at least: longer than the longest lease.
 const MARK_MS: i64 = 75_000;
 /// How many old marks one new one takes along at most.
 const SWEEP: usize = 32;
@@ -81,35 +79,18 @@ impl Store {
         Ok(wire)
     }
 
-    /// Reads what is marked about a lease id.
+    /// Reads what is known about a lease id that has no node: given up here, or revoked.
     pub(crate) async fn marks(&self, wire: &Wire, id: LeaseId) -> Result<Marks, Trouble> {
-        let (gone, revoked) = (self.layout.gone(id), self.layout.revoked(id));
-        let (gone, revoked) = join!(wire.stat(&gone), wire.data(&revoked));
-        let revoked = revoked?.map(|(reason, _)| String::from_utf8_lossy(&reason).into_owned());
-        Ok(Marks { gone: gone?.is_some(), revoked })
+        let revoked = wire.data(&self.layout.revoked(id)).await?;
+        let revoked = revoked.map(|(reason, _)| String::from_utf8_lossy(&reason).into_owned());
+        Ok(Marks { gone: self.held.was_given_up(id, self.clock.now()), revoked })
     }
 
     /// Reads a name's queue.
     pub(crate) async fn queue(&self, wire: &Wire, name: &LockName) -> Result<Queue, Trouble> {
-        let children = wire.children(&self.layout.queue(name)).await?;
-        Ok(Queue::read(children.unwrap_or_default())?)
-    }
-
-    /// Leaves a mark that a lease id was given up.
-    pub(crate) async fn mark_gone(&self, wire: &Wire, id: LeaseId) -> Result<(), Trouble> {
-        let path = self.layout.gone(id);
-        let stat = match wire.create(&path, &[]).await {
-            Err(Trouble::NodeExists) => return Ok(()),
-            Err(Trouble::NoNode) => {
-                wire.make_container(&self.layout.marks()).await?;
-                match wire.create(&path, &[]).await {
-                    Err(Trouble::NodeExists) => return Ok(()),
-                    other => other?,
-                }
-            }
-            other => other?,
-        };
-        self.sweep(wire, stat.ctime).await
+        let found = wire.counted_children(&self.layout.queue(name)).await?;
+        let (children, next) = found.unwrap_or_default();
+        Ok(Queue::read(children)?.counted(next))
     }
 
     /// Deletes marks that have done their duty. Both times are the servers'.

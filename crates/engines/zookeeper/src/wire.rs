@@ -55,6 +55,20 @@ impl Wire {
         or_none(self.within(self.client.list_children(path)).await)
     }
 
+    /// The children of a node, and how many it has ever had: the number of its next one. `None`
+    /// when it is not there.
+    pub(crate) async fn counted_children(
+        &self,
+        path: &str,
+    ) -> Result<Option<(Vec<String>, i64)>, Trouble> {
+        let found = or_none(self.within(self.client.get_children(path)).await)?;
+        Ok(found.map(|(children, stat)| {
+            // The servers tell the creations and deletions together, in 32 bits.
+            let changes = i64::from(stat.cversion.cast_unsigned());
+            (children, (changes + i64::from(stat.num_children)) / 2)
+        }))
+    }
+
     /// The children of a node, and what hears of the next change.
     pub(crate) async fn watch_children(
         &self,
@@ -93,12 +107,6 @@ impl Wire {
         Ok((format!("{child}{number}"), stat))
     }
 
-    /// Makes a node that stays.
-    pub(crate) async fn create(&self, path: &str, data: &[u8]) -> Result<Stat, Trouble> {
-        let options = CreateMode::Persistent.with_acls(self.acls());
-        Ok(self.within(self.client.create(path, data, &options)).await?.0)
-    }
-
     /// Makes a node that goes when its last child has gone, and what is above it.
     pub(crate) async fn make_container(&self, path: &str) -> Result<(), Trouble> {
         let container = CreateMode::Container.with_acls(self.acls());
@@ -118,6 +126,15 @@ impl Wire {
     /// Deletes a node, of this version if one is given; `false` when there is none.
     pub(crate) async fn delete(&self, path: &str, version: Option<i32>) -> Result<bool, Trouble> {
         or_none(self.within(self.client.delete(path, version)).await).map(|done| done.is_some())
+    }
+
+    /// Deletes a node that has no children; `false` when it has some.
+    pub(crate) async fn delete_empty(&self, path: &str) -> Result<bool, Trouble> {
+        match self.within(self.client.delete(path, None)).await {
+            Ok(()) | Err(Trouble::NoNode) => Ok(true),
+            Err(Trouble::NotEmpty) => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
     }
 
     /// Changes a node's data, of this version.

@@ -3,6 +3,7 @@
 mod config;
 mod node;
 mod session;
+mod snapshot;
 
 pub use config::ZooKeeperConfig;
 use node::Node;
@@ -214,6 +215,19 @@ impl ZooKeeper {
     pub fn restart(&self) {
         self.nodes.iter().for_each(|node| node.relaunch(&self.members));
         (0..self.nodes.len()).for_each(|member| self.await_ready(member));
+    }
+
+    /// Restarts a server that stands alone, which has then counted so many creations of children
+    /// of a node.
+    ///
+    /// # Panics
+    /// There is no such node, or the server does not start; the message says why.
+    pub fn set_creations(&self, path: &str, count: i32) {
+        // It writes a snapshot when it starts.
+        self.restart();
+        self.kill(0);
+        self.nodes[0].set_creations(path, count).unwrap_or_else(|why| panic!("{why}"));
+        self.restart();
     }
 
     /// Copies what all members have stored, beside what they store; returns where the copies lie.

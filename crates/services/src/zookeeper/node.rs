@@ -1,6 +1,6 @@
 //! One member: its process, its ports, its directory.
 
-use super::ZooKeeperConfig;
+use super::{ZooKeeperConfig, snapshot};
 use crate::ports::Port;
 use crate::wait::{LIMIT, until};
 use crate::{Failure, Scratch, programs, spawner, vdso};
@@ -193,6 +193,11 @@ impl Node {
         let removed = std::fs::remove_dir_all(self.data());
         let restored = removed.and_then(|()| copy_all(copy, &self.data()));
         restored.map_err(|why| Failure::because("a copy cannot be put in place", why))
+    }
+
+    /// Changes what the member has stored; it must not run.
+    pub(super) fn set_creations(&self, path: &str, count: i32) -> Result<(), Failure> {
+        snapshot::set_creations(&self.data(), path, count)
     }
 
     fn data(&self) -> PathBuf {

@@ -6,7 +6,7 @@ use holdline_core::{Certainty, ErrorKind, LockError};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use tokio::io::AsyncWriteExt;
 
-use crate::support::{connect, contender, engine, nodes};
+use crate::support::{LONG, connect, contender, engine, nodes};
 
 fn is_not_applied(error: &LockError, says: &str) {
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
@@ -27,6 +27,19 @@ async fn what_is_no_zookeeper_is_told_as_that() {
     });
     let told = connect(&format!("zk://{address}")).await.expect_err("another protocol");
     is_not_applied(&told, "is no ZooKeeper: look at the port");
+}
+
+/// They used to be asked one after the other, each up to its whole limit.
+#[tokio::test]
+async fn members_that_say_nothing_do_not_delay_the_first_look() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    // The kernel takes connections, and nobody answers.
+    let dark = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let [one, two] = [&dark[0], &dark[1]].map(|dark| dark.local_addr().expect("bound"));
+    let url = format!("zk://{one},{two},{}", server.address(0));
+    let connecting = tokio::time::timeout(LONG / 2, engine(&url));
+    let engine = connecting.await.expect("it asks the third one too");
+    contender(&engine, "a").take().await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod access;
 mod checkup;
+mod counts;
 mod curator;
 mod ensemble;
 mod homes;

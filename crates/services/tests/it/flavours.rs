@@ -18,6 +18,7 @@ fn each_flavour_has_its_version() {
     for (flavour, field, version) in [
         (Flavour::Debian, "redis_version", "7."),
         (Flavour::Valkey, "valkey_version", "9.1."),
+        (Flavour::Redis6, "redis_version", "6.2."),
         (Flavour::Redis8, "redis_version", "8.2."),
     ] {
         let (_server, mut raw) = start(flavour);

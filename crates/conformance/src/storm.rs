@@ -232,7 +232,7 @@ impl Storm {
             drop(guard);
         } else {
             let outcome = guard.release().await;
-            ensure!(outcome.is_released(), "released, and told {outcome:?}");
+            ensure!(!outcome.is_lost(), "released, and told {outcome:?}");
         }
         Ok(())
     }

@@ -107,7 +107,8 @@ pub enum AcquireReply {
     },
     /// The lease id stands in the queue.
     Queued {
-        /// How many stand before it, where the engine can tell at a fair price.
+        /// How many stand before it, where the engine can tell at a fair price. Far from the head
+        /// an engine may count some that have left, and never too few.
         position: Option<usize>,
         /// Who holds the name now.
         holder: Option<Box<HolderSummary>>,
@@ -178,7 +179,8 @@ pub enum RenewReply {
     },
     /// It stands in the queue and was heard.
     Queued {
-        /// How many stand before it, where the engine can tell at a fair price.
+        /// How many stand before it, where the engine can tell at a fair price. Far from the head
+        /// an engine may count some that have left, and never too few.
         position: Option<usize>,
         /// When to look again at the latest.
         next_look: Duration,

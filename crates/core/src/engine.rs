@@ -1,7 +1,7 @@
 //! The contract between the library and an engine.
 //!
-//! Eight methods, object-safe, without default bodies: a layer that forgets to forward one does
-//! not compile. Why these eight, and how each maps onto each store, is in
+//! Nine methods, object-safe, without default bodies: a layer that forgets to forward one does
+//! not compile. Why these nine, and how each maps onto each store, is in
 //! `docs/decisions/0001-engine-contract.md`.
 //!
 //! Rules for engines:
@@ -72,6 +72,11 @@ pub trait Engine: Send + Sync + 'static {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>>;
+
+    /// Waits until what earlier commands still owe the store is delivered to all of it that
+    /// answers, for a short time at most. Ready at once where a command owes nothing once it is
+    /// answered. Called before a process ends.
+    fn flush(&self) -> Answer<'_, ()>;
 }
 
 /// The hints of one watch.

@@ -66,6 +66,12 @@ pub trait Verbs: Send + Sync + 'static {
         &self,
         operation: &Operation,
     ) -> impl Future<Output = Result<OperationReply, LockError>> + Send;
+
+    /// Delivers what earlier commands still owe the store. Nothing, unless the engine answers
+    /// before all of its store has been asked.
+    fn flush(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// The answers to the lines of one call.
@@ -132,6 +138,10 @@ impl<V: Verbs> Engine for V {
             return Answer::ready(named(Err(error), operation.name()));
         }
         Answer::later(async { named(Verbs::operate(self, operation).await, operation.name()) })
+    }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        Answer::later(Verbs::flush(self))
     }
 }
 

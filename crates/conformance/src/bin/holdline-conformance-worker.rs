@@ -178,6 +178,6 @@ impl Worker {
         self.recorder.renewed(attempt, &guard);
         self.recorder.released(attempt);
         let outcome = guard.release().await;
-        if outcome.is_released() { Ok(()) } else { Err(format!("{outcome:?}").into()) }
+        if !outcome.is_lost() { Ok(()) } else { Err(format!("{outcome:?}").into()) }
     }
 }

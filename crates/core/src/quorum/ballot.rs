@@ -121,6 +121,8 @@ impl Ballot {
                 Seat::Voted(Held { until: sent.after(lease), last, writing: false, mute: false })
             }
             Vote::Busy => Seat::Without(Refusal::Busy),
+            // It has the name for us, and proves nothing.
+            Vote::Healed => Seat::Unknown,
         };
     }
 

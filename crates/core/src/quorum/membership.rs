@@ -6,15 +6,19 @@
 //!
 //! - M1: a set is founded only when all its nodes have accepted the same, so no two clients with
 //!   different lists of nodes can found two sets that share one.
-//! - M2: a change is made only of what a majority says that remembers (or, when no majority does,
-//!   all nodes): so it forgets no change that was agreed to before.
+//! - M2: a change is made only on the word of a majority of the *members* of the newest
+//!   configuration that is seen, or, when no majority remembers, with each of its slots seen or
+//!   placed: so it forgets no change that was agreed to before. Nodes that are no members of it
+//!   count for nothing, whatever they remember.
 //! - M3: a node that forgot waits only once a majority that remembers has taken the configuration
 //!   with its new id. From then on no majority can be had with what was under its old id, so after
-//!   the longest lease nothing is left of that.
+//!   the longest lease nothing is left of that. Clients measure the wait ([`super::node`], N5).
 //! - M4: its floor is the largest token of a majority that remembers and has that configuration:
 //!   every token that was proven with its old id is known to one of them.
 //! - M5: where no majority remembers, a node takes a slot only by the address or the id that the
 //!   slot has: else whoever lists one server of a set and blank ones would have the set.
+//! - M6: where a majority of the members of one set remembers, a node of another set counts as one
+//!   that does not answer. Without such a majority nobody can say which set is meant.
 //!
 //! Why M4: two majorities share a node. Whoever proved a token with the help of the old id had
 //! evidence of a majority; one node of that is among those who are asked for the floor, and there
@@ -24,9 +28,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::quorum::configuration::{Configuration, MAX_LEASE_CAP, NodeId, Slot, Stamp};
+use crate::quorum::configuration::{Configuration, MAX_LEASE_CAP, NodeId, SetId, Slot, Stamp};
 use crate::quorum::majority;
 use crate::quorum::node::{Gate, Told, View};
+
+/// Less of a wait than this is noted only when it is the rest.
+const LEAST_NOTED: Duration = Duration::from_millis(100);
 
 /// What whoever looks after a set wants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +44,7 @@ pub struct Wish {
     pub max_lease: Duration,
     /// An operator vouches for it that these nodes hold no locks from before.
     pub vouched: bool,
-    /// How much faster than ours a node's clock may run, in parts of a million.
+    /// How much too fast the clock of a client may run that measures a wait, in parts of a million.
     pub drift_ppm: u32,
 }
 
@@ -98,7 +105,10 @@ impl Look<'_> {
         let sets = self.sets();
         let distinct: BTreeSet<_> = sets.iter().flatten().map(|stamp| stamp.set).collect();
         if distinct.len() > 1 {
-            return Plan { standing: Standing::Foreign { sets }, steps: Vec::new() };
+            return match distinct.into_iter().find_map(|set| self.without_others(set)) {
+                Some(views) => Look { views: &views, wish: self.wish }.kept(),
+                None => Plan { standing: Standing::Foreign { sets }, steps: Vec::new() },
+            };
         }
         match self.founded() {
             true => self.kept(),
@@ -194,13 +204,32 @@ impl Look<'_> {
         proposed.map(|(at, _)| (at, Told::Activate { stamp, quarantine })).collect()
     }
 
-    fn kept(&self) -> Plan {
+    /// Returns what is seen of one set, with the nodes of others as if they did not answer; `None`
+    /// unless a majority of its members remembers (M6).
+    fn without_others(&self, set: SetId) -> Option<Vec<Option<View>>> {
+        let own = |view: &View| stamp_of(view).is_none_or(|stamp| stamp.set == set);
+        let views: Vec<_> = self.views.iter().map(|view| view.clone().filter(own)).collect();
+        let look = Look { views: &views, wish: self.wish };
+        let current = Configuration::merged(look.newest())?;
+        let agrees = current.slots().len() == views.len()
+            && look.founded()
+            && look.majority_remembers(&current);
+        agrees.then_some(views)
+    }
+
+    /// Returns the configurations of the last epoch that is seen, each once.
+    fn newest(&self) -> Vec<Configuration> {
         let configured = || self.seen().filter_map(|(_, view)| view.configuration.as_ref());
         let epoch = configured().map(Configuration::epoch).max().unwrap_or(0);
         let mut newest: Vec<Configuration> =
             configured().filter(|one| one.epoch() == epoch).cloned().collect();
         newest.sort_unstable_by_key(Configuration::stamp);
         newest.dedup_by_key(|one| one.stamp());
+        newest
+    }
+
+    fn kept(&self) -> Plan {
+        let newest = self.newest();
         let split = newest.len() > 1;
         let Some(current) = Configuration::merged(newest) else {
             // No node that was founded is without one, but a store says what it likes.
@@ -218,7 +247,7 @@ impl Look<'_> {
             return Plan { standing: Standing::Foreign { sets: self.sets() }, steps: Vec::new() };
         }
         let changed = split || !replaced.is_empty();
-        let steps = match changed && self.may_change() {
+        let steps = match changed && self.may_change(&current, &replaced) {
             true => {
                 let replaced: Vec<_> =
                     replaced.iter().map(|(old, new, to)| (*old, *new, to.as_str())).collect();
@@ -234,14 +263,24 @@ impl Look<'_> {
         matches!(view.gate, Gate::Open | Gate::Proposed)
     }
 
-    fn majority_remembers(&self) -> bool {
-        let remember = self.seen().filter(|(_, view)| Look::remembers(view)).count();
-        remember >= majority(self.views.len())
+    /// Tells whether a majority of the members of a configuration remembers (M2).
+    fn majority_remembers(&self, current: &Configuration) -> bool {
+        let members = self.seen().filter(|(_, view)| current.has(view.id));
+        let remember = members.filter(|(_, view)| Look::remembers(view)).count();
+        remember >= majority(current.slots().len())
+    }
+
+    /// Tells whether the node of each slot is seen, or gives its slot to another that is seen.
+    fn every_slot_is_known(&self, current: &Configuration, replaced: &[Replaced]) -> bool {
+        current.slots().iter().all(|slot| {
+            self.seen().any(|(_, view)| view.id == slot.id)
+                || replaced.iter().any(|(old, ..)| *old == slot.id)
+        })
     }
 
     /// Tells whether what is seen cannot miss a change that was agreed to (M2).
-    fn may_change(&self) -> bool {
-        self.majority_remembers() || self.all_answer()
+    fn may_change(&self, current: &Configuration, replaced: &[Replaced]) -> bool {
+        self.majority_remembers(current) || self.every_slot_is_known(current, replaced)
     }
 
     /// Tells whether the set is rather one of others (M5): all are here, no majority of it is, and
@@ -250,7 +289,7 @@ impl Look<'_> {
         let has_place = |view: &View| replaced.iter().any(|(_, new, _)| *new == view.id);
         let strange = |view: &View| Look::is_new(current, view) && !has_place(view);
         self.all_answer()
-            && !self.majority_remembers()
+            && !self.majority_remembers(current)
             && self.seen().any(|(_, view)| strange(view))
     }
 
@@ -281,7 +320,7 @@ impl Look<'_> {
             }
         }
         // Whoever is left takes what is left, if that is certain.
-        if self.majority_remembers() && self.all_answer() && unplaced.len() == free.len() {
+        if self.majority_remembers(current) && self.all_answer() && unplaced.len() == free.len() {
             let rest = free.iter().zip(unplaced);
             replaced.extend(rest.map(|(slot, (at, id))| (slot.id, id, here(at))));
         }
@@ -308,14 +347,16 @@ impl Look<'_> {
         let mut steps = self.adopt(current);
         steps.extend(self.activate(stamp));
         let has_it = |view: &View| stamp_of(view) == Some(stamp);
-        let needed = majority(self.views.len());
+        let needed = majority(current.slots().len());
         let remember: Vec<u64> = self
             .seen()
-            .filter(|(_, view)| has_it(view) && Look::remembers(view))
+            .filter(|(_, view)| has_it(view) && current.has(view.id) && Look::remembers(view))
             .map(|(_, view)| view.largest)
             .collect();
         let agreed = remember.len() >= needed;
-        let all = self.all_answer() && self.seen().all(|(_, view)| has_it(view));
+        // Of all slots the nodes themselves, none that is only placed.
+        let all =
+            self.every_slot_is_known(current, &[]) && self.seen().all(|(_, view)| has_it(view));
         let largest = |seen: &mut dyn Iterator<Item = u64>| seen.max().unwrap_or(0);
         let quarantine = self.stretched(current.max_lease());
         for (at, view) in self.seen() {
@@ -329,11 +370,15 @@ impl Look<'_> {
                 None if agreed => begin(false),
                 None if all => begin(true),
                 Some((_, false)) if !agreed && all => begin(true),
-                Some((Duration::ZERO, false)) if agreed => {
-                    recover(largest(&mut remember.iter().copied()))
-                }
                 Some((left, true)) if self.wish.vouched && !left.is_zero() => {
                     Told::Vouch { episode, stamp }
+                }
+                Some((left, by_time)) if is_worth_noting(left, view.measured) => {
+                    let passed = view.measured;
+                    Told::Waited { episode, stamp, by_time, left, passed }
+                }
+                Some((Duration::ZERO, false)) if agreed => {
+                    recover(largest(&mut remember.iter().copied()))
                 }
                 Some((Duration::ZERO, true)) => {
                     recover(largest(&mut self.seen().map(|(_, view)| view.largest)))
@@ -345,10 +390,16 @@ impl Look<'_> {
         steps
     }
 
-    /// A duration by our clock, so that a node whose clock runs fast has waited so long.
+    /// A wait that is long enough where the clock of the client that measures it runs fast.
     fn stretched(&self, duration: Duration) -> Duration {
         duration + duration.mul_f64(f64::from(self.wish.drift_ppm) / 1e6)
     }
+}
+
+/// Tells whether a node is told how much of its wait a client has measured: the rest of it, or
+/// enough to be worth a message.
+fn is_worth_noting(left: Duration, measured: Duration) -> bool {
+    !left.is_zero() && measured >= left.min(LEAST_NOTED)
 }
 
 fn stamp_of(view: &View) -> Option<Stamp> {

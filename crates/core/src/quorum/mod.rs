@@ -14,6 +14,10 @@
 //! - Q4: an attempt that did not win gives its lease id up on every node that may have taken it,
 //!   and never asks again under that id.
 //! - Q5: what arrives after the decision changes neither the token nor how long it is believed.
+//! - Q6: a lease is healed only with the token that a majority of the nodes has on record
+//!   ([`proven`]), and a healed record is never evidence when a lease id is asked again. A request
+//!   that was delayed until after the decision may leave a larger token on record, but each node
+//!   outside the deciding majority has one vote, so only the winning token is ever on a majority.
 //!
 //! Why tokens are distinct and grow (Q1 and Q2): two majorities share a node. There one of the two
 //! contenders came second, after the first one's evidence; its grant raised the counter above the
@@ -26,6 +30,8 @@
 //! who is a node at all and what becomes of one that has lost its memory.
 
 use std::time::Duration;
+
+use crate::token::FencingToken;
 
 pub mod ballot;
 pub mod configuration;
@@ -50,4 +56,11 @@ pub const SKEW: Duration = Duration::from_secs(1);
 /// Returns how many of `nodes` are a majority.
 pub const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
+}
+
+/// Returns the token that a majority of `nodes` carries, of which each gives at most one. Where no
+/// token has a majority there is none, however few of the nodes were asked.
+pub fn proven(tokens: &[FencingToken], nodes: usize) -> Option<FencingToken> {
+    let carried = |token: &FencingToken| tokens.iter().filter(|other| *other == token).count();
+    tokens.iter().copied().find(|token| carried(token) >= majority(nodes))
 }

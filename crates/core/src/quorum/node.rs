@@ -8,10 +8,14 @@
 //!   of its configuration.
 //! - N2: a configuration is replaced only by a later epoch of the same set, and only by who knows
 //!   which one it replaces.
-//! - N3: a node whose marker is another than it was has lost its memory: it takes a new id, and
-//!   its gate opens again only after it was agreed to, has waited, and was told a floor.
+//! - N3: a node whose marker is another than it was has lost its memory, however its store was
+//!   configured: it takes a new id, and its gate opens again only after it was agreed to, has
+//!   waited, and was told a floor.
 //! - N4: what is granted is above the floor, whatever the counters of the names say: a node that
 //!   was restored from an old copy has counters, and they are old.
+//! - N5: a wait ends only when clients have measured all of it with their monotonic clocks. Each
+//!   adds the time since it read how much was left, by compare-and-set on exactly that, so no
+//!   moment is counted twice. The clock of the node plays no part.
 
 use std::time::Duration;
 
@@ -39,8 +43,8 @@ pub enum Gate {
 /// How a node that forgot waits until it may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quarantine {
-    /// Until when, by the node's clock, in microseconds.
-    pub until: u64,
+    /// How much of the wait no client has measured yet, in microseconds.
+    pub left: u64,
     /// No majority of the others remembers: its floor is taken from the clock as well.
     pub by_time: bool,
 }
@@ -56,8 +60,8 @@ pub struct Node {
     pub(super) quarantine: Option<Quarantine>,
     pub(super) largest: u64,
     pub(super) floor: u64,
-    /// Its store was said to keep all that it has answered, over restarts too.
-    pub(super) durable: bool,
+    /// The marker before this one.
+    pub(super) former: Option<Marker>,
 }
 
 /// What a node says of itself.
@@ -71,8 +75,12 @@ pub struct View {
     pub gate: Gate,
     /// What it belongs to.
     pub configuration: Option<Configuration>,
-    /// How long it still waits, once it was agreed to; zero when that is over.
+    /// How long it still waits, once it was agreed to; zero when that is over. And whether no
+    /// majority of the others remembers.
     pub quarantine: Option<(Duration, bool)>,
+    /// For how long the client that looks has known this, by its monotonic clock: since the node's
+    /// first answer with this id and this much left. The node itself does not know.
+    pub measured: Duration,
     /// The largest token that it knows of.
     pub largest: u64,
 }
@@ -124,6 +132,19 @@ pub enum Told {
         /// Whether no majority remembers.
         by_time: bool,
     },
+    /// So much of the wait has passed, as a client measured.
+    Waited {
+        /// What the node calls itself since it forgot.
+        episode: NodeId,
+        /// What was agreed on.
+        stamp: Stamp,
+        /// Which of the waits of the episode: see [`Told::Begin`].
+        by_time: bool,
+        /// How much was left when the client began to measure.
+        left: Duration,
+        /// How much has passed since.
+        passed: Duration,
+    },
     /// The wait is over: vote, above this floor.
     Recover {
         /// What the node calls itself since it forgot.
@@ -162,60 +183,43 @@ impl Node {
             quarantine: None,
             largest: 0,
             floor: 0,
-            durable: false,
+            former: None,
         }
-    }
-
-    /// The same for a store that is said to keep all that it has answered, over restarts too: if
-    /// that was said before as well, nothing is lost under another marker.
-    pub fn greet_durable(&mut self, marker: &str, fresh: NodeId, now: u64) -> bool {
-        if self.durable && self.gate != Gate::Blank {
-            marker.clone_into(&mut self.marker);
-            return true;
-        }
-        let accepted = self.greet(marker, fresh, now);
-        self.durable |= accepted;
-        accepted
     }
 
     /// Notes under which marker it is greeted. If that is another than before, it has lost its
-    /// memory, or some of it: it takes a new id. Not so while it is in quarantine: two markers in
-    /// turn are two servers behind one address, and `false` tells that.
-    pub fn greet(&mut self, marker: &str, fresh: NodeId, now: u64) -> bool {
+    /// memory, or some of it: it takes a new id. A marker never comes back, so the one before this
+    /// one means two servers that answer in turn under one address: `false`, nothing has changed.
+    pub fn greet(&mut self, marker: &str, fresh: NodeId) -> bool {
         if self.marker == marker {
-            self.durable = false;
             return true;
-        }
-        if self.quarantine.is_some_and(|begun| begun.until > now) {
-            return false;
         }
         if self.gate == Gate::Blank {
             marker.clone_into(&mut self.marker);
-            (self.id, self.durable) = (fresh, false);
+            self.id = fresh;
             return true;
         }
-        let before = self.configuration.as_ref().is_some_and(|known| known.has(self.id));
-        if before {
+        if self.former.as_deref() == Some(marker) {
+            return false;
+        }
+        if self.configuration.as_ref().is_some_and(|known| known.has(self.id)) {
             self.was = Some(self.id);
         }
-        marker.clone_into(&mut self.marker);
+        self.former = Some(std::mem::replace(&mut self.marker, marker.to_owned()));
         (self.id, self.gate, self.quarantine) = (fresh, Gate::Forgot, None);
-        self.durable = false;
         true
     }
 
-    /// Returns what the node says of itself, at `now` by its own clock, in microseconds.
-    pub fn view(&self, now: u64) -> View {
-        let left = |quarantine: Quarantine| {
-            let left = Duration::from_micros(quarantine.until.saturating_sub(now));
-            (left, quarantine.by_time)
-        };
+    /// Returns what the node says of itself.
+    pub fn view(&self) -> View {
+        let left = |begun: Quarantine| (Duration::from_micros(begun.left), begun.by_time);
         View {
             id: self.id,
             was: self.was,
             gate: self.gate,
             configuration: self.configuration.clone(),
             quarantine: self.quarantine.map(left),
+            measured: Duration::ZERO,
             largest: self.largest,
         }
     }
@@ -273,13 +277,21 @@ impl Node {
                 let fits = self.is_episode(episode, stamp)
                     && self.quarantine.is_none_or(|begun| by_time && !begun.by_time);
                 if fits {
-                    let until = now.saturating_add(micros(quarantine));
-                    self.quarantine = Some(Quarantine { until, by_time });
+                    self.quarantine = Some(Quarantine { left: micros(quarantine), by_time });
                 }
                 fits
             }
+            Told::Waited { episode, stamp, by_time, left, passed } => {
+                let known = Some(Quarantine { left: micros(left), by_time });
+                let fits = self.is_episode(episode, stamp) && self.quarantine == known;
+                let left = micros(left).saturating_sub(micros(passed));
+                if fits {
+                    self.quarantine = Some(Quarantine { left, by_time });
+                }
+                fits && !passed.is_zero()
+            }
             Told::Recover { episode, stamp, floor } => {
-                let over = self.quarantine.filter(|begun| begun.until <= now);
+                let over = self.quarantine.filter(|begun| begun.left == 0);
                 let Some(begun) = over.filter(|_| self.is_episode(episode, stamp)) else {
                     return false;
                 };
@@ -290,7 +302,7 @@ impl Node {
                 (self.gate, self.quarantine, self.was) = (Gate::Open, None, None);
                 true
             }
-            Told::Vouch { episode, stamp } => self.vouch(episode, stamp, now),
+            Told::Vouch { episode, stamp } => self.vouch(episode, stamp),
             Told::Readmit { id, fresh } => {
                 let fits = self.gate == Gate::Out && self.id == id;
                 if fits {
@@ -303,12 +315,12 @@ impl Node {
     }
 
     /// Ends a wait that only the clock asks for.
-    fn vouch(&mut self, episode: NodeId, stamp: Stamp, now: u64) -> bool {
+    fn vouch(&mut self, episode: NodeId, stamp: Stamp) -> bool {
         if !self.is_episode(episode, stamp) {
             return false;
         }
-        let begun = self.quarantine.as_mut().filter(|begun| begun.by_time && begun.until > now);
-        begun.map(|begun| begun.until = now).is_some()
+        let begun = self.quarantine.as_mut().filter(|begun| begun.by_time && begun.left > 0);
+        begun.map(|begun| begun.left = 0).is_some()
     }
 
     fn stamp(&self) -> Option<Stamp> {
@@ -334,10 +346,8 @@ impl Node {
     fn activate(&mut self, stamp: Stamp, quarantine: Option<Duration>, now: u64) -> bool {
         let fits = self.gate == Gate::Proposed && self.stamp() == Some(stamp);
         if fits {
-            self.quarantine = quarantine.map(|quarantine| {
-                let until = now.saturating_add(micros(quarantine));
-                Quarantine { until, by_time: true }
-            });
+            self.quarantine =
+                quarantine.map(|quarantine| Quarantine { left: micros(quarantine), by_time: true });
             self.gate = if self.quarantine.is_some() { Gate::Forgot } else { Gate::Open };
             self.raise_floor_by_time(now);
         }

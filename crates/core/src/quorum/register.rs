@@ -11,6 +11,8 @@ use crate::token::{FencingToken, TokenError};
 pub struct Register {
     holder: Option<LeaseId>,
     last: u64,
+    /// The token that the holder was healed with; `None` where the holder was granted the name.
+    healed: Option<FencingToken>,
 }
 
 /// How a node answers who asks for a name.
@@ -23,6 +25,8 @@ pub enum Vote {
     },
     /// Another lease id has it here.
     Busy,
+    /// The name is the contender's here because it was healed: no evidence for any token.
+    Healed,
 }
 
 /// How a node answers who writes a token back.
@@ -53,6 +57,7 @@ impl Register {
         proposed: u64,
     ) -> Result<Vote, TokenError> {
         match self.holder {
+            Some(holder) if holder == lease_id && self.healed.is_some() => Ok(Vote::Healed),
             Some(holder) if holder == lease_id => {
                 Ok(Vote::Granted { last: FencingToken::new(self.last)? })
             }
@@ -66,9 +71,10 @@ impl Register {
         }
     }
 
-    /// Raises the counter to a token, if the name is still the contender's.
+    /// Raises the counter to a token, if the name is still the contender's. A grant that ended here
+    /// and was healed is not the same grant, so it is not raised.
     pub fn write_back(&mut self, lease_id: LeaseId, token: FencingToken) -> Written {
-        if self.holder != Some(lease_id) {
+        if self.holder != Some(lease_id) || self.healed.is_some() {
             return Written::NotYours;
         }
         self.last = self.last.max(token.get());
@@ -78,12 +84,13 @@ impl Register {
 
     /// Takes the name again for a lease that is held elsewhere with this token, if it is free;
     /// `false` if not. It is no vote: the counter falls below neither the token nor the floor, and
-    /// stands where it stood.
+    /// stands where it stood. The token must be one that [`super::proven`] returned.
     pub fn heal(&mut self, lease_id: LeaseId, floor: u64, token: FencingToken) -> bool {
         if self.holder.is_some() {
             return false;
         }
         (self.holder, self.last) = (Some(lease_id), self.last.max(floor).max(token.get()));
+        self.healed = Some(token);
         true
     }
 
@@ -91,14 +98,30 @@ impl Register {
     pub fn release(&mut self, lease_id: LeaseId) -> bool {
         let mine = self.holder == Some(lease_id);
         if mine {
-            self.holder = None;
+            self.expire();
         }
         mine
     }
 
     /// Ends whatever lease is there, as time does.
     pub fn expire(&mut self) {
-        self.holder = None;
+        (self.holder, self.healed) = (None, None);
+    }
+
+    /// Returns the token that the record of this holder carries, healed or not: a majority of equal
+    /// records is what a lease is healed with.
+    pub fn recorded(&self, lease_id: LeaseId) -> Option<FencingToken> {
+        self.healed_or_last().filter(|_| self.holder == Some(lease_id))
+    }
+
+    /// Returns what this node can prove to a lease id that is asked again: where the counter stands
+    /// while the name is the contender's, and nothing where the name was only healed.
+    pub fn evidence(&self, lease_id: LeaseId) -> Option<FencingToken> {
+        self.recorded(lease_id).filter(|_| self.healed.is_none())
+    }
+
+    fn healed_or_last(&self) -> Option<FencingToken> {
+        self.healed.or_else(|| FencingToken::new(self.last).ok())
     }
 
     /// Returns who has the name here.

@@ -21,6 +21,7 @@ if record then
   if state == 'q' then
     local position = hear(s, id)
     if not position then return { 'unknown' } end
+    keep_inbox(s, id, record, sub(ARGV[1], 52, 67))
     return queued(position)
   end
   if state == 'h' then

@@ -435,6 +435,14 @@ local function hear(s, id)
   return position
 end
 
+-- A waiter's inbox changes with its subscription: a hand-off skips an inbox without a subscriber, and
+-- a waiter without an inbox is served in its turn.
+local function keep_inbox(s, id, record, inbox)
+  if sub(record, 52, 67) ~= inbox then
+    call('HSET', s.data, id, sub(record, 1, 51) .. inbox .. sub(record, 68))
+  end
+end
+
 -- Takes a step for one of several names: what stops it concerns that name alone.
 local function attempt(step, at)
   local fine, reply = pcall(step, at)

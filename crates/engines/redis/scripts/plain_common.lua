@@ -12,6 +12,8 @@ local call, format, sub, find = redis.call, string.format, string.sub, string.fi
 
 -- No value of ours is longer. Others may be, and are not read to their end.
 local LONGEST = 2048
+-- In ms: no lease is longer.
+local LONGEST_LEASE = 86400000
 local TOKEN, SINCE, KIND = 2, 19, 36
 
 -- Returns the value under a key, or nil; and what stands there when it is no string.
@@ -44,6 +46,21 @@ end
 local function left_of(key)
   local left = call('PTTL', key)
   return left >= 0 and left
+end
+
+-- Makes a key last for at least so many ms, and returns how many it still has. One that somebody took
+-- its end away from gets one again.
+local function keep(key, ms)
+  local left = left_of(key)
+  if left and left >= ms then return left end
+  call('PEXPIRE', key, ms)
+  return ms
+end
+
+-- Whether a value is of ours, of whichever lease. One without a token cannot be told from another's.
+local function is_ours(value)
+  return #value > 69 and sub(value, 33, 33) == ':'
+    and find(value, '^%x+:%d+:%d+:[ld][ld]%d+:') ~= nil
 end
 
 -- Ends whatever holds the lock, and wakes one who blocks on the list that tells of it.

@@ -11,12 +11,8 @@ local function renew(lock, mark, lease, kind, ms)
     if words then return { 'revoked', words, 0 } end
     return { 'unknown' }
   end
-  local left = left_of(lock) or ms
-  if kind == 'w' then return { 'handed', left } end
-  if left < ms then
-    call('PEXPIRE', lock, ms)
-    left = ms
-  end
+  if kind == 'w' then return { 'handed', left_of(lock) or ms } end
+  local left = keep(lock, ms)
   local was = field(lease, value, KIND, 1)
   if was and was ~= kind then call('SETRANGE', lock, #lease + KIND - 1, kind) end
   return left

@@ -7,6 +7,7 @@ local since = stamp(call('TIME'))
 local asked = sub(ARGV[5], 17, 17)
 -- Asked again it is no new vote: what is left of it is all that the contender may count on.
 if value and sub(value, 1, 32) == id then
+  if is_healed(value) then return { 'healed', left_of(LOCK) } end
   return { 'held', later(sub(value, 68, 83), last), left_of(LOCK) }
 end
 local mark, strange = mark_of(LOCK, id)

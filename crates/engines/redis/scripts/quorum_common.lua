@@ -2,8 +2,8 @@
 -- `node` for what a node keeps of its set, `register` for what it keeps of a name.
 --
 -- What the node keeps (a hash): m marker, i id, w what it was called before, g gate, c configuration,
--- s its stamp, q until when it waits in µs, t whether by time, l the largest token it knows of, f its
--- floor, and p the pass: marker, slash, stamp, exactly while the gate is open.
+-- s its stamp, r the rest of its wait in µs, t whether by time, l the largest token it knows of, f its
+-- floor, b the marker before, and p the pass: marker, slash, stamp, exactly while the gate is open.
 -- The counter of a name: the token it stands at. The mark of a lease id that may not come back: `g`
 -- when it was given up, else `-`, and, when it was revoked, `r` and the operator's words.
 local format = string.format
@@ -48,6 +48,11 @@ local function is_record(text)
     and find(sub(text, 33, 35), '^[ghrf][-w][ld]$')
     and find(sub(text, 36, 67), '^[0-9a-f]+$') and find(sub(text, 68, 104), '^%d+$')
 end
+
+-- Tells whether a record was healed: taken from another node's, without a vote of this one. Places
+-- 100-104 have no other use here, as nothing is handed over.
+local HEALED = '00000'
+local function is_healed(record) return sub(record, 100, 104) == HEALED end
 
 -- Returns the record under a lock key, or nil; and what stands there when it is none.
 local function holder(lock)

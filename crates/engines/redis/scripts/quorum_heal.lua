@@ -7,6 +7,7 @@ local mark, strange = mark_of(LOCK, sub(ARGV[2], 1, 32))
 if other or odd or strange then return { 'foreign', other or odd or strange } end
 if value or mark then return 0 end
 call('SET', LOCK, ARGV[2], 'PX', ARGV[3])
+call('SETRANGE', LOCK, '99', HEALED)
 -- A counter that was forgotten begins where all that was given for the name is below it.
 count(LOCK, later(later(sub(ARGV[2], 68, 83), last or largest), floor), largest)
 return 1

@@ -1,5 +1,5 @@
 -- What a node keeps of its set, as a table: the definition is `node` in the core.
-local NAMES = { 'm', 'i', 'w', 'g', 'c', 's', 'q', 't', 'l', 'f', 'p', 'd' }
+local NAMES = { 'm', 'i', 'w', 'g', 'c', 's', 'r', 't', 'l', 'f', 'p', 'b' }
 local ZERO, NOBODY = string.rep('0', 16), string.rep('0', 32)
 local GATES = { blank = true, proposed = true, open = true, forgot = true, out = true }
 
@@ -12,7 +12,7 @@ local function fits(node)
   return is_id(node.i) and (not node.w or is_id(node.w)) and GATES[node.g]
     and (node.g == 'blank') == (node.c == nil) and (node.c == nil) == (node.s == nil)
     and (not node.s or find(node.s, '^%x+%.%d+%.%x+$'))
-    and (not node.q or not find(node.q, '%D')) and is_token(node.l) and is_token(node.f)
+    and (not node.r or #node.r < 11 and not find(node.r, '%D')) and is_token(node.l) and is_token(node.f)
 end
 
 local loaded

@@ -2,6 +2,7 @@
 --   propose, adopt: the stamp of what is replaced (or nothing), the configuration, its stamp
 --   activate: the stamp, for how many µs to wait first (or nothing)
 --   begin: the episode, the stamp, for how many µs to wait, 1 when by time
+--   waited: the episode, the stamp, how many µs were left, how many have passed since, 1 when by time
 --   recover: the episode, the stamp, the floor of 16 digits
 --   vouch: the episode, the stamp
 --   readmit: the id, the one that the node takes
@@ -9,7 +10,7 @@ local node, other = load()
 if other then return { 'foreign', other } end
 
 local function wait(micros, by_time)
-  node.q, node.t = format('%.0f', now + micros), by_time
+  node.r, node.t = format('%.0f', micros), by_time
 end
 
 local function is_episode(episode, stamp_of_set)
@@ -28,7 +29,7 @@ end
 
 function tell.activate(told, quarantine)
   if node.g ~= 'proposed' or node.s ~= told then return false end
-  node.q, node.t, node.g = nil, nil, 'open'
+  node.r, node.t, node.g = nil, nil, 'open'
   if quarantine ~= '' then
     wait(quarantine, '1')
     node.g = 'forgot'
@@ -56,34 +57,41 @@ function tell.adopt(from, configuration, told)
 end
 
 function tell.vouch(episode, told)
-  if not is_episode(episode, told) or not node.q or node.t ~= '1' or tonumber(node.q) <= now then
+  if not is_episode(episode, told) or not node.r or node.r == '0' or node.t ~= '1' then
     return false
   end
-  node.q = since
+  node.r = '0'
   return true
 end
 
 function tell.readmit(id, fresh)
   if node.g ~= 'out' or node.i ~= id then return false end
-  node.i, node.g, node.w, node.q, node.t = fresh, 'forgot', nil, nil, nil
+  node.i, node.g, node.w, node.r, node.t = fresh, 'forgot', nil, nil, nil
   return true
 end
 
 function tell.begin(episode, told, quarantine, by_time)
   if not is_episode(episode, told) then return false end
-  if node.q and (by_time ~= '1' or node.t == '1') then return false end
+  if node.r and (by_time ~= '1' or node.t == '1') then return false end
   wait(quarantine, by_time)
   return true
 end
 
-function tell.recover(episode, told, floor)
-  if not node.q or tonumber(node.q) > now or not is_episode(episode, told) then return false end
-  raise(node, floor)
-  if node.t == '1' then raise_by_time(node) end
-  node.g, node.q, node.t, node.w = 'open', nil, nil, nil
+function tell.waited(episode, told, left, passed, by_time)
+  local same = node.r == left and node.t == by_time and is_episode(episode, told)
+  if not same or passed == '0' then return false end
+  node.r = format('%.0f', math.max(left - passed, 0))
   return true
 end
 
-if node.m ~= ARGV[1] or not tell[ARGV[2]](ARGV[3], ARGV[4], ARGV[5], ARGV[6]) then return 0 end
+function tell.recover(episode, told, floor)
+  if node.r ~= '0' or not is_episode(episode, told) then return false end
+  raise(node, floor)
+  if node.t == '1' then raise_by_time(node) end
+  node.g, node.r, node.t, node.w = 'open', nil, nil, nil
+  return true
+end
+
+if node.m ~= ARGV[1] or not tell[ARGV[2]](unpack(ARGV, 3)) then return 0 end
 store(node)
 return 1

@@ -4,7 +4,7 @@ if not largest then return floor end
 local value, other = holder(LOCK)
 local last, odd = last_of(LOCK)
 if other or odd then return { 'foreign', other or odd } end
-if not value or sub(value, 1, 32) ~= ARGV[2] then return 'nothing' end
+if not value or sub(value, 1, 32) ~= ARGV[2] or is_healed(value) then return 'nothing' end
 local token = later(later(ARGV[3], sub(value, 68, 83)), last)
 call('SETRANGE', LOCK, '67', token)
 count(LOCK, token, largest)

@@ -24,6 +24,7 @@ local function renew(s, id, purpose, ms)
   if state == 'q' then
     local position = hear(s, id)
     if not position then return { 'unknown' } end
+    keep_inbox(s, id, record, sub(purpose, 18, 33))
     return { 'queued', position, next_look(s, position) }
   end
   if state == 'h' or sub(purpose, 1, 1) == 'w' then return { 'handed', left_of(s, record) } end

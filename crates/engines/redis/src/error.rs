@@ -27,6 +27,9 @@ pub(crate) struct ServerWords {
 
 impl ServerWords {
     pub(crate) fn new(code: &str, rest: &str) -> ServerWords {
+        if let Some((code, rest)) = inside_script(code, rest) {
+            return ServerWords::new(code, &format!("{rest}{IN_SCRIPT}before 7.0"));
+        }
         // The server quotes arguments of what it does not understand: lease ids, passwords.
         let quoted = ["with args beginning with", ", with args"];
         let end = quoted.iter().filter_map(|mark| rest.find(mark)).min().unwrap_or(rest.len());
@@ -52,6 +55,16 @@ impl ServerWords {
     pub(crate) fn in_script(&self) -> bool {
         self.rest.contains(IN_SCRIPT) || self.rest.contains("@user_script")
     }
+}
+
+/// Returns the error that stopped a script, as Redis before 7.0 wraps it:
+/// `ERR Error running script (…): @user_script:41: @user_script: 41: -OOM command not allowed …`.
+fn inside_script<'a>(code: &str, rest: &'a str) -> Option<(&'a str, &'a str)> {
+    let (line, error) = rest.split_once("@user_script: ")?.1.split_once(": -")?;
+    let (inner, text) = error.split_once(' ')?;
+    let is_code = inner.bytes().all(|byte| byte.is_ascii_uppercase());
+    let is_line = line.bytes().all(|byte| byte.is_ascii_digit());
+    (code == "ERR" && is_line && is_code).then_some((inner, text))
 }
 
 impl fmt::Display for ServerWords {

@@ -142,6 +142,13 @@ async fn on_valkey() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_redis_6() {
+    let _turn = TURN.lock().await;
+    let redis = Redis::start("on_redis_6", Flavour::Redis6);
+    run(Redis { histories: FEW, ..redis }).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_redis_8() {
     let _turn = TURN.lock().await;
     let redis = Redis::start("on_redis_8", Flavour::Redis8);

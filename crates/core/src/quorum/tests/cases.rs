@@ -238,7 +238,7 @@ fn the_floor_of_a_node_counts_beside_a_counter_and_all_it_knows_of_without_one()
     node.raise_floor(7);
     assert_eq!((node.floor(0), node.floor(5)), (9, 7));
     node.raise_floor(11);
-    assert!(node.greet("second", NodeId::from_bytes([2; 16]), 1), "it is nothing yet");
+    assert!(node.greet("second", NodeId::from_bytes([2; 16])), "it is nothing yet");
     assert_eq!((node.floor(0), node.floor(5)), (11, 11), "what was raised by hand outlives that");
 }
 

@@ -18,14 +18,16 @@ use crate::Moment;
 use crate::quorum::ballot::Seat;
 use crate::quorum::{
     Ballot, Command, Gate, Kept, Node, NodeId, Refusal, Register, Stamp, Standing, Tally, Told,
-    Verdict, View, Vote, Written, plan,
+    Verdict, View, Vote, Written, plan, proven,
 };
+use crate::token::FencingToken;
 
 const GROW: &str = "tokens are distinct and grow";
 const ALONE: &str = "with clocks, at most one believes";
 const SOUND: &str = "nothing breaks";
 const LATE: &str = "what was kept had nobody come after it";
 const ONE: &str = "two configurations never find a majority at once";
+const SAME: &str = "a lease id that is asked again has the token that it was granted with";
 
 /// A rule left out or written wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +52,17 @@ enum Planted {
     OldCopy,
     /// What a renewal takes counts in the same renewal.
     HealedAtOnce,
+    /// A lease id that is asked again is answered where it was healed, too.
+    HealedProves,
+    /// The same, and a lease is healed with the token of the most records, and of equally many with
+    /// any. That alone breaks nothing, since what was healed proves nothing.
+    HealedWithTheMost,
     /// A lease id is asked again after it was given up.
     AskedAfterUndo,
     /// What was granted under an old configuration still counts.
     AnyStamp,
+    /// Whoever answers counts as a member of the configuration.
+    StrangersCount,
 }
 
 const PLANTED: [Planted; 11] = [
@@ -126,23 +135,73 @@ struct World {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Action {
-    Begin { stamp: Stamp },
-    Ask { attempt: usize, node: usize, lost: bool },
-    Meet { attempt: usize, node: usize },
-    Write { attempt: usize, node: usize, token: u64 },
-    Renew { attempt: usize, silent: Option<usize> },
-    End { attempt: usize },
-    Undo { attempt: usize, node: usize },
-    Retry { attempt: usize },
-    Expire { node: usize },
-    ExpireOld { node: usize },
-    ForgetName { node: usize },
-    Forget { node: usize, lives: bool },
-    Save { node: usize },
-    Restore { node: usize },
-    Look { silent: Option<usize>, late: Option<usize> },
-    Hear { which: usize },
-    EndQuarantine { node: usize },
+    Begin {
+        stamp: Stamp,
+    },
+    Ask {
+        attempt: usize,
+        node: usize,
+        lost: bool,
+    },
+    Meet {
+        attempt: usize,
+        node: usize,
+    },
+    Write {
+        attempt: usize,
+        node: usize,
+        token: u64,
+    },
+    Renew {
+        attempt: usize,
+        silent: Option<usize>,
+    },
+    End {
+        attempt: usize,
+    },
+    Undo {
+        attempt: usize,
+        node: usize,
+    },
+    Retry {
+        attempt: usize,
+    },
+    Release {
+        attempt: usize,
+    },
+    Expire {
+        node: usize,
+    },
+    ExpireOld {
+        node: usize,
+    },
+    ForgetName {
+        node: usize,
+    },
+    Forget {
+        node: usize,
+        lives: bool,
+    },
+    Save {
+        node: usize,
+    },
+    Restore {
+        node: usize,
+    },
+    Look {
+        silent: Option<usize>,
+        late: Option<usize>,
+    },
+    /// A client looks whose addresses lead to the servers that were there before.
+    LookStale {
+        silent: Option<usize>,
+    },
+    Hear {
+        which: usize,
+    },
+    EndQuarantine {
+        node: usize,
+    },
 }
 
 struct Small {
@@ -163,6 +222,11 @@ struct Small {
     /// How many renewals there are.
     renewals: u8,
     names_forgotten: bool,
+    /// Only who belongs to the set is of interest: nodes forget one after the other, those that
+    /// were there before live on, and some clients know no others.
+    lists: bool,
+    /// Requests arrive after the attempt was decided, and the holder may release.
+    late_votes: bool,
     planted: Option<Planted>,
 }
 
@@ -178,6 +242,8 @@ const SMALL: Small = Small {
     clocks: false,
     renewals: 0,
     names_forgotten: false,
+    lists: false,
+    late_votes: false,
     planted: None,
 };
 
@@ -304,6 +370,16 @@ impl Small {
         }
     }
 
+    /// The lease id of a holder is asked again, whenever that may be.
+    fn check(&self, mut world: World) -> World {
+        if world.broken.is_none() && self.late_votes {
+            let holds = |at: &usize| matches!(world.attempts[*at].life, Life::Holding(_));
+            let won = (0..world.attempts.len()).filter(holds);
+            world.broken = won.filter_map(|number| self.ask_again(&world, number)).next();
+        }
+        world
+    }
+
     fn win(&self, world: &mut World, number: usize, won: u64) {
         if won <= world.attempts[number].floor {
             world.broken = Some(GROW);
@@ -350,7 +426,8 @@ impl Small {
             Kept::Yes { .. } => {
                 let (won, over) =
                     (world.attempts[number].won, world.attempts[number].life == Life::Over);
-                if world.attempts.iter().any(|other| other.won > won) {
+                // A late vote may keep what a stepped clock had ended: the token is older.
+                if !self.late_votes && world.attempts.iter().any(|other| other.won > won) {
                     world.broken = Some(LATE);
                 }
                 if !over {
@@ -363,26 +440,76 @@ impl Small {
             Kept::No => world.attempts[number].life = Life::Over,
             Kept::Open | Kept::Unclear => return,
         }
+        let records = self.tokens(world, stamp, silent, |at| at.recorded(mine(number)));
+        let Some(healed_with) = self.heals_with(&records) else { return };
         for at in tally.to_heal() {
             let place = &mut world.places[at];
-            let Some(won) = world.attempts[number].won else { continue };
             let floor = place.node.floor(place.register.last());
-            place.register.heal(mine(number), floor, token(won));
+            place.register.heal(mine(number), floor, healed_with);
             place.node.raise(place.register.last());
             world.healed = true;
         }
     }
 
+    /// What the nodes say that vote under this stamp, but for the silent one.
+    fn tokens(
+        &self,
+        world: &World,
+        stamp: Stamp,
+        silent: Option<usize>,
+        say: impl Fn(&Register) -> Option<FencingToken>,
+    ) -> Vec<FencingToken> {
+        let places = world.places.iter().enumerate().filter(|(at, _)| Some(*at) != silent);
+        let places = places.filter(|(_, place)| self.admits(place, stamp));
+        places.filter_map(|(_, place)| say(&place.register)).collect()
+    }
+
+    fn heals_with(&self, records: &[FencingToken]) -> Option<FencingToken> {
+        match self.planted {
+            Some(Planted::HealedWithTheMost) => {
+                let like = |one: &&FencingToken| records.iter().filter(|two| two == one).count();
+                records.iter().max_by_key(like).copied()
+            }
+            _ => proven(records, self.nodes),
+        }
+    }
+
+    /// Somebody who knows the lease id asks with it again. A majority that carries one token
+    /// answers, and that must be the token that it was granted with.
+    fn ask_again(&self, world: &World, number: usize) -> Option<&'static str> {
+        let newest = world.places.iter().filter_map(|place| place.node.configuration.as_ref());
+        let stamp = newest.max_by_key(|one| one.epoch())?.stamp();
+        let evidence = |register: &Register| match self.planted {
+            Some(Planted::HealedProves | Planted::HealedWithTheMost)
+                if register.holder() == Some(mine(number)) =>
+            {
+                FencingToken::new(register.last()).ok()
+            }
+            _ => register.evidence(mine(number)),
+        };
+        let answer = proven(&self.tokens(world, stamp, None, evidence), self.nodes)?;
+        (Some(answer.get()) != world.attempts[number].won).then_some(SAME)
+    }
+
     fn hear(&self, world: &mut World, at: usize, told: Told) {
-        let place = &mut world.places[at];
+        self.hear_at(world, at, false, told);
+    }
+
+    /// `old`: the server that was there before is told, where one lives on.
+    fn hear_at(&self, world: &mut World, at: usize, old: bool, told: Told) {
+        let alive = world.alive();
+        let place = match &mut world.old[at] {
+            Some(place) if old => place,
+            _ => &mut world.places[at],
+        };
         let marker = place.node.marker.clone();
         let begins = matches!(told, Told::Begin { .. });
         if self.planted == Some(Planted::AnyEpisode)
             && place.node.gate == Gate::Forgot
             && matches!(told, Told::Recover { .. })
         {
-            let (until, by_time) = (0, false);
-            place.node.quarantine = Some(crate::quorum::node::Quarantine { until, by_time });
+            let (left, by_time) = (0, false);
+            place.node.quarantine = Some(crate::quorum::node::Quarantine { left, by_time });
         }
         let told = self.twisted(&place.node, told);
         let heard = place.node.told(&marker, told, world.clock);
@@ -391,9 +518,8 @@ impl Small {
             && let Some(begun) = &mut place.node.quarantine
         {
             let at_once = self.planted == Some(Planted::NoWait);
-            begun.until = if at_once { 0 } else { u64::MAX };
-            let alive = world.alive();
-            world.places[at].waits_for = alive;
+            begun.left = if at_once { 0 } else { 1_000_000 };
+            place.waits_for = alive;
         }
         if self.majorities(world) > 1 {
             world.broken = Some(ONE);
@@ -411,6 +537,18 @@ impl Small {
             }
             (_, told) => told,
         }
+    }
+
+    /// Tells whether one more may live on: those that do are no majority under one configuration.
+    fn may_live_on(&self, world: &World, node: usize) -> bool {
+        let living = || world.old.iter().flatten();
+        if !self.lists {
+            return 2 * (living().count() + 1) < self.nodes;
+        }
+        let stamp = |place: &Place| place.node.configuration.as_ref().map(|mine| mine.stamp());
+        let mine = stamp(&world.places[node]);
+        let alike = living().filter(|place| stamp(place) == mine).count();
+        world.old[node].is_none() && alike + 1 < crate::quorum::majority(self.nodes)
     }
 
     /// Counts the configurations under which a majority votes.
@@ -436,28 +574,51 @@ impl Small {
         })
     }
 
-    fn views(&self, world: &World, silent: Option<usize>) -> Vec<Option<View>> {
-        let seen = world.places.iter().enumerate();
-        seen.map(|(at, place)| {
-            let mut view = place.node.view(0);
-            if let (Some((left, _)), true) = (&mut view.quarantine, world.clock > 0) {
-                let over = place.node.quarantine.is_some_and(|begun| begun.until == 0);
-                *left = if over { Duration::ZERO } else { Duration::from_secs(1) };
-            }
-            (Some(at) != silent).then_some(view)
+    fn views(&self, world: &World, silent: Option<usize>, stale: bool) -> Vec<Option<View>> {
+        let seen = world.places.iter().zip(&world.old).enumerate();
+        seen.map(|(at, (place, old))| {
+            let place = old.as_ref().filter(|_| stale).unwrap_or(place);
+            (Some(at) != silent).then(|| place.node.view())
         })
         .collect()
     }
 
+    fn wish(&self) -> crate::quorum::Wish {
+        let mut wish = wish(self.nodes, false);
+        if !self.lists {
+            wish.addresses = (0..self.nodes).map(|at| at.to_string()).collect();
+        }
+        wish
+    }
+
+    /// Somebody looks by addresses that lead to old servers, and says what follows.
+    fn look_stale(&self, world: &mut World, silent: Option<usize>) {
+        let mut views = self.views(world, silent, true);
+        if self.planted == Some(Planted::StrangersCount) {
+            let newest = views.iter().flatten().filter_map(|view| view.configuration.clone());
+            let newest = newest.max_by_key(|one| one.epoch()).expect("it was founded");
+            let seen: BTreeSet<NodeId> = views.iter().flatten().map(|view| view.id).collect();
+            let mut lacking = newest.slots().iter().filter(|slot| !seen.contains(&slot.id));
+            let stranger = |view: &&mut View| {
+                matches!(view.gate, Gate::Open | Gate::Out) && !newest.has(view.id)
+            };
+            for view in views.iter_mut().flatten().filter(stranger) {
+                view.id = lacking.next().map_or(view.id, |slot| slot.id);
+            }
+        }
+        for (at, told) in plan(&views, &self.wish()).steps {
+            self.hear_at(world, at, true, told);
+        }
+    }
+
     /// Somebody looks, one node may be silent, and says what follows; one word may come later.
     fn look(&self, world: &mut World, silent: Option<usize>, late: Option<usize>) {
-        let views = self.views(world, silent);
-        let mut wish = wish(self.nodes, false);
-        wish.addresses = (0..self.nodes).map(|at| at.to_string()).collect();
+        let views = self.views(world, silent, false);
+        let wish = self.wish();
         let mut planned = plan(&views, &wish);
         if let (Some(Planted::Stamped), Some(silent)) = (self.planted, silent) {
             let newest = views.iter().flatten().filter_map(|view| view.configuration.clone());
-            let mut assumed = world.places[silent].node.view(0);
+            let mut assumed = world.places[silent].node.view();
             assumed.configuration = newest.max_by_key(|one| one.epoch());
             let mut all = views.clone();
             all[silent] = Some(assumed);
@@ -486,8 +647,8 @@ impl Small {
             let alive = world.alive();
             for place in &mut world.places {
                 if place.node.gate == Gate::Forgot && place.node.quarantine.is_none() {
-                    let (until, by_time) = (u64::MAX, false);
-                    let begun = crate::quorum::node::Quarantine { until, by_time };
+                    let (left, by_time) = (1_000_000, false);
+                    let begun = crate::quorum::node::Quarantine { left, by_time };
                     place.node.quarantine = Some(begun);
                     place.waits_for.clone_from(&alive);
                 }
@@ -525,7 +686,7 @@ impl Small {
                 last = Some((at, told));
             }
             if let Some(begun) = &mut world.places[0].node.quarantine {
-                begun.until = 0;
+                begun.left = 0;
             }
         }
         world.said.extend(last);
@@ -541,14 +702,16 @@ impl Small {
         world.clock += 1000;
         let marker = world.forgotten.to_string();
         copy.waits_for.clear();
-        copy.node.greet(&marker, node_id(100 + world.forgotten), world.clock);
+        copy.node.greet(&marker, node_id(100 + world.forgotten));
         world.places[node] = copy;
     }
 
     /// What an attempt may do next, and what may become of its lease.
     fn of_attempts(&self, world: &World, actions: &mut Vec<Action>) {
         for (attempt, of) in world.attempts.iter().enumerate() {
-            if of.life == Life::Open {
+            // A request that was delayed arrives after the decision, too.
+            let late = of.won.is_some() && self.late_votes;
+            if of.life == Life::Open || late {
                 let may_lose = world.losses < self.losses;
                 let each = move |node: &usize| [(*node, false), (*node, true)];
                 let asked = of.asked.iter().flat_map(each).filter(|(_, lost)| !lost || may_lose);
@@ -564,6 +727,9 @@ impl Small {
                 if world.attempts.len() < self.attempts {
                     actions.push(Action::Retry { attempt });
                 }
+            }
+            if late {
+                actions.push(Action::Release { attempt });
             }
             let writes = of.to_write.iter();
             let write = |(node, token): &(usize, u64)| {
@@ -645,15 +811,15 @@ impl Model for Small {
             if world.restored < self.restores && world.copies[node].is_some() {
                 actions.push(Action::Restore { node });
             }
-            if world.forgotten - world.restored < self.forgettings && (!alike || node == 0) {
+            let settled = || world.places.iter().all(|place| place.node.gate == Gate::Open);
+            let may_forget = world.forgotten - world.restored < self.forgettings;
+            if may_forget && (!alike || node == 0) && (!self.lists || settled()) {
                 actions.push(Action::Forget { node, lives: false });
-                // Of those that live on, fewer than could make a majority of their own.
-                let living = world.old.iter().flatten().count();
-                if self.replaced && 2 * (living + 1) < self.nodes {
+                if self.replaced && self.may_live_on(world, node) {
                     actions.push(Action::Forget { node, lives: true });
                 }
             }
-            if place.node.quarantine.is_some_and(|begun| begun.until > 0) {
+            if place.node.quarantine.is_some_and(|begun| begun.left > 0) {
                 let believes = |number: &usize| world.attempts[*number].life != Life::Over;
                 if !self.clocks || !place.waits_for.iter().any(believes) {
                     actions.push(Action::EndQuarantine { node });
@@ -665,6 +831,9 @@ impl Model for Small {
             let late = || each().filter(|late| late.is_none() || world.late < self.late);
             let looks = each().flat_map(|silent| late().map(move |late| (silent, late)));
             actions.extend(looks.map(|(silent, late)| Action::Look { silent, late }));
+            if self.lists {
+                actions.extend(each().map(|silent| Action::LookStale { silent }));
+            }
         }
         actions.extend((0..world.said.len()).map(|which| Action::Hear { which }));
     }
@@ -678,6 +847,14 @@ impl Model for Small {
             }
             Action::Undo { attempt, node } => {
                 world.places[node].register.release(mine(world.attempts[attempt].id));
+            }
+            Action::Release { attempt } => {
+                let released = mine(world.attempts[attempt].id);
+                world.attempts[attempt].life = Life::Over;
+                world.attempts[attempt].asked.clear();
+                for place in &mut world.places {
+                    place.register.release(released);
+                }
             }
             Action::Retry { attempt } => {
                 let (stamp, id) = (world.attempts[attempt].stamp, world.attempts[attempt].id);
@@ -709,6 +886,7 @@ impl Model for Small {
             }
             Action::Restore { node } => Small::restore(&mut world, node),
             Action::Look { silent, late } => self.look(&mut world, silent, late),
+            Action::LookStale { silent } => self.look_stale(&mut world, silent),
             Action::Hear { which } => {
                 let (at, told) = world.said.iter().nth(which).cloned()?;
                 world.said.remove(&(at, told.clone()));
@@ -717,23 +895,33 @@ impl Model for Small {
             Action::EndQuarantine { node } => {
                 world.places[node].waits_for.clear();
                 if let Some(begun) = &mut world.places[node].node.quarantine {
-                    begun.until = 0;
+                    begun.left = 0;
                 }
             }
         }
+        let world = self.check(world);
         (world != *last).then_some(world)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(SOUND, |_, world: &World| world.broken.is_none()),
-            Property::sometimes("a token", |_, world: &World| {
+        let mut properties =
+            vec![Property::always(SOUND, |_, world: &World| world.broken.is_none())];
+        if self.lists {
+            properties.push(Property::sometimes("two live on", |_, world: &World| {
+                world.old.iter().flatten().count() > 1 && world.forgotten > 2
+            }));
+        }
+        if self.attempts > 0 {
+            properties.push(Property::sometimes("a token", |_, world: &World| {
                 world.attempts.iter().any(|attempt| attempt.won.is_some())
-            }),
-        ];
+            }));
+        }
         if self.forgettings + self.restores > 0 {
+            let back = |_: &Small, world: &World| world.is_back(|_| true);
+            properties.push(Property::sometimes("a node is back", back));
+        }
+        if self.forgettings + self.restores > 0 && self.attempts > 0 {
             properties.extend([
-                Property::sometimes("a node is back", |_, world: &World| world.is_back(|_| true)),
                 Property::sometimes("a token with its help", |_, world: &World| {
                     world.is_back(|id| {
                         let mut won = world.attempts.iter().filter(|one| one.won.is_some());
@@ -827,10 +1015,53 @@ fn one_node_comes_back_with_an_old_copy_of_its_memory() {
     assert_eq!(explore(Small { restores: 1, forgettings: 0, clocks: true, ..SMALL }), 234_992);
 }
 
+/// Only who belongs to the set: nodes are replaced one after the other, and live on.
+const LISTS: Small = Small { attempts: 0, forgettings: 3, replaced: true, lists: true, ..SMALL };
+
+#[test]
+fn clients_that_reach_only_former_members_cannot_split_the_set() {
+    assert_eq!(explore(LISTS), 1_324);
+}
+
+#[test]
+fn non_members_that_are_counted_split_the_set() {
+    let planted = Some(Planted::StrangersCount);
+    let any = stateright::HasDiscoveries::AnyFailures;
+    let world = Small { planted, ..LISTS };
+    let checker = world.checker().threads(2).finish_when(any).spawn_bfs().join();
+    let path = checker.discovery(SOUND).expect("it is found");
+    assert_eq!(path.last_state().broken, Some(ONE));
+    println!("{} states, {} steps", checker.unique_state_count(), path.into_actions().len());
+}
+
 #[test]
 fn leases_are_healed_where_they_were_lost() {
     let world = Small { renewals: 2, forgettings: 0, losses: 1, clocks: true, ..SMALL };
-    assert_eq!(explore(world), 106_051);
+    assert_eq!(explore(world), 123_295);
+}
+
+/// No clock is right here: a lease ends on a node at any moment, and requests arrive at any.
+const LATE_VOTES: Small =
+    Small { renewals: 2, forgettings: 0, late_votes: true, clocks: false, ..SMALL };
+
+#[test]
+fn requests_that_come_late_change_no_token_that_a_lease_id_is_asked_again_for() {
+    let (broken, steps) = walk(&Small { renewals: 4, attempts: 3, ..LATE_VOTES }, 1, 60_000);
+    assert_eq!(broken, None);
+    println!("{steps} steps");
+    explore(LATE_VOTES);
+}
+
+#[test]
+fn healing_with_an_unproven_token_and_healed_records_as_evidence_are_found() {
+    for planted in [Planted::HealedProves, Planted::HealedWithTheMost] {
+        let world = Small { planted: Some(planted), ..LATE_VOTES };
+        let any = stateright::HasDiscoveries::AnyFailures;
+        let checker = world.checker().threads(2).finish_when(any).spawn_bfs().join();
+        let path = checker.discovery(SOUND).unwrap_or_else(|| panic!("{planted:?} was not found"));
+        assert_eq!(path.last_state().broken, Some(SAME), "{planted:?}");
+        println!("{planted:?}: {} steps", path.into_actions().len());
+    }
 }
 
 #[test]

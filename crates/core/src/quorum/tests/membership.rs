@@ -383,15 +383,70 @@ fn two_addresses_of_one_node_are_seen() {
 #[test]
 fn two_servers_behind_one_address_never_take_a_quarantine_from_each_other() {
     let mut set = Set::founded(3);
+    let wish = wish(3, false);
     assert!(set.restart(1, "other"));
-    set.settle(&wish(3, false));
+    set.settle(&wish);
     let waiting = set.nodes[1].clone();
-    assert!(!set.restart(1, "first"), "it waits under another marker");
+    assert!(!set.restart(1, "first"), "a run that ended never comes back");
     assert_eq!(set.nodes[1], waiting);
     let stamp = set.configuration(1).stamp();
     assert_eq!(set.nodes[1].admit("first", stamp), Err(Barred::Marker));
+    // A third run is a restart: it waits anew, for all of it.
+    set.pass(Duration::from_secs(50));
+    assert!(set.restart(1, "third"));
+    set.settle(&wish);
+    set.pass(Duration::from_secs(50));
+    set.settle(&wish);
+    assert_eq!(set.nodes[1].gate, Gate::Forgot);
     set.pass_quarantine();
-    assert!(set.restart(1, "first"), "after the wait it may have been restarted");
+    set.settle(&wish);
+    assert_eq!(set.votes(), 3);
+}
+
+/// A server boots with a slow clock, which is then set forward; another one's clock is set back.
+#[test]
+fn the_clock_of_a_node_neither_ends_its_wait_nor_prolongs_it() {
+    for leap in [3_600_000_000, 0] {
+        let mut set = Set::founded(3);
+        let wish = wish(3, false);
+        set.wipe(2, "again");
+        set.now += 7_200_000_000;
+        set.settle(&wish);
+        set.now = set.now - 3_600_000_000 + 2 * leap;
+        set.settle(&wish);
+        assert_eq!((set.nodes[2].gate, set.votes()), (Gate::Forgot, 2));
+        set.pass_quarantine();
+        set.settle(&wish);
+        assert_eq!(set.votes(), 3);
+    }
+}
+
+#[test]
+fn clients_measure_a_wait_one_after_the_other() {
+    let mut set = Set::founded(3);
+    let wish = wish(3, false);
+    set.wipe(2, "again");
+    set.settle(&wish);
+    let whole = DEFAULT_MAX_LEASE.mul_f64(1.01);
+    let left = |set: &Set| set.nodes[2].view().quarantine.expect("it waits").0;
+    assert_eq!(left(&set), whole);
+    // Two have measured from the same answer on: one of them counts.
+    let measured = |set: &Set, seconds| {
+        let mut views = set.views();
+        views[2].as_mut().expect("it answers").measured = Duration::from_secs(seconds);
+        let (node, told) = plan(&views, &wish).steps.remove(0);
+        assert_eq!(node, 2);
+        told
+    };
+    let (first, second) = (measured(&set, 20), measured(&set, 30));
+    assert!(set.tell(2, first.clone()));
+    assert!(!set.tell(2, second) && !set.tell(2, first));
+    assert_eq!(left(&set), whole - Duration::from_secs(20));
+    let rest = measured(&set, 50);
+    assert!(set.tell(2, rest));
+    assert_eq!(left(&set), Duration::ZERO);
+    set.settle(&wish);
+    assert_eq!(set.votes(), 3);
 }
 
 #[test]
@@ -457,4 +512,80 @@ fn configurations_are_read_as_they_are_written() {
     ] {
         assert!(foreign.parse::<Configuration>().is_err(), "{foreign}");
     }
+}
+
+/// Members 1 and 3 of the set {1, 2, 3} were replaced by 5 and 4, and live on. Member 2 forgets. A
+/// client that still knows 1, 2 and 3 sees two nodes that remember, and only one of them is a
+/// member.
+#[test]
+fn former_members_do_not_make_a_majority_with_a_blank_node() {
+    let mut set = Set::founded(3);
+    let wish = wish(3, false);
+    let first = set.nodes[2].clone();
+    let replace = |set: &mut Set, node: usize| {
+        set.wipe(node, "blank under the same address");
+        set.settle(&wish);
+        set.pass_quarantine();
+        set.settle(&wish);
+    };
+    replace(&mut set, 2);
+    let second = set.nodes[0].clone();
+    replace(&mut set, 0);
+    assert_eq!((set.votes(), set.configuration(0).epoch()), (3, 3));
+    set.wipe(1, "again");
+    let members = set.nodes.clone();
+    (set.nodes[0], set.nodes[2]) = (second, first);
+    for _ in 0..3 {
+        let standing = set.settle(&wish);
+        assert_eq!(
+            agreed(&standing).epoch(),
+            2,
+            "member 4 of {{1, 2, 4}} is neither seen nor placed"
+        );
+        set.pass_quarantine();
+    }
+    assert_eq!((set.nodes[1].gate, set.votes()), (Gate::Blank, 1));
+    // Those who see the members bring it back.
+    set.nodes[0] = members[0].clone();
+    set.nodes[2] = members[2].clone();
+    set.settle(&wish);
+    set.pass_quarantine();
+    set.settle(&wish);
+    assert_eq!((set.votes(), set.configuration(1).epoch()), (3, 4));
+}
+
+/// Another set's dump is put back on one of five servers.
+#[test]
+fn a_node_of_another_set_is_a_missing_vote_beside_a_majority_that_agrees() {
+    let mut set = Set::founded(5);
+    let five = wish(5, false);
+    let mut others = Set::blank(5);
+    others.nodes.iter_mut().zip(90..).for_each(|(node, id)| {
+        *node = Node::blank("first".to_owned(), node_id(id));
+    });
+    others.settle(&wish(5, true));
+    set.nodes[4] = others.nodes[4].clone();
+    let before = set.nodes.clone();
+    assert_eq!(agreed(&set.settle(&five)).set(), set.configuration(0).set());
+    assert_eq!(set.nodes, before, "nobody is told anything");
+    // It does not stand in the way of one that forgot.
+    set.wipe(0, "again");
+    set.settle(&five);
+    set.pass_quarantine();
+    set.settle(&five);
+    assert_eq!((set.votes(), &set.nodes[4]), (4, &before[4]), "of epoch 2");
+    // Without a majority of one set nobody can say which is meant.
+    (set.nodes[2], set.nodes[3]) = (others.nodes[2].clone(), others.nodes[3].clone());
+    set.silent = vec![4];
+    assert!(matches!(set.settle(&five), Standing::Foreign { .. }));
+    // What an operator empties is a newcomer.
+    let mut set = Set::founded(3);
+    set.nodes[2] = others.nodes[2].clone();
+    let three = wish(3, false);
+    set.settle(&three);
+    set.wipe(2, "emptied");
+    set.settle(&three);
+    set.pass_quarantine();
+    set.settle(&three);
+    assert_eq!(set.votes(), 3);
 }

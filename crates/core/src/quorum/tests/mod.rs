@@ -6,6 +6,7 @@ mod membership;
 mod model;
 mod set;
 mod tally;
+mod waiting;
 
 use crate::lease_id::LeaseId;
 use crate::token::FencingToken;

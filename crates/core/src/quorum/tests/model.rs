@@ -159,7 +159,7 @@ impl Small {
                 let vote = register.acquire(Small::id(attempt), 0, proposed);
                 let last = match vote.expect("small numbers") {
                     Vote::Granted { last } => Some(last.get()),
-                    Vote::Busy => None,
+                    Vote::Busy | Vote::Healed => None,
                 };
                 world.net.insert(Packet::Vote { attempt, node, last });
             }

@@ -62,13 +62,11 @@ impl Set {
     /// The node comes back, and has what it had written down.
     pub(super) fn restart(&mut self, node: usize, marker: &str) -> bool {
         let fresh = self.fresh();
-        let now = self.now;
-        self.nodes[node].greet(marker, fresh, now)
+        self.nodes[node].greet(marker, fresh)
     }
 
     pub(super) fn views(&self) -> Vec<Option<View>> {
-        let view =
-            |(at, node): (usize, &Node)| (!self.silent.contains(&at)).then(|| node.view(self.now));
+        let view = |(at, node): (usize, &Node)| (!self.silent.contains(&at)).then(|| node.view());
         self.nodes.iter().enumerate().map(view).collect()
     }
 
@@ -97,8 +95,19 @@ impl Set {
         panic!("it never settles: {:?}", plan(&self.views(), wish));
     }
 
+    /// Time passes, and some client measures it.
     pub(super) fn pass(&mut self, duration: Duration) {
         self.now += u64::try_from(duration.as_micros()).expect("short");
+        for node in 0..self.nodes.len() {
+            let view = self.nodes[node].view();
+            let (Some(configuration), Some((left, by_time))) =
+                (view.configuration, view.quarantine)
+            else {
+                continue;
+            };
+            let (episode, stamp) = (view.id, configuration.stamp());
+            self.tell(node, Told::Waited { episode, stamp, by_time, left, passed: duration });
+        }
     }
 
     pub(super) fn pass_quarantine(&mut self) {

@@ -153,6 +153,27 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
         Unknown,
         "does not know a command",
     ),
+    (
+        "ERR Error running script (call to f_e0e1): @user_script:41: @user_script: 41: -OOM \
+         command not allowed when used memory > 'maxmemory'.",
+        Refused,
+        NotApplied,
+        "memory is full",
+    ),
+    (
+        "ERR Error running script (call to f_e0e1): @user_script:41: @user_script: 41: -READONLY \
+         You can't write against a read only replica.",
+        Refused,
+        NotApplied,
+        "is a replica",
+    ),
+    (
+        "ERR Error running script (call to f_e0e1): @user_script:1: @user_script: 1: Wrong \
+         number of args calling Redis command From Lua script",
+        Protocol,
+        Unknown,
+        "Wrong number of args",
+    ),
     ("ERR max number of clients reached", Unavailable, NotApplied, "as many clients"),
     ("ERR DB index is out of range", Refused, NotApplied, "no such database"),
     ("ERR unknown command 'EVALSHA'", Refused, NotApplied, "does not know a command"),

@@ -146,6 +146,12 @@ impl Board {
         }
     }
 
+    /// Tells whether a request of this affinity is unanswered on any connection.
+    pub(super) fn owes(&self, affinity: &Affinity) -> bool {
+        let state = self.state.lock();
+        state.old.iter().chain(&state.current).any(|lane| lane.owes(affinity))
+    }
+
     /// The connections besides `chosen` on which a request of this affinity is unanswered.
     pub(super) fn owing(&self, affinity: &Affinity, chosen: &Lane) -> Vec<Arc<Lane>> {
         let state = self.state.lock();

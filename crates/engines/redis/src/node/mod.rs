@@ -58,6 +58,8 @@ use hub::Hub;
 use lane::{Exchange, Limit, NotTaken};
 use request::{Request, Way};
 
+/// What a server answers that does not know a script by its sum.
+const NO_SCRIPT: &str = "NOSCRIPT";
 /// How much longer than a try to connect its outcome is waited for.
 const HEARD_OUT: Duration = Duration::from_millis(500);
 
@@ -343,6 +345,18 @@ impl Node {
         self.run_known(&make, ways, run_id).await?.map_err(|words| self.refused(words))
     }
 
+    /// The same by the script's text at once: it is understood also when nobody is left to repeat
+    /// it.
+    pub(crate) async fn call_in_full(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
+        let ways = (request::by_text as Way, request::by_text as Way);
+        self.run_known(&make, ways, None).await?.map_err(|words| self.refused(words))
+    }
+
+    /// Tells whether a request of this affinity is unanswered on any connection.
+    pub(crate) fn owes(&self, affinity: &Affinity) -> bool {
+        self.shared().board.owes(affinity)
+    }
+
     /// The same, with what the server refuses in its own words; `asking` of a server that takes
     /// the slot over.
     pub(crate) async fn answer(&self, make: impl Fn() -> Call, asking: bool) -> Told {
@@ -362,21 +376,21 @@ impl Node {
     ) -> Told {
         let call = make();
         let (script, limit) = (call.script, self.limit(call.deadline));
-        match self.run(call, make, by_name, (run_id, limit)).await? {
-            Err(words) if words.code == "NOSCRIPT" => {
+        match self.run(call, make, (by_name, by_text), (run_id, limit)).await? {
+            Err(words) if words.code == NO_SCRIPT => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
-                self.run(make(), make, by_text, (run_id, limit)).await
+                self.run(make(), make, (by_text, by_text), (run_id, limit)).await
             }
             other => Ok(other),
         }
     }
 
-    /// Runs a script in one of the two ways.
+    /// Runs a script in the first of the two ways; copies of it take the second.
     async fn run(
         &self,
         call: Call,
         make: &impl Fn() -> Call,
-        by: Way,
+        (by, by_text): (Way, Way),
         (run_id, limit): (Option<&str>, Limit),
     ) -> lane::Answered {
         let tie = call.tie;
@@ -384,11 +398,14 @@ impl Node {
         drop(call);
         let answered = exchange.await.map_err(|error| self.between_masters(error));
         self.leave_replica(&lane, &answered);
-        // Only now: a copy that came first would leave nothing for the answer to tell.
-        if let Tie::Undo(affinity) = tie {
-            // Nobody waits for these copies: what they undo may never come.
+        // Only now: a copy that came first would leave nothing for the answer to tell. The same
+        // holds where the script is about to be sent again.
+        let unknown = matches!(&answered, Ok(Err(words)) if words.code == NO_SCRIPT);
+        if let (Tie::Undo(affinity), false) = (tie, unknown) {
+            // Nobody waits for these copies, nor repeats them for a server that does not know the
+            // script: what they undo may never come.
             for hangs in self.shared().board.owing(&affinity, &lane) {
-                drop(hangs.begin(by(&make()), Some(affinity), self.limit(limit.asked)));
+                drop(hangs.begin(by_text(&make()), Some(affinity), self.limit(limit.asked)));
             }
         }
         answered

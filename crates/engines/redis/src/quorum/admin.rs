@@ -57,7 +57,8 @@ pub struct NodeStatus {
     pub marker: Option<String>,
     /// How long this run has lasted, in milliseconds.
     pub up_for_ms: Option<u64>,
-    /// Whether it keeps all that it has answered over restarts too (`appendfsync always`).
+    /// Whether its settings are to keep all that it has answered over restarts too (`appendfsync
+    /// always`). It waits after a restart all the same.
     pub durable: Option<bool>,
     /// Which configuration it has.
     pub epoch: Option<u64>,
@@ -65,7 +66,7 @@ pub struct NodeStatus {
     pub round_trip_us: Option<u64>,
     /// How far its clock is ahead of the one in the middle, in microseconds.
     pub clock_offset_us: Option<i64>,
-    /// How long it still waits, in milliseconds.
+    /// How long it still waits, in milliseconds, while a client that measures it runs.
     pub quarantine_left_ms: Option<u64>,
     /// The largest fencing token that it knows of.
     pub largest_token: Option<u64>,
@@ -98,7 +99,7 @@ pub enum NodeState {
     Blank,
     /// It has another configuration than the others.
     Behind,
-    /// The servers that were named are not the set that it belongs to.
+    /// The servers that were named, or most of them, are not the set that it belongs to.
     Mislisted,
     /// It does not answer, or cannot be used.
     Down,
@@ -347,7 +348,11 @@ fn node_status(
     };
     let mine = view.configuration.as_ref();
     let same = mine.map(Configuration::stamp) == configuration.map(Configuration::stamp);
-    let (state, problem, fix) = state_of(view, same, configuration.is_some());
+    let foreign = mine.zip(configuration).is_some_and(|(mine, own)| mine.set() != own.set());
+    let (state, problem, fix) = match foreign {
+        true => (NodeState::Mislisted, Some("belongs to another set than the others"), Some(EMPTY)),
+        false => state_of(view, same, configuration.is_some()),
+    };
     let short = |text: String| text.chars().take(8).collect::<String>();
     NodeStatus {
         address,
@@ -359,7 +364,9 @@ fn node_status(
         epoch: mine.map(Configuration::epoch),
         round_trip_us: u64::try_from(heard.round_trip.as_micros()).ok(),
         clock_offset_us: None,
-        quarantine_left_ms: view.quarantine.map(|(left, _)| millis(left)),
+        quarantine_left_ms: view
+            .quarantine
+            .map(|(left, _)| millis(left.saturating_sub(view.measured))),
         largest_token: Some(view.largest).filter(|largest| *largest > 0),
         problem: problem.map(str::to_owned),
         fix: fix.map(str::to_owned),
@@ -407,6 +414,9 @@ fn state_of(
     }
 }
 
+/// What an operator does with a server of another set.
+const EMPTY: &str = "name the right server; or, if this one is to leave its set, delete its key \
+                     `holdline:node:1` (with `prefix`, if you set one): it is taken in then";
 /// What becomes well without an operator.
 const BY_ITSELF: &str = "any client sees to it as soon as enough others answer; so does `holdline \
                          quorum rejoin`";

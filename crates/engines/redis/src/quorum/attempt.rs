@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use holdline_core::quorum::ballot::Command;
 use holdline_core::quorum::{
-    Ballot, Barred, Gate, Refusal, SKEW, Verdict, Vote, Written, majority,
+    Ballot, Barred, Gate, Refusal, SKEW, Verdict, Vote, Written, majority, proven,
 };
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, HolderSummary, LockError,
-    LostReason, Moment, ShortLeaseId,
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, HolderSummary, LockError, LostReason,
+    Moment, ShortLeaseId,
 };
 
 use super::ENGINE;
@@ -195,7 +195,7 @@ impl Attempt<'_> {
                 self.dead = Some(words);
                 self.ballot.refused(node, Refusal::Abstained);
             }
-            Answer::Vote(Ok(Voted::Held { .. })) => {
+            Answer::Vote(Ok(Voted::Held { .. } | Voted::Healed { .. })) => {
                 self.held = true;
                 self.ballot.unanswered(node);
             }
@@ -241,7 +241,7 @@ impl Attempt<'_> {
         let (needed, granted) = (majority(self.lines.len()), self.granted());
         let open = self.ballot.awaited().count();
         if !self.busy.is_empty() && self.busy.len() + granted + open >= needed {
-            return Ok(crowded(self.set, self.busy, granted, open));
+            return Ok(crowded(self.set, self.busy, granted, open).await);
         }
         if let Some(error) = self.foreign {
             return Err(foreign(&error));
@@ -292,7 +292,15 @@ fn waited_out(
 
 /// Somebody has the name, or several have a part of it and nobody all. So many nodes have granted
 /// it, and so many have not answered yet.
-pub(super) fn crowded(set: &Set, busy: Vec<Busy>, granted: usize, open: usize) -> AcquireReply {
+///
+/// Where nobody has it all, a pause by chance comes before the answer: those who only try, again
+/// and again, would meet each other for ever without it.
+pub(super) async fn crowded(
+    set: &Set,
+    busy: Vec<Busy>,
+    granted: usize,
+    open: usize,
+) -> AcquireReply {
     let needed = majority(set.members.len());
     let id = |holder: &HolderSummary| holder.lease_id;
     let ids: Vec<_> = busy.iter().filter_map(|busy| busy.holder.as_deref().map(id)).collect();
@@ -312,7 +320,10 @@ pub(super) fn crowded(set: &Set, busy: Vec<Busy>, granted: usize, open: usize) -
     let next_look = match held {
         true => at_most.unwrap_or(LOOK).min(LOOK),
         // Chance parts those who meet: the first to come again has all to itself.
-        false => set.part(ROUNDS),
+        false => {
+            set.clock.sleep_until(set.clock.now().after(set.part(ROUNDS))).await;
+            Duration::ZERO
+        }
     };
     AcquireReply::Busy { holder, at_most, next_look }
 }
@@ -337,7 +348,8 @@ fn dead(revoked: Option<String>) -> LockError {
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
-/// Asks under an id that was granted before: the same token, and what is left.
+/// Asks under an id that was granted before: the same token, and what is left. A node where the
+/// lease was healed keeps the name for it and proves nothing (Q6).
 pub(super) async fn again(
     set: &Arc<Set>,
     request: &AcquireRequest,
@@ -356,11 +368,17 @@ pub(super) async fn again(
         });
     }
     let mut lines = roster.excuses(set.clock.now());
-    let (mut held, mut unknown, mut words) = (Vec::new(), 0, None);
-    let needed = majority(lines.len());
+    let (mut tokens, mut lefts, mut unknown, mut words) = (Vec::new(), Vec::new(), 0, None);
+    let (nodes, needed) = (lines.len(), majority(lines.len()));
     while let Some((node, answer)) = race.next().await {
         match answer {
-            Ok(Voted::Held { last, left }) => held.push((last, left)),
+            Ok(Voted::Held { last, left }) => {
+                tokens.push(last);
+                lefts.push((last, left));
+            }
+            Ok(Voted::Healed { .. }) => {
+                lines[node] = Some("was given the lease back, which proves no token".to_owned());
+            }
             Ok(Voted::Cancelled { revoked }) => {
                 words = Some(words.take().flatten().or(revoked));
             }
@@ -368,10 +386,9 @@ pub(super) async fn again(
             Ok(_) => unknown += 1,
             Err(error) => lines[node] = Some(error.kind().to_string()),
         }
-        let same = |token: FencingToken| held.iter().filter(move |(last, _)| *last == token);
-        let proven = held.iter().map(|(last, _)| *last).find(|last| same(*last).count() >= needed);
-        if let Some(token) = proven {
-            let mut lefts: Vec<Duration> = same(token).map(|(_, left)| *left).collect();
+        if let Some(token) = proven(&tokens, nodes) {
+            let same = lefts.into_iter().filter(|(last, _)| *last == token);
+            let mut lefts: Vec<Duration> = same.map(|(_, left)| left).collect();
             lefts.sort_unstable_by(|one, other| other.cmp(one));
             let left = Some(lefts[needed - 1]);
             return Ok(AcquireReply::Granted { token, left, anchor: None });
@@ -414,7 +431,7 @@ pub(super) fn waits(until: Option<Moment>, now: Moment) -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdline_core::{LeaseId, Metadata, Mode};
+    use holdline_core::{FencingToken, LeaseId, Metadata, Mode};
 
     use super::*;
 

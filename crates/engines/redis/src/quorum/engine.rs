@@ -8,7 +8,7 @@ use holdline_core::quorum::configuration::DEFAULT_MAX_LEASE;
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, ErrorKind, HandOff, Hint, Hints,
     LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
+    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use super::member::Member;
@@ -149,12 +149,21 @@ impl Verbs for QuorumEngine {
         let set = &self.0.set;
         Ok(match &set.bare {
             Some(bare) => bare::renew(set, bare, lines).await,
-            None => renewal::renew(set, lines).await,
+            None => {
+                let replies = renewal::renew(set, lines).await;
+                for (line, reply) in lines.iter().zip(&replies) {
+                    if reply.as_ref().is_ok_and(RenewReply::is_over) {
+                        set.tokens.ended(line.lease_id);
+                    }
+                }
+                replies
+            }
         })
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         self.0.watches.forget(request.lease_id);
+        self.0.set.tokens.ended(request.lease_id);
         release::release(&self.0.set, request).await
     }
 
@@ -193,6 +202,10 @@ impl Verbs for QuorumEngine {
             }
         }
     }
+
+    async fn flush(&self) {
+        release::flush(&self.0.set).await;
+    }
 }
 
 impl Inner {
@@ -211,8 +224,9 @@ impl Inner {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let reply = attempt::acquire(&self.set, request).await;
-        if matches!(reply, Ok(AcquireReply::Granted { .. })) {
+        if let Ok(AcquireReply::Granted { token, .. }) = &reply {
             self.watches.expect(request.lease_id);
+            self.set.tokens.granted(request.lease_id, *token);
         }
         reply
     }

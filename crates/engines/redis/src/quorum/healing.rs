@@ -2,7 +2,9 @@
 //! wear out as its nodes are restarted one by one.
 //!
 //! - Invariant H1: a lease is taken again only behind a renewal of it that a majority kept, and
-//!   like what most of those keep. It counts from the next renewal.
+//!   only with its own token: a node that voted after the decision may have another on record. That
+//!   is the token which this process was granted, else the one that a majority of all nodes has on
+//!   record ([`proven`]). It counts from the next renewal, and never proves a token (Q6).
 //! - Invariant H2: who is slower than that majority is heard out. Else a node that always answers
 //!   last would never be given back what it has lost.
 //! - Invariant H3: nothing is taken again behind a release. Whoever lets a lease go while a
@@ -13,7 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{LeaseId, LockName, Purpose, RenewRequest};
+use holdline_core::quorum::proven;
+use holdline_core::{FencingToken, LeaseId, LockName, Purpose, RenewRequest};
 use parking_lot::Mutex;
 
 use super::race::Race;
@@ -31,6 +34,30 @@ impl Visits {
     /// Tells whether something that takes a lease again may come yet.
     pub(super) fn any(&self, lease_id: LeaseId) -> bool {
         self.0.lock().contains_key(&lease_id)
+    }
+
+    /// Tells whether nothing is on its way for any lease.
+    pub(super) fn are_over(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+/// The tokens of the leases that were granted to this process and have not ended, as far as it
+/// knows. Where the nodes that kept a lease disagree on its token, this decides.
+#[derive(Debug, Default)]
+pub(super) struct Tokens(Mutex<BTreeMap<LeaseId, FencingToken>>);
+
+impl Tokens {
+    pub(super) fn granted(&self, lease_id: LeaseId, token: FencingToken) {
+        self.0.lock().insert(lease_id, token);
+    }
+
+    pub(super) fn ended(&self, lease_id: LeaseId) {
+        self.0.lock().remove(&lease_id);
+    }
+
+    fn of(&self, lease_id: LeaseId) -> Option<FencingToken> {
+        self.0.lock().get(&lease_id).copied()
     }
 }
 
@@ -53,13 +80,16 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        let mut visits = self.set.visits.0.lock();
+        let set = self.set.clone();
+        let mut visits = set.visits.0.lock();
         if let Some(count) = visits.get_mut(&self.lease_id) {
             *count -= 1;
             if *count == 0 {
                 visits.remove(&self.lease_id);
             }
         }
+        drop(visits);
+        set.debts.changed();
     }
 }
 
@@ -114,7 +144,7 @@ impl Healing {
         }
     }
 
-    /// What the nodes that keep the lease have written down of it.
+    /// Returns a record of the lease with its token, from the nodes that keep it.
     async fn record(&self, set: &Set) -> Option<Record> {
         let deadline = set.node_deadline(self.lease);
         let mut race = Race::with_room(self.from.len());
@@ -130,11 +160,10 @@ impl Healing {
         while let Some((_, recorded)) = race.next().await {
             records.extend(recorded.ok().flatten().filter(Record::heals));
         }
-        // One that voted late may have another token: what most have is what was proven.
-        let like =
-            |one: &Record| records.iter().filter(|other| other.token() == one.token()).count();
-        let most = (0..records.len()).max_by_key(|at| like(&records[*at]))?;
-        Some(records.swap_remove(most))
+        let recorded: Vec<_> = records.iter().filter_map(Record::token).collect();
+        let granted = set.tokens.of(self.lease_id);
+        let token = granted.or_else(|| proven(&recorded, set.members.len()))?;
+        records.into_iter().find(|record| record.token() == Some(token))
     }
 }
 

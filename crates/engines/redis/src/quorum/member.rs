@@ -16,6 +16,13 @@ use crate::options::RedisOptions;
 
 /// How long a first connection may take before the others are not kept waiting for it.
 const FIRST_CONNECTION: Duration = Duration::from_secs(1);
+/// How often we look at a node that waits: at first, while what we measure counts, and while
+/// another client measures.
+const FIRST_MEASURED: Duration = Duration::from_millis(200);
+const MEASURED: Duration = Duration::from_secs(1);
+const OTHERS_MEASURE: Duration = Duration::from_secs(5);
+/// No pause between two looks at such a node is shorter.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 /// A channel that Sentinels hear on each server that they look after.
 const SENTINELS: &str = "__sentinel__:hello";
 
@@ -26,6 +33,8 @@ pub(super) struct Member {
     node: Node,
     found: Mutex<Option<Found>>,
     said: Mutex<Said>,
+    /// Whether the last that we measured of its wait counted: if not, another client measures it.
+    measures: Mutex<Option<bool>>,
     owed: Owed,
 }
 
@@ -63,14 +72,34 @@ pub(super) struct Heard {
     /// Its clock, in microseconds, and when we read that by ours.
     pub(super) time_us: u64,
     pub(super) at: Moment,
+    /// When we first heard that so much of its wait is left.
+    pub(super) since: Moment,
     pub(super) round_trip: Duration,
-    /// It keeps all that it has answered, over restarts too.
+    /// Its settings say that it keeps all that it has answered, over restarts too. For people: the
+    /// rules do not rely on it.
     pub(super) durable: bool,
     /// How long this run of it has lasted.
     pub(super) up: Option<Duration>,
 }
 
 impl Heard {
+    /// Tells whether it says the same of its wait.
+    fn waits_as(&self, other: &Heard) -> bool {
+        let wait = |heard: &Heard| (heard.view.id, heard.view.quarantine);
+        self.view.quarantine.is_some() && self.marker == other.marker && wait(self) == wait(other)
+    }
+
+    /// What it said, with for how long that is known of its wait.
+    pub(super) fn as_of(&self, now: Moment) -> View {
+        let measured = self.since.until(now);
+        View { measured, ..self.view.clone() }
+    }
+
+    /// When its wait is over, if somebody measures all of it.
+    pub(super) fn waits_until(&self) -> Option<Moment> {
+        self.view.quarantine.map(|(left, _)| self.since.after(left))
+    }
+
     /// What its clock shows at a moment of ours, in microseconds.
     pub(super) fn time_us_at(&self, now: Moment) -> u64 {
         let since = self.at.until(now) + self.round_trip / 2;
@@ -86,6 +115,7 @@ impl Member {
             node,
             found: Mutex::default(),
             said: Mutex::default(),
+            measures: Mutex::default(),
             owed: Owed::default(),
         })
     }
@@ -129,7 +159,12 @@ impl Member {
         let outcome = self.ask(asker, clock, only_looks).await;
         let mut said = self.said.lock();
         *said = match outcome {
-            Ok(heard) => Said { last: Some(heard.clone()), heard: Some(heard), failure: None },
+            Ok(mut heard) => {
+                if let Some(before) = said.last.as_ref().filter(|last| last.waits_as(&heard)) {
+                    heard.since = before.since;
+                }
+                Said { last: Some(heard.clone()), heard: Some(heard), failure: None }
+            }
             Err(failure) => {
                 // Who did not answer may be as it was; who answered so is not.
                 let silent = matches!(failure.kind(), ErrorKind::Unavailable { .. });
@@ -154,11 +189,8 @@ impl Member {
         };
         let before = self.found.lock().clone();
         let found = match before.filter(|found| found.marker == marker) {
-            // That it keeps everything is as good as the last time that it was said: it can be
-            // set otherwise while it runs.
-            Some(found) if found.durable => {
-                Found { durable: self.is_durable(asker).await, ..found }
-            }
+            // What only looks tells people, and settings change.
+            Some(found) if only_looks => Found { durable: self.is_durable(asker).await, ..found },
             Some(found) => found,
             None => {
                 let (durable, up) = self.examine(asker).await?;
@@ -171,19 +203,18 @@ impl Member {
         let durable = found.durable;
         let (sent, fresh) = (clock.now(), self.fresh());
         let call = || match only_looks {
-            true => requests::look(asker, &marker, fresh, durable),
-            false => requests::greet(asker, &marker, fresh, durable),
+            true => requests::look(asker, &marker, fresh),
+            false => requests::greet(asker, &marker, fresh),
         };
         let reply = self.node.call_of(Some(&marker), call).await?;
         let greeted = replies::greeted(&reply)?;
         if !greeted.accepted {
-            let message = "it was started again while it waited for its vote, or two servers \
-                           answer in turn under this address: name each by its own";
+            let message = "two servers answer in turn under this address: name each by its own";
             return Err(refused(message));
         }
         let (view, time_us, at) = (greeted.view, greeted.time_us, clock.now());
         let (round_trip, up) = (sent.until(at), found.up.map(|(up, asked)| up + asked.until(at)));
-        Ok(Heard { marker, view, time_us, at, round_trip, durable, up })
+        Ok(Heard { marker, view, time_us, at, since: at, round_trip, durable, up })
     }
 
     /// Refuses what is no single server: a vote of it could be taken back behind its back.
@@ -241,7 +272,22 @@ impl Member {
         let Some(marker) = marker else { return Ok(false) };
         let reply =
             self.node.call_of(Some(&marker), || requests::tell(asker, &marker, told)).await?;
-        replies::told(&reply)
+        let taken = replies::told(&reply)?;
+        if matches!(told, Told::Waited { .. }) {
+            *self.measures.lock() = Some(taken);
+        }
+        Ok(taken)
+    }
+
+    /// How long its wait may go on before we look again. One client measures it; the others see in
+    /// time when that one is gone.
+    pub(super) fn pause(&self, left: Duration) -> Duration {
+        let most = match *self.measures.lock() {
+            None => FIRST_MEASURED,
+            Some(true) => MEASURED,
+            Some(false) => OTHERS_MEASURE,
+        };
+        left.clamp(SHORTEST_PAUSE, most)
     }
 
     /// Draws an id for the case that the node has lost its memory.

@@ -1,6 +1,14 @@
 //! How a lease id is given up on the nodes.
+//!
+//! - Invariant P1: an undo is written behind every request under the id that may still be carried
+//!   out, on a connection that does not answer, too: this process may be gone when the node goes
+//!   on. It carries the script's text, since nobody would be there to answer `NOSCRIPT`.
+//! - Invariant P2: a caller gets its answer once a majority has decided. What the other nodes are
+//!   still to be told is counted in [`Debts`], and [`flush`] waits for those that answer.
 
 use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,6 +20,7 @@ use holdline_core::{
 };
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::race::Race;
 use super::renewal::foreign;
@@ -22,6 +31,67 @@ use crate::error::unavailable;
 
 /// The pauses between tries to tell a node.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// How long an attempt that was lost waits for the answers to its undo, and how long [`flush`]
+/// waits.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// What is told to nodes in the background.
+#[derive(Debug, Default)]
+pub(super) struct Debts {
+    /// How many tasks wait for nodes that are slower than a majority.
+    tasks: AtomicUsize,
+    /// Something was delivered, or is kept for later.
+    changed: Notify,
+    /// The tasks that pause before they tell a node again do so at once.
+    hurry: Arc<Notify>,
+}
+
+impl Debts {
+    pub(super) fn changed(&self) {
+        self.changed.notify_waiters();
+    }
+}
+
+/// One task that waits for slower nodes, until it is dropped.
+struct Debt(Arc<Set>);
+
+impl Debt {
+    fn new(set: &Arc<Set>) -> Debt {
+        set.debts.tasks.fetch_add(1, Ordering::AcqRel);
+        Debt(set.clone())
+    }
+}
+
+impl Drop for Debt {
+    fn drop(&mut self) {
+        self.0.debts.tasks.fetch_sub(1, Ordering::AcqRel);
+        self.0.debts.changed();
+    }
+}
+
+/// Waits until each node that answers was told all that it has to be told, for a short time.
+pub(super) async fn flush(set: &Arc<Set>) {
+    let end = set.clock.now().after(LAST_ANSWERS);
+    let is_told = |node: usize| set.members[node].owed().is_empty() || !set.answers(node);
+    let is_over = || {
+        let tasks = set.debts.tasks.load(Ordering::Acquire);
+        tasks == 0 && set.visits.are_over() && (0..set.members.len()).all(is_told)
+    };
+    loop {
+        let mut changed = pin!(set.debts.changed.notified());
+        changed.as_mut().enable();
+        if is_over() {
+            return;
+        }
+        set.debts.hurry.notify_waiters();
+        tokio::select! {
+            biased;
+            () = changed => {}
+            () = set.clock.sleep_until(end) => return,
+        }
+    }
+}
 
 /// A lease id that is given up.
 #[derive(Clone, Debug)]
@@ -48,18 +118,22 @@ impl Parting {
         node: usize,
         tombstone: bool,
     ) -> Result<ReleaseReply, LockError> {
-        if !set.answers(node) {
+        let server = set.members[node].node();
+        if !set.answers(node) && !server.owes(self.lease_id.as_bytes()) {
             return Err(unavailable("does not answer", Certainty::NotApplied));
         }
         if let Some(bare) = &set.bare {
-            return bare.free(set.members[node].node(), self, tombstone).await;
+            return bare.free(server, self, tombstone).await;
         }
         let remembered = tombstone.then(|| self.memory());
         let call = || {
             requests::release(&set.asker, &self.name, self.lease_id, remembered)
                 .within(self.deadline)
         };
-        let reply = set.members[node].node().call_of(None, call).await?;
+        let reply = match tombstone || !set.answers(node) {
+            true => server.call_in_full(call).await?,
+            false => server.call(call).await?,
+        };
         replies::released(&reply)
     }
 }
@@ -98,6 +172,10 @@ impl Owed {
             owed.pop_front();
         }
     }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
 }
 
 /// Has nodes told in the background, as soon as they answer.
@@ -119,36 +197,45 @@ async fn insist(set: Weak<Set>, node: usize) {
         let Some(parting) = here.members[node].owed().first(here.clock.now()) else { return };
         if here.answers(node) && parting.tell(&here, node, true).await.is_ok() {
             here.members[node].owed().told(&parting);
+            here.debts.changed();
             pauses.reset();
             continue;
         }
         let pause = pauses.next_pause(here.members[node].node().random());
         let sleep = here.clock.sleep_until(here.clock.now().after(pause));
+        let hurry = here.debts.hurry.clone();
         drop((here, parting));
-        sleep.await;
+        tokio::select! {
+            biased;
+            () = sleep => {}
+            () = hurry.notified() => {}
+        }
     }
 }
 
-/// Gives up what an attempt has taken on these nodes: `true` for those that said so, which are
-/// heard out; to the others an undo is on its way when this ends.
+/// Gives up what an attempt has taken on these nodes: `true` for those that said so. All that
+/// answer soon have undone it when this ends; the others are told in the background.
 pub(super) async fn give_up(set: &Arc<Set>, parting: Arc<Parting>, nodes: Vec<(usize, bool)>) {
     let mut race = Race::with_room(nodes.len());
-    let mut voted = 0;
     for (node, has_voted) in nodes {
-        voted += usize::from(has_voted);
         let (set, parting) = (set.clone(), parting.clone());
-        race.add(node, async move { (has_voted, parting.tell(&set, node, !has_voted).await) });
+        race.add(node, async move { parting.tell(&set, node, !has_voted).await });
     }
-    // The first look at the race puts all on their way.
-    while voted > 0
-        && let Some((node, (has_voted, answer))) = race.next().await
-    {
-        voted -= usize::from(has_voted);
-        if answer.is_err() {
-            insist_later(set, &parting, [node]);
+    let mut end = set.clock.sleep_until(set.clock.now().after(LAST_ANSWERS));
+    loop {
+        // The first look at the race puts all on their way.
+        let next = tokio::select! {
+            biased;
+            next = race.next() => next,
+            () = &mut end => break,
+        };
+        match next {
+            Some((node, Err(_))) => insist_later(set, &parting, [node]),
+            Some(_) => {}
+            None => break,
         }
     }
-    settle(set, &parting, race, |(_, answer)| answer.is_err());
+    settle(set, &parting, race, |answer| answer.is_err());
 }
 
 /// Releases a lease. Nodes that do not answer in time are told in the background.
@@ -201,9 +288,10 @@ fn settle<T: Send + 'static>(
     if race.is_empty() {
         return;
     }
-    let (set, parting) = (set.clone(), parting.clone());
+    let (set, parting, debt) = (set.clone(), parting.clone(), Debt::new(set));
     let home = set.members[0].node().clone();
     home.spawn(Box::pin(async move {
+        let _debt = debt;
         while let Some((node, answer)) = race.next().await {
             if failed(&answer) {
                 insist_later(&set, &parting, [node]);

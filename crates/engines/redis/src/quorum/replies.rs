@@ -28,6 +28,9 @@ pub(crate) enum Voted {
     Barred(Barred),
     /// The name is the contender's since before, for so long, and its counter stands there.
     Held { last: FencingToken, left: Duration },
+    /// The name is the contender's because its lease was healed here, for so long. That proves no
+    /// token.
+    Healed { left: Duration },
     /// The lease id was to be known, and is not.
     Unknown,
     /// The lease id was given up for good, or, with the operator's words, revoked.
@@ -52,7 +55,7 @@ pub(crate) struct Record(Vec<u8>);
 /// What a node says of itself.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Greeted {
-    /// `false`: another marker than before while it waits, so two servers answer in turn.
+    /// `false`: the marker before the last came back, so two servers answer in turn.
     pub(crate) accepted: bool,
     pub(crate) view: View,
     /// What its clock says, in µs.
@@ -64,9 +67,9 @@ impl Record {
         &self.0
     }
 
-    /// Its token, as it is written there.
-    pub(crate) fn token(&self) -> Option<&[u8]> {
-        self.0.get(67..83)
+    /// Its token.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        std::str::from_utf8(self.0.get(67..83)?).ok()?.parse().ok()
     }
 
     /// Tells whether other nodes may take the name by it: not when it was revoked.
@@ -91,6 +94,7 @@ pub(crate) fn voted(value: &Value, pass: &Pass) -> Result<Voted, LockError> {
             let last = reply.text(0)?.parse().map_err(|_| reply.odd(0))?;
             Ok(Voted::Held { last, left: reply.millis(1)? })
         }
+        "healed" => Ok(Voted::Healed { left: reply.millis(0)? }),
         "unknown" => Ok(Voted::Unknown),
         "cancelled" => Ok(Voted::Cancelled { revoked: optional(&reply, 0)?.map(str::to_owned) }),
         _ => Ok(Voted::Granted { last: stands(&reply)? }),
@@ -178,8 +182,8 @@ pub(crate) fn greeted(value: &Value) -> Result<Greeted, LockError> {
     let quarantine = match optional(&reply, 7)? {
         None => None,
         Some(_) => {
-            let left = reply.number(7)?.saturating_sub(time_us);
-            Some((Duration::from_micros(left), optional(&reply, 8)? == Some("1")))
+            let left = Duration::from_micros(reply.number(7)?);
+            Some((left, optional(&reply, 8)? == Some("1")))
         }
     };
     let view = View {
@@ -188,6 +192,7 @@ pub(crate) fn greeted(value: &Value) -> Result<Greeted, LockError> {
         gate: gate(reply.text(4)?).ok_or_else(|| reply.odd(4))?,
         configuration: configuration(&reply)?,
         quarantine,
+        measured: Duration::ZERO,
         largest: reply.number(9)?,
     };
     Ok(Greeted { accepted: reply.number(0)? == 1, view, time_us })

@@ -35,16 +35,13 @@ impl Pass {
 
 /// Tells a node under which marker it runs, and asks what it says of itself. A node that has lost
 /// its memory calls itself `fresh` from now on.
-/// `durable`: its server keeps all that it has answered, over restarts too.
-pub(crate) fn greet(asker: &Asker, marker: &str, fresh: NodeId, durable: bool) -> Call {
-    let durable = if durable { "d" } else { "-" };
-    about_node(asker, &GREET, Words::from([marker, &fresh.to_string(), durable]))
+pub(crate) fn greet(asker: &Asker, marker: &str, fresh: NodeId) -> Call {
+    about_node(asker, &GREET, Words::from([marker, &fresh.to_string(), "-"]))
 }
 
 /// Asks the same, and changes nothing: what would become of the node is told.
-pub(crate) fn look(asker: &Asker, marker: &str, fresh: NodeId, durable: bool) -> Call {
-    let how = if durable { "dl" } else { "l" };
-    about_node(asker, &GREET, Words::from([marker, &fresh.to_string(), how]))
+pub(crate) fn look(asker: &Asker, marker: &str, fresh: NodeId) -> Call {
+    about_node(asker, &GREET, Words::from([marker, &fresh.to_string(), "l"]))
 }
 
 /// Tells a node what the members of its set have to tell it.
@@ -64,6 +61,11 @@ pub(crate) fn tell(asker: &Asker, marker: &str, told: &Told) -> Call {
             let by_time = u8::from(*by_time).to_string();
             let micros = micros(*quarantine).to_string();
             vec!["begin".to_owned(), episode.to_string(), stamp.to_string(), micros, by_time]
+        }
+        Told::Waited { episode, stamp, by_time, left, passed } => {
+            let (episode, stamp) = (episode.to_string(), stamp.to_string());
+            let [left, passed] = [left, passed].map(|one| micros(*one).to_string());
+            vec!["waited".to_owned(), episode, stamp, left, passed, u8::from(*by_time).to_string()]
         }
         Told::Recover { episode, stamp, floor } => {
             vec!["recover".to_owned(), episode.to_string(), stamp.to_string(), padded(*floor)]

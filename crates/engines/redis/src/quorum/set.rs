@@ -17,10 +17,11 @@ use tokio::sync::Notify;
 
 use super::ENGINE;
 use super::bare::Bare;
-use super::healing::Visits;
-use super::member::{Heard, Member, Said};
+use super::healing::{Tokens, Visits};
+use super::member::{Member, Said};
 use super::options::QuorumOptions;
 use super::race::Race;
+use super::release::Debts;
 use super::requests::Pass;
 use super::roster::{Roster, Seat};
 use crate::native::Asker;
@@ -47,6 +48,8 @@ pub(super) struct Set {
     /// The largest token that was proposed or heard of.
     largest: AtomicU64,
     pub(super) visits: Visits,
+    pub(super) tokens: Tokens,
+    pub(super) debts: Debts,
     /// Those who wait for a roster.
     changed: Notify,
     /// Those who look after the set.
@@ -91,6 +94,8 @@ impl Set {
             looked: Mutex::default(),
             largest: AtomicU64::new(0),
             visits: Visits::default(),
+            tokens: Tokens::default(),
+            debts: Debts::default(),
             changed: Notify::new(),
             bell: Arc::default(),
         };
@@ -367,22 +372,13 @@ impl Set {
     pub(super) fn judge(&self, said: &[Said], wish: &Wish) -> (Vec<Option<View>>, Plan) {
         let heard = said.iter().map(|said| said.heard.as_ref());
         let views: Vec<Option<View>> =
-            heard.map(|heard| heard.map(|heard| self.as_of_now(heard))).collect();
+            heard.map(|heard| heard.map(|heard| heard.as_of(self.clock.now()))).collect();
         let plan = plan(&views, wish);
         (views, plan)
     }
 
     pub(super) fn wish(&self) -> &Wish {
         &self.wish
-    }
-
-    /// What a node said, with as much of its wait over as has passed since.
-    fn as_of_now(&self, heard: &Heard) -> View {
-        let mut view = heard.view.clone();
-        if let Some((left, _)) = &mut view.quarantine {
-            *left = left.saturating_sub(heard.at.until(self.clock.now()));
-        }
-        view
     }
 
     fn publish(&self, plan: &Plan, said: &[Said], round: bool) {
@@ -455,15 +451,18 @@ impl Set {
                 return Seat::Out(why.into());
             };
             let view = &heard.view;
-            let mine = view.configuration.as_ref().map(Configuration::stamp) == Some(stamp);
+            let belongs = view.configuration.as_ref().map(Configuration::stamp);
+            if let Some(other) = belongs.filter(|other| other.set != stamp.set) {
+                let (own, other) = (stamp.set.short(), other.set.short());
+                return Seat::Out(format!("belongs to the set {other}, not to {own}").into());
+            }
+            let mine = belongs == Some(stamp);
             match view.gate {
                 Gate::Open if mine && configuration.has(view.id) => {
                     Seat::Votes(Arc::new(Pass::new(&heard.marker, stamp)))
                 }
                 Gate::Open => Seat::Out("has another configuration".into()),
-                Gate::Forgot | Gate::Blank | Gate::Proposed => {
-                    Seat::Waits(view.quarantine.map(|(left, _)| heard.at.after(left)))
-                }
+                Gate::Forgot | Gate::Blank | Gate::Proposed => Seat::Waits(heard.waits_until()),
                 Gate::Out => Seat::Out("was replaced by another server: `quorum rejoin`".into()),
             }
         };
@@ -490,9 +489,11 @@ impl Set {
         if !matches!(plan.standing, Standing::Agreed(_)) {
             return UNWELL;
         }
-        let waits = views.iter().map(|view| match view {
+        let waits = self.members.iter().zip(views).map(|(member, view)| match view {
             Some(View { gate: Gate::Open, .. }) => CALM,
-            Some(View { quarantine: Some((left, _)), .. }) => (*left).max(UNWELL / 10),
+            Some(View { quarantine: Some((left, _)), measured, .. }) => {
+                member.pause(left.saturating_sub(*measured))
+            }
             Some(View { gate: Gate::Out, .. }) => CALM,
             _ => UNWELL,
         });

@@ -225,6 +225,42 @@ async fn a_waiter_that_asks_is_handed_the_name_though_its_inbox_is_deaf() {
     assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
 }
 
+/// Each hand-off passed it over, for as long as somebody else was subscribed.
+#[tokio::test]
+async fn a_waiter_that_lost_only_its_subscription_is_served_in_its_turn() {
+    let server = RedisServer::start(RedisConfig::default());
+    let (first, second) = (engine(&server).await, engine(&server).await);
+    let (holder, next, last) = (request("a"), request("a"), request("a"));
+    take(&first, &holder).await;
+    queue(&first, &next).await;
+    queue_is_heard(&server, 1).await;
+    let subscriber = raw(&server, &["CLIENT", "LIST", "TYPE", "pubsub"]).text().expect("text");
+    let subscriber = subscriber.split_whitespace().find_map(|field| field.strip_prefix("id="));
+    queue(&second, &last).await;
+    queue_is_heard(&server, 2).await;
+    raw(&server, &["ACL", "SETUSER", "default", "-subscribe"]);
+    let killed = raw(&server, &["CLIENT", "KILL", "ID", subscriber.expect("an id")]);
+    assert_eq!(killed.integer(), Some(1));
+    queue_is_heard(&server, 1).await;
+    let inbox = || {
+        let id = next.lease_id.to_hex();
+        let record = raw(&server, &["HGET", "holdline:{a}:1d", &id]).text().expect("a record");
+        record[51..67].to_owned()
+    };
+    // The heartbeats say it as soon as the client knows.
+    for look in 0.. {
+        let beat = renew(&first, &next, Purpose::Wait).await;
+        if beat.is_ok() && inbox() == "0".repeat(16) {
+            break;
+        }
+        assert!(look < 2_000, "the inbox that nobody listens to is kept: {}", inbox());
+        tokio::time::sleep(LOOK).await; // event: the client notices the end of its connection
+    }
+    let_go(&first, &holder).await;
+    let handed = raw(&server, &["GET", "holdline:{a}"]).text().expect("handed over");
+    assert!(handed.starts_with(&next.lease_id.to_hex()), "{handed}");
+}
+
 #[tokio::test]
 async fn a_hand_off_publishes_once_however_many_wait() {
     let server = RedisServer::start(RedisConfig::default());

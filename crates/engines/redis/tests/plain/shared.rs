@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdline_conformance::asking;
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, Engine, ErrorKind, FencingToken, Health, Operation,
@@ -94,6 +95,28 @@ async fn a_foreign_holder_without_an_end_is_waited_for_and_never_touched() {
     let snapshot = engine.inspect(&name("a")).await.expect("shown");
     assert_eq!((snapshot.holder_count, snapshot.holders[0].summary.left), (1, None));
     assert_eq!(behind(&server, "GET lock:a").text().as_deref(), Some("theirs"));
+}
+
+/// A renewal took "no end" for the whole lease, so the name was gone for ever with its holder.
+#[tokio::test]
+async fn a_lock_whose_end_was_taken_away_gets_one() {
+    let server = server();
+    for parameters in ["", "fencing=off"] {
+        let engine = engine(&server, parameters).await;
+        let (holder, other) = (request("a"), request("a"));
+        take(&engine, &holder).await;
+        let ends = || behind(&server, "PTTL lock:a").integer().expect("a number");
+        behind(&server, "PERSIST lock:a");
+        let reply = asking::renew(&engine, &holder, Purpose::Keep(holder.hold)).await;
+        assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
+        assert!(ends() > 0, "by its holder: {}", ends());
+        // A dead holder renews no more. What has a token is known to be ours by others, too.
+        behind(&server, "PERSIST lock:a");
+        let busy = engine.try_acquire(&other).await.expect("answered");
+        assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
+        assert_eq!(ends() > 0, parameters.is_empty(), "by who asks: {}", ends());
+        engine.release(&ending(&holder, false)).await.expect("released");
+    }
 }
 
 #[tokio::test]

@@ -108,10 +108,10 @@ async fn a_server_that_forgot_is_told_with_its_wait() {
     assert_eq!(one(&found, "margin").health(), Health::Warning, "{found:?}");
 }
 
-/// An old copy is put back: of a server that does not keep all, its new run tells as much.
+/// An old copy is put back: the new run of the server shows it, however it writes.
 #[tokio::test]
-async fn a_server_with_an_old_copy_is_told_unless_it_says_that_it_keeps_all() {
-    for (fsync, is_told) in [("everysec", true), ("always", false)] {
+async fn a_server_with_an_old_copy_is_told() {
+    for fsync in ["everysec", "always"] {
         let config = RedisConfig::default().with_appendonly(fsync);
         let nodes = Nodes::start(3, &config);
         nodes.init().await;
@@ -125,8 +125,7 @@ async fn a_server_with_an_old_copy_is_told_unless_it_says_that_it_keeps_all() {
         std::fs::rename(&copy, &kept).expect("put back");
         server.restart();
         let found = look(&nodes).await;
-        let expected: &[&str] = if is_told { &["margin", "votes", "guard"] } else { &["guard"] };
-        assert_eq!(ill(&found), expected, "{fsync}: {found:?}");
+        assert_eq!(ill(&found), ["margin", "votes", "guard"], "{fsync}: {found:?}");
     }
 }
 
@@ -231,8 +230,9 @@ async fn each_setting_of_one_server_that_harms_the_set_is_told_by_its_address() 
     assert_eq!(ill(&of(&options).await), [""; 0]);
     let server = &nodes.servers[2];
     let (address, mut raw) = (server.address().to_string(), server.raw());
-    // So much that what connections take beside it does not count.
-    raw.send(&["SET", "ballast", &"x".repeat(10 << 20)]).expect("set");
+    // So much that what connections take beside it does not count. A long argument would be counted
+    // twice until the server shrinks the buffer of the connection.
+    raw.say(&format!("SETRANGE ballast {} x", 10 << 20)).expect("set");
     let told = raw.say("INFO memory").expect("told").text().expect("a text");
     let used = told.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("told");
     let used: u64 = used.parse().expect("a number");

@@ -42,7 +42,7 @@ const FIELDS: [(&str, &str); 8] = [
     ("w", "nobody"),
     ("c", "1 junk"),
     ("s", "junk"),
-    ("q", "soon"),
+    ("r", "soon"),
 ];
 
 fn say(server: &RedisServer, words: &[&str]) -> Reply {

@@ -7,3 +7,4 @@ mod plain;
 mod rights;
 mod sets;
 mod support;
+mod votes;

@@ -61,6 +61,10 @@ impl Nodes {
         QuorumOptions::from_url(&url).expect("a good URL")
     }
 
+    pub(crate) fn admin_with(&self, parameters: &str) -> QuorumAdmin {
+        admin_of(&self.options(parameters))
+    }
+
     pub(crate) fn admin(&self) -> QuorumAdmin {
         admin_of(&self.options(""))
     }
@@ -72,8 +76,7 @@ impl Nodes {
 
     /// The same with these parameters in the URL.
     pub(crate) async fn init_with(&self, parameters: &str) -> QuorumStatus {
-        let admin = QuorumAdmin::new(&self.options(parameters), Arc::new(MachineClock));
-        admin.expect("good options").init().await.expect("blank servers become a set")
+        self.admin_with(parameters).init().await.expect("blank servers become a set")
     }
 }
 

@@ -7,7 +7,7 @@ use holdline_sim::RedisHost;
 
 use super::happens::{Event, Recalls};
 use super::nodes::{NODES, Node};
-use super::run::{CLIENTS, END, Kind, SHARED, World, at};
+use super::run::{CLIENTS, END, Kind, MAX_LEASE, SHARED, World, at};
 use crate::world::tasks::Process;
 
 /// What may go wrong.
@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     LoseMessages,
     Snapshot,
     SetClock,
+    /// The clock of a server that gives no vote is set forward by more than its wait.
+    LeapInWait,
     Revoke,
     Help,
 }
@@ -102,6 +104,7 @@ impl World {
                 self.nodes[node].snapshot = Some(snapshot);
             }
             Fault::SetClock => self.set_clock(node),
+            Fault::LeapInWait => self.leap_in_wait(node),
             Fault::Revoke => self.revoke(),
             Fault::Help => self.help(),
             Fault::Kill | Fault::Snapshot => {}
@@ -201,24 +204,21 @@ impl World {
         self.plan(until, Event::Thaw(node));
     }
 
-    /// A server ends, and comes back with what it knows then. One that does not write down all
-    /// that it answers has forgotten, however much it knows.
+    /// A server ends, and comes back with what it knows then, also where it was set to write down
+    /// all that it answers. It counts as one that forgot, however much it knows.
     fn crash(&mut self, node: usize) {
         if self.nodes[node].frozen {
             return;
         }
-        let recalls = match (self.nodes[node].durable, self.nodes[node].snapshot.is_some()) {
-            (true, _) => Recalls::All,
-            (false, true) if self.heat.is_some() => Recalls::Old,
-            (false, true) => self.dice.one_of(&[Recalls::All, Recalls::Old, Recalls::Nothing]),
-            (false, false) => self.dice.one_of(&[Recalls::All, Recalls::Nothing]),
+        let recalls = match self.nodes[node].snapshot.is_some() {
+            true if self.heat.is_some() => Recalls::Old,
+            true => self.dice.one_of(&[Recalls::All, Recalls::Old, Recalls::Nothing]),
+            false => self.dice.one_of(&[Recalls::All, Recalls::Nothing]),
         };
-        if recalls != Recalls::All || !self.nodes[node].durable {
-            if !self.may_forget(node) {
-                return;
-            }
-            self.forgets(node);
+        if !self.may_forget(node) {
+            return;
         }
+        self.forgets(node);
         self.happens("a server crashes", format_args!("n{node}, recalls {recalls:?}"));
         self.nodes[node].frozen = true;
         self.nodes[node].host.server().crash();
@@ -280,7 +280,6 @@ impl World {
         }
         self.forgets(node);
         let new = Node::new(&self.clock, &mut self.dice, 1);
-        self.nodes[node].durable = new.durable;
         let old = self.nodes[node].put(new.host.clone());
         self.net.lock().replace(node, new.host);
         let comes_back = self.dice.percent(40);
@@ -349,9 +348,23 @@ impl World {
             false => server.clock().step_back(by),
         }
         drop(server);
-        // What it holds ends sooner, and so does its wait.
-        let now = self.now();
-        self.book.lock().excused = Some(now);
+        // What it holds ends sooner. What waits for its vote holds nothing that counts.
+        if !self.nodes[node].waits() {
+            let now = self.now();
+            self.book.lock().excused = Some(now);
+        }
+        self.net.lock().collect();
+    }
+
+    /// The clock of a server that waits for its vote is set right. That excuses nothing: what it
+    /// granted before counts for nobody.
+    fn leap_in_wait(&mut self, node: usize) {
+        if !self.nodes[node].waits() {
+            return;
+        }
+        let by = 2 * MAX_LEASE;
+        self.happens("a clock is set during a wait", format_args!("n{node} forward by {by:?}"));
+        self.nodes[node].host.server().clock().step_forward(by);
         self.net.lock().collect();
     }
 }

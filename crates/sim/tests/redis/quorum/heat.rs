@@ -160,6 +160,19 @@ pub(crate) const LATE_RECOVERY: Heat = Heat {
     ..WARM
 };
 
+/// The server in the middle forgets, and its clock is set forward while it waits.
+pub(crate) const CLOCK_OF_THE_WAIT: Heat = Heat {
+    name: "clock-of-the-wait",
+    reach: Reach::Halves,
+    max_lease_s: 4,
+    leases_s: &[4],
+    long: 80,
+    every_ms: (50, 700),
+    faults: &[Fault::Flush, Fault::LeapInWait, Fault::LeapInWait],
+    node: Some(2),
+    ..WARM
+};
+
 /// The server in the middle comes back with what it knew some time ago.
 pub(crate) const OLD_COPIES: Heat = Heat {
     name: "old-copies",
@@ -243,10 +256,11 @@ pub(crate) const SLOW_ANSWERS: Heat = Heat {
     ..WARM
 };
 
-pub(crate) const ALL: [Heat; 8] = [
+pub(crate) const ALL: [Heat; 9] = [
     SLOW_ANSWERS,
     FORGETFUL_MIDDLE,
     LATE_RECOVERY,
+    CLOCK_OF_THE_WAIT,
     OLD_COPIES,
     REPLACED_MIDDLE,
     LEAPING_CLOCKS,

@@ -18,8 +18,6 @@ pub(crate) const SKEW_PPM: u64 = 4_700;
 pub(crate) struct Node {
     pub(crate) host: RedisHost,
     operator: Option<ConnectionId>,
-    /// It keeps all that it has answered, over crashes too.
-    pub(crate) durable: bool,
     /// It stands still, or is gone.
     pub(crate) frozen: bool,
     /// What it knew once.
@@ -43,21 +41,12 @@ impl Node {
             false => server.clock().step_back(off),
         }
         server.clock().set_skew_ppm(skew);
-        let durable = dice.percent(30);
-        if durable {
+        if dice.percent(30) {
             server.configure("appendonly", "yes").expect("it can be set");
             server.configure("appendfsync", "always").expect("it can be set");
         }
         drop(server);
-        Node {
-            host,
-            operator: None,
-            durable,
-            frozen: false,
-            snapshot: None,
-            stale: false,
-            old: None,
-        }
+        Node { host, operator: None, frozen: false, snapshot: None, stale: false, old: None }
     }
 
     /// Asks the server, as somebody beside it would.
@@ -80,22 +69,20 @@ impl Node {
         matches!(gate, Some(Reply::Bulk(gate)) if gate == b"open")
     }
 
+    /// Tells whether it has lost its memory and waits for its vote.
+    pub(crate) fn waits(&mut self) -> bool {
+        if self.frozen || self.stale {
+            return false;
+        }
+        let gate = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
+        matches!(gate, Some(Reply::Bulk(gate)) if gate == b"forgot")
+    }
+
     /// The set that it takes itself for a member of.
     pub(crate) fn set(&mut self) -> Option<String> {
         let reply = self.ask(&[b"HGET", b"holdline:node:1", b"s"])?;
         let Reply::Bulk(stamp) = reply else { return None };
         String::from_utf8_lossy(&stamp).split('.').next().map(str::to_owned)
-    }
-
-    /// Tells whether it was started again while it waited, and nobody has taken its word since:
-    /// that may last for as long as the wait.
-    pub(crate) fn is_in_doubt(&mut self) -> bool {
-        if self.frozen {
-            return false;
-        }
-        let run = self.host.server().run_id();
-        let kept = |reply| matches!(reply, Some(Reply::Bulk(marker)) if marker != run.as_bytes());
-        kept(self.ask(&[b"HGET", b"holdline:node:1", b"m"]))
     }
 
     /// Returns the lease id and the client that have a name here.

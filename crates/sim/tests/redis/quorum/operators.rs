@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_core::{Engine, FencingToken, LockError, LockName, Operation};
 use holdline_redis::{QuorumAdmin, QuorumEngine};
 
-use super::nodes::{NODES, Node};
+use super::nodes::Node;
 use super::run::{Kind, World};
 use crate::world::tasks::Process;
 
@@ -144,20 +144,10 @@ impl World {
     /// What only operators may do is done.
     pub(crate) fn repair(&mut self) {
         if self.kind == Kind::Wild {
-            self.empty_doubtful();
             self.vouch();
         }
         self.note(format_args!("an operator takes nodes in again"));
         self.operate(Order::Rejoin);
-    }
-
-    /// An operator empties servers of which no client takes a word: that may last for ten minutes.
-    fn empty_doubtful(&mut self) {
-        for node in 0..NODES {
-            if self.nodes[node].is_in_doubt() {
-                self.empty(node);
-            }
-        }
     }
 
     fn empty(&mut self, node: usize) {

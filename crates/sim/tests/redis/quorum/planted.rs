@@ -29,11 +29,12 @@ pub(crate) enum Bug {
     ForeignTakenForNewer,
     UndoOnAnotherConnection,
     FloorOfTheClockAlone,
+    WaitByTheClock,
 }
 
 impl Bug {
     /// Each of these is found.
-    pub(crate) const ALL: [Bug; 18] = [
+    pub(crate) const ALL: [Bug; 19] = [
         Bug::NoWriteBack,
         Bug::WriteBackWithoutCompare,
         Bug::RejoinWithoutWait,
@@ -52,6 +53,7 @@ impl Bug {
         Bug::UndoOnAnotherConnection,
         Bug::FloorOfTheClockAlone,
         Bug::HealTakesWhatIsTaken,
+        Bug::WaitByTheClock,
     ];
 
     /// What no world shows, since another rule covers for it.
@@ -74,14 +76,17 @@ impl Bug {
     /// Returns the first seed whose world was seen to miss it.
     pub(crate) fn seen_at(self) -> u64 {
         match self {
-            Bug::Unnoticed => 2,
-            Bug::FloorOfTheClockAlone => 3,
-            Bug::NoWriteBack | Bug::AnyPass => 4,
-            Bug::RejoinWithoutWait | Bug::IdAskedAgainAfterUndo | Bug::AtLeastForExactly => 5,
-            Bug::UndoOnAnotherConnection => 13,
-            Bug::HealTakesWhatIsTaken => 44,
+            Bug::ValidityFromReply | Bug::WaitByTheClock => 2,
+            Bug::Unnoticed => 3,
+            Bug::NoWriteBack => 4,
+            Bug::IdAskedAgainAfterUndo | Bug::AtLeastForExactly => 5,
+            Bug::NoFloor | Bug::FloorOfTheForgetful => 6,
+            Bug::RejoinWithoutWait | Bug::AnyPass => 7,
+            Bug::UndoOnAnotherConnection => 16,
+            Bug::FloorOfTheClockAlone => 23,
             Bug::Stamped => 72,
-            Bug::RecoverAnyEpisode => 77,
+            Bug::RecoverAnyEpisode => 86,
+            Bug::HealTakesWhatIsTaken => 367,
             _ => 1,
         }
     }
@@ -93,6 +98,7 @@ impl Bug {
             Bug::NoFloor | Bug::FloorOfTheForgetful => heat::FORGETFUL_MIDDLE,
             Bug::RecoverAnyEpisode => heat::LATE_RECOVERY,
             Bug::Unnoticed => heat::OLD_COPIES,
+            Bug::WaitByTheClock => heat::CLOCK_OF_THE_WAIT,
             Bug::AnyPass => heat::REPLACED_MIDDLE,
             Bug::WriteBackWithoutCompare => heat::LEAPING_CLOCKS,
             Bug::HealTakesWhatIsTaken => heat::LATE_HEALING,
@@ -118,8 +124,8 @@ impl Bug {
                 &[("call('SETRANGE', LOCK, '67', token)\ncount(LOCK, token, largest)\n", "")]
             }
             Bug::WriteBackWithoutCompare => &[(
-                "if not value or sub(value, 1, 32) ~= ARGV[2] then return 'nothing' end",
-                "if not value or sub(value, 1, 32) ~= ARGV[2] then return ARGV[3] end",
+                "sub(value, 1, 32) ~= ARGV[2] or is_healed(value) then return 'nothing' end",
+                "sub(value, 1, 32) ~= ARGV[2] then return ARGV[3] end",
             )],
             Bug::RejoinWithoutWait => &[(
                 "  wait(quarantine, by_time)\n  return true",
@@ -127,12 +133,16 @@ impl Bug {
             )],
             Bug::NoFloor => &[("  raise(node, floor)\n", "")],
             Bug::RecoverAnyEpisode => &[(
-                "if not node.q or tonumber(node.q) > now or not is_episode(episode, told) then",
+                "if node.r ~= '0' or not is_episode(episode, told) then",
                 "if node.g ~= 'forgot' then",
             )],
             Bug::Unnoticed => &[(
-                "elseif node.m ~= ARGV[1] and durable and node.d then",
-                "elseif node.m ~= ARGV[1] then",
+                "elseif node.m ~= ARGV[1] and node.b == ARGV[1] then
+  accepted = 0
+",
+                "elseif node.m ~= ARGV[1] then
+  node.m = ARGV[1]
+",
             )],
             Bug::HealedCountsAtOnce => &[(
                 "  return { 'gone', value and 0 or 1 }",
@@ -199,6 +209,20 @@ return wanted < token and wanted or token",
                 "node.g, node.c, node.s = 'proposed', configuration, told",
                 "raise(node, since)\n  node.g, node.c, node.s = 'open', configuration, told",
             )],
+            // The wait ends at a moment of the node's own clock.
+            Bug::WaitByTheClock => &[
+                ("#node.r < 11 and ", ""),
+                (
+                    "node.r, node.t = format('%.0f', micros)",
+                    "node.r, node.t = format('%.0f', now + micros)",
+                ),
+                ("  if node.r ~= '0' or", "  if not node.r or tonumber(node.r) > now or"),
+                (
+                    "node.s or false, node.r or false,",
+                    "node.s or false,
+  node.r and format('%.0f', math.max(tonumber(node.r) - now, 0)) or false,",
+                ),
+            ],
             Bug::FloorOfTheClockAlone => &[("local SKEW = 1000000", "local SKEW = 0")],
             // All sets have one name, so that what one has counts as a change of the other.
             Bug::ForeignTakenForNewer => &[(

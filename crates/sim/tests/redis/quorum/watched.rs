@@ -104,4 +104,8 @@ impl Engine for Watched {
     ) -> Answer<'a, Result<OperationReply, LockError>> {
         self.engine.operate(operation)
     }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        self.engine.flush()
+    }
 }

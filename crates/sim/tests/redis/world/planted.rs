@@ -219,6 +219,10 @@ impl Engine for Twisted {
     ) -> Answer<'a, Result<OperationReply, LockError>> {
         self.engine.operate(operation)
     }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        self.engine.flush()
+    }
 }
 
 /// Drops the pair of hints with which all are told to look again.

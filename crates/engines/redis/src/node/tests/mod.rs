@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use holdline::SystemClock;
 use holdline_core::{Certainty, Clock, ClockKind, ErrorKind, LockError};
-use holdline_services::{RedisConfig, RedisServer, Reply};
+use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
 use super::{Affinity, Heard, Inbox, Node, Tie, Value, Words};
 use crate::options::RedisOptions;

@@ -23,24 +23,34 @@ async fn refuses(server: &RedisServer, says: &str) {
     assert_eq!(behind(server, "EXISTS k").integer(), Some(0));
 }
 
+/// The newest form of each error, and that of the oldest version that is supported.
+const FORMS: [Flavour; 2] = [Flavour::Debian, Flavour::Redis6];
+
 #[tokio::test]
 async fn a_full_memory() {
-    let server = RedisServer::start(RedisConfig::default().with_maxmemory("1mb", "noeviction"));
-    behind(&server, "CONFIG SET maxmemory 1");
-    refuses(&server, "memory is full").await;
+    for flavour in FORMS {
+        let config = RedisConfig::default().with_maxmemory("1mb", "noeviction");
+        let server = RedisServer::start(config.with_flavour(flavour));
+        behind(&server, "CONFIG SET maxmemory 1");
+        refuses(&server, "memory is full").await;
+    }
 }
 
 #[tokio::test]
 async fn a_replica() {
-    let master = server();
-    let config = RedisConfig::default().with_replica_of(master.address());
-    refuses(&RedisServer::start(config), "is a replica").await;
+    for flavour in FORMS {
+        let master = server();
+        let config = RedisConfig::default().with_replica_of(master.address());
+        refuses(&RedisServer::start(config.with_flavour(flavour)), "is a replica").await;
+    }
 }
 
 #[tokio::test]
 async fn too_few_replicas() {
-    let config = RedisConfig::default().with_line("min-replicas-to-write 1");
-    refuses(&RedisServer::start(config), "too few replicas").await;
+    for flavour in FORMS {
+        let config = RedisConfig::default().with_line("min-replicas-to-write 1");
+        refuses(&RedisServer::start(config.with_flavour(flavour)), "too few replicas").await;
+    }
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ impl Attempt<'_> {
         let looking = self.look(granted == 0 || self.busy.len() >= needed);
         let ((), (busy, found)) = tokio::join!(giving_up, looking);
         if !busy.is_empty() && busy.len() + granted + awaited >= needed {
-            return Ok(crowded(set, busy, granted, awaited));
+            return Ok(crowded(set, busy, granted, awaited).await);
         }
         if let Some(error) = found {
             return Err(foreign(&error));

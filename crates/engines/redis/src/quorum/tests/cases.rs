@@ -169,6 +169,12 @@ async fn a_lost_lease_is_healed_where_the_name_is_free() {
     let kept = ground.renew_one(&pass, 1, HOLD).await;
     assert!(matches!(kept, Renewed::Kept { .. }), "{kept:?}");
     assert_eq!(ground.text(&["GET", COUNTER]).await, Some(format!("{given:016}")));
+    for asked in [Asked::Anew, Asked::Again] {
+        let voted = ground.acquire(&pass, &request(1), given + 9, asked).await;
+        assert!(matches!(voted, Ok(Voted::Healed { .. })), "{asked:?}: {voted:?}");
+    }
+    let written = ground.write_back(&pass, 1, given + 9).await;
+    assert_eq!(written, Ok(Ok(Written::NotYours)), "it proves no token");
     ground.release(1, None).await.expect("released");
     assert_eq!(ground.take(&pass, 2, 1).await, given + 1);
 }
@@ -218,10 +224,20 @@ async fn a_node_that_forgot_waits_and_comes_back_above_its_floor() {
     let recover = Told::Recover { episode: node_id(4), stamp, floor: FAR };
     assert!(!ground.tell("run-2", &recover).await.expect("told"), "it has not waited");
     assert!(ground.tell("run-2", &begin(Duration::from_secs(600), false)).await.expect("told"));
-    let seen = ground.greet("run-3", 5).await.expect("ours");
+    let seen = ground.greet(MARKER, 5).await.expect("ours");
     assert!(!seen.accepted, "two servers behind one address");
-    let waits = seen.view.quarantine.expect("it waits");
-    assert!(!waits.1 && waits.0 > Duration::from_secs(500), "{waits:?}");
+    let whole = Duration::from_secs(600);
+    assert_eq!(seen.view.quarantine, Some((whole, false)));
+    // What a client measured counts once, and nothing else ends the wait.
+    let waited = |left, by_time| {
+        let passed = Duration::from_secs(599);
+        Told::Waited { episode: node_id(4), stamp, by_time, left, passed }
+    };
+    assert!(!ground.tell("run-2", &waited(whole, true)).await.expect("told"));
+    assert!(ground.tell("run-2", &waited(whole, false)).await.expect("told"));
+    assert!(!ground.tell("run-2", &waited(whole, false)).await.expect("told"), "again");
+    let seen = ground.greet("run-2", 5).await.expect("ours");
+    assert_eq!(seen.view.quarantine, Some((Duration::from_secs(1), false)));
     assert!(!ground.tell("run-2", &recover).await.expect("told"), "it has not waited enough");
     assert!(!ground.tell("run-2", &begin(Duration::ZERO, false)).await.expect("told"));
     assert!(ground.tell("run-2", &begin(Duration::ZERO, true)).await.expect("told"), "by time");

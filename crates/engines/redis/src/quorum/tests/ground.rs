@@ -179,23 +179,13 @@ impl Ground {
     }
 
     pub(super) async fn greet(&self, marker: &str, fresh: u8) -> Result<Greeted, Refused> {
-        self.greet_as(marker, fresh, false).await
-    }
-
-    /// `durable`: as a server that keeps all that it has answered.
-    pub(super) async fn greet_as(
-        &self,
-        marker: &str,
-        fresh: u8,
-        durable: bool,
-    ) -> Result<Greeted, Refused> {
-        let call = requests::greet(&self.asker, marker, node_id(fresh), durable);
+        let call = requests::greet(&self.asker, marker, node_id(fresh));
         Ok(replies::greeted(&self.call(call).await?)?)
     }
 
     /// Greets it and changes nothing.
     pub(super) async fn look(&self, marker: &str) -> Result<Greeted, Refused> {
-        let call = requests::look(&self.asker, marker, node_id(99), false);
+        let call = requests::look(&self.asker, marker, node_id(99));
         Ok(replies::greeted(&self.call(call).await?)?)
     }
 

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use holdline_core::ReleaseReply;
 use holdline_core::quorum::{
     Barred, Configuration, Gate, Node, NodeId, Register, Stamp, Told, View, Vote, Written,
 };
-use holdline_core::{FencingToken, ReleaseReply};
 use holdline_services::Flavour;
 
 use super::ground::{Ground, HOLD, NODE, SKEW, Store, keep, lease_id, node_id, request, token};
@@ -24,6 +24,7 @@ const MARKERS: [&str; 4] = ["run-1", "run-2", "run-3", "run-4"];
 /// Longer than a history, and than any lease in it.
 const AGES: Duration = Duration::from_secs(86_400);
 const HOUR: Duration = Duration::from_secs(3_600);
+const LONG_WAIT: Duration = Duration::from_millis(606_001);
 /// Beyond any clock of a history.
 const FAR: u64 = 8_000_000_000_000_000;
 
@@ -73,25 +74,22 @@ impl Oracle {
         self.node.as_ref().map_or(Err(Barred::Marker), |node| node.admit(marker, stamp))
     }
 
-    fn greet(&mut self, marker: &str, fresh: NodeId, now: u64, durable: bool) -> bool {
+    fn greet(&mut self, marker: &str, fresh: NodeId) -> bool {
         let raised = std::mem::take(&mut self.raised);
         let node = self.node.get_or_insert_with(|| {
             let mut node = Node::blank(marker.to_owned(), fresh);
             node.raise_floor(raised);
             node
         });
-        let accepted = match durable {
-            true => node.greet_durable(marker, fresh, now),
-            false => node.greet(marker, fresh, now),
-        };
+        let accepted = node.greet(marker, fresh);
         if accepted {
             marker.clone_into(&mut self.marker);
         }
         accepted
     }
 
-    fn view(&self, now: u64) -> Option<View> {
-        self.node.as_ref().map(|node| node.view(now))
+    fn view(&self) -> Option<View> {
+        self.node.as_ref().map(Node::view)
     }
 
     /// What a counter of a name is counted on above of, and what an operator would have to read.
@@ -153,7 +151,7 @@ impl History {
 
     /// The marker and the stamp that the node has, or, now and then, others.
     fn shown(&mut self) -> (String, Stamp) {
-        let mine = self.oracle.view(0).and_then(|view| view.configuration);
+        let mine = self.oracle.view().and_then(|view| view.configuration);
         let marker = match self.often() && !self.oracle.marker.is_empty() {
             true => self.oracle.marker.clone(),
             false => self.one_of(&MARKERS).to_owned(),
@@ -195,29 +193,22 @@ impl History {
 
     async fn greet_as(&mut self, marker: &str) {
         let fresh = u8::try_from(10 + self.below(60)).expect("small");
-        let now = self.time().await;
-        let durable = self.below(3) == 0;
-        let another = !self.oracle.marker.is_empty() && self.oracle.marker != marker;
-        let id = self.oracle.view(0).map(|view| view.id);
-        let greeted = self.ground.greet_as(marker, fresh, durable).await.expect("ours");
-        let accepted = self.oracle.greet(marker, node_id(fresh), now, durable);
-        if another && accepted && id == self.oracle.view(0).map(|view| view.id) {
-            self.note("excused");
-        }
+        let greeted = self.ground.greet(marker, fresh).await.expect("ours");
+        let accepted = self.oracle.greet(marker, node_id(fresh));
         assert_eq!(greeted.accepted, accepted);
-        assert_eq!(Some(greeted.view), self.oracle.view(greeted.time_us));
+        assert_eq!(Some(greeted.view), self.oracle.view());
         self.note(if accepted { "greeted" } else { "not greeted" });
     }
 
     /// Says something that fits how the node stands, or, now and then, that does not.
     fn draw_told(&mut self) -> Told {
-        let view = self.oracle.view(0);
+        let view = self.oracle.view();
         let id = view.as_ref().map_or(node_id(1), |view| view.id);
         let mine = view.as_ref().and_then(|view| view.configuration.clone());
         let (_, stamp) = self.shown();
         let from = if self.often() { mine.as_ref().map(Configuration::stamp) } else { Some(stamp) };
-        let quarantine = self.one_of(&[Duration::ZERO, Duration::ZERO, HOUR]);
-        let fitting = view.map_or(Gate::Blank, |view| view.gate);
+        let quarantine = self.one_of(&[Duration::ZERO, Duration::ZERO, LONG_WAIT]);
+        let fitting = view.as_ref().map_or(Gate::Blank, |view| view.gate);
         let kinds = [Gate::Blank, Gate::Proposed, Gate::Open, Gate::Forgot, Gate::Out];
         match if self.often() { fitting } else { self.one_of(&kinds) } {
             Gate::Blank => Told::Propose { from, configuration: self.draw_first(id) },
@@ -232,7 +223,15 @@ impl History {
             }
             Gate::Forgot if mine.as_ref().is_some_and(|mine| mine.has(id)) && self.often() => {
                 let episode = if self.often() { id } else { node_id(9) };
-                match self.below(5) {
+                let begun = view.as_ref().and_then(|view| view.quarantine);
+                match self.below(7) {
+                    5 | 6 if begun.is_some() => {
+                        let (left, by_time) = begun.unwrap_or_default();
+                        let left = if self.often() { left } else { LONG_WAIT };
+                        let by_time = by_time == self.often();
+                        let passed = self.one_of(&[Duration::ZERO, left / 2, left, LONG_WAIT]);
+                        Told::Waited { episode, stamp, by_time, left, passed }
+                    }
                     0 => Told::Vouch { episode, stamp },
                     1 | 2 => {
                         let by_time = self.below(2) == 0;
@@ -293,12 +292,6 @@ impl History {
         let fitted = self.ground.tell(marker, &told).await.expect("ours");
         let after = self.time().await;
         let now = match (&told, fitted) {
-            (Told::Activate { quarantine: Some(wait), .. }, true)
-            | (Told::Begin { quarantine: wait, .. }, true) => {
-                let until = self.field("q").await.expect("it waits");
-                until - u64::try_from(wait.as_micros()).expect("short")
-            }
-            (Told::Vouch { .. }, true) => self.field("q").await.expect("it waits"),
             (Told::Activate { .. } | Told::Recover { .. }, true) => {
                 let ahead = u64::try_from(SKEW.as_micros()).expect("short");
                 let floor = self.field("f").await.expect("a floor");
@@ -315,6 +308,7 @@ impl History {
             (Told::Adopt { .. }, _) => "adopted",
             (Told::Begin { .. }, _) => "began",
             (Told::Recover { .. }, _) => "recovered",
+            (Told::Waited { .. }, _) => "waited",
             (Told::Vouch { .. }, _) => "vouched for",
             (Told::Readmit { .. }, _) => "readmitted",
         };
@@ -334,12 +328,18 @@ impl History {
                 false => self.oracle.marker.clone(),
             };
             self.greet_as(&marker).await;
-            let view = self.oracle.view(0).expect("it was greeted");
+            let view = self.oracle.view().expect("it was greeted");
             let stamp = view.configuration.as_ref().map(Configuration::stamp);
             let member = view.configuration.as_ref().is_some_and(|mine| mine.has(view.id));
             let told = match (view.gate, stamp) {
                 (Gate::Open | Gate::Out, _) => return,
                 (Gate::Proposed, Some(stamp)) => Told::Activate { stamp, quarantine: None },
+                (Gate::Forgot, Some(stamp))
+                    if member && view.quarantine.is_some_and(|(left, _)| !left.is_zero()) =>
+                {
+                    let (left, by_time) = view.quarantine.unwrap_or_default();
+                    Told::Waited { episode: view.id, stamp, by_time, left, passed: left }
+                }
                 (Gate::Forgot, Some(stamp)) if member && view.quarantine.is_some() => {
                     let floor = self.oracle.names[0].last() + 7;
                     Told::Recover { episode: view.id, stamp, floor }
@@ -382,10 +382,11 @@ impl History {
             return assert_eq!(voted, Voted::Cancelled { revoked: None });
         }
         if asked == Asked::Again {
-            let stands = register.last();
+            let evidence = register.evidence(lease_id(number));
             self.note(if mine { "held" } else { "unknown" });
             return match voted {
-                Voted::Held { last, .. } => assert!(mine && last.get() == stands),
+                Voted::Held { last, .. } => assert_eq!(Some(last), evidence),
+                Voted::Healed { .. } => assert!(mine && evidence.is_none()),
                 other => assert!(!mine && other == Voted::Unknown, "{other:?}"),
             };
         }
@@ -407,11 +408,11 @@ impl History {
                 assert_eq!(last, expected);
                 self.oracle.raise(last.get());
                 let record = self.ground.record(number).await.expect("ours").expect("it is held");
-                let kept = std::str::from_utf8(record.token().expect("a token")).expect("digits");
-                let kept: FencingToken = kept.parse().expect("a token");
+                let kept = record.token().expect("a token");
                 self.records.insert(number, (record, kept.get()));
                 self.note("granted");
             }
+            (Voted::Healed { .. }, Vote::Healed) => self.note("healed since before"),
             (Voted::Busy { holder: Some(holder), .. }, Vote::Busy) => {
                 let expected = self.oracle.names[place(number)].holder().expect("busy");
                 assert_eq!(holder.lease_id, expected.short());
@@ -586,13 +587,13 @@ impl History {
             return;
         };
         assert_eq!(floor, node.floor(1));
-        let view = node.view(0);
+        let view = node.view();
         let open = view.configuration.filter(|_| view.gate == Gate::Open);
         let expected = open.map(|mine| format!("{}/{}", self.oracle.marker, mine.stamp()));
         assert_eq!(pass, expected);
         let marker = self.oracle.marker.clone();
         let seen = self.ground.look(&marker).await.expect("ours");
-        assert_eq!(Some(seen.view), self.oracle.view(seen.time_us));
+        assert_eq!(Some(seen.view), self.oracle.view());
     }
 }
 
@@ -621,7 +622,7 @@ const COMMON: &[&str] = &[
     "restored",
 ];
 /// What must happen in many.
-const RARE: &[&str] = &["not greeted", "held", "excused", "vouched for", "readmitted"];
+const RARE: &[&str] = &["not greeted", "held", "waited", "vouched for", "readmitted"];
 
 /// Tells where a history stood when it broke.
 struct Where {

@@ -1,0 +1,161 @@
+//! What attempts and healing leave on the nodes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, Ending, Engine, ErrorKind, FencingToken, LeaseId,
+    Purpose, ReleaseRequest, RenewReply, RenewRequest,
+};
+use holdline_redis::{QuorumEngine, QuorumOptions};
+use holdline_services::{RedisConfig, RedisServer, Reply};
+
+use crate::support::{HOLD, Nodes, name, request};
+
+const LOCK: &str = "holdline:{a}";
+const COUNTER: &str = "holdline:{a}:1l";
+
+async fn connect(nodes: &Nodes) -> QuorumEngine {
+    let engine = QuorumEngine::connect(&nodes.options(""), Arc::new(MachineClock)).await;
+    engine.expect("a set")
+}
+
+async fn renew(engine: &QuorumEngine, id: u8) -> RenewReply {
+    let lease_id = LeaseId::from_bytes([id; 16]);
+    let (client, purpose) = (request(id).client, Purpose::Keep(HOLD));
+    let batch = [RenewRequest { name: name(), lease_id, client, purpose }];
+    engine.renew(&batch).await.remove(0).expect("a majority answers")
+}
+
+/// Renews until a server keeps the lock: a renewal is what takes it again where it lacks.
+async fn await_lock(engine: &QuorumEngine, server: &RedisServer, id: u8) {
+    let began = Instant::now();
+    while number(server, &format!("EXISTS {LOCK}")) != Some(1) {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not healed");
+        assert!(matches!(renew(engine, id).await, RenewReply::Renewed { .. }));
+        engine.flush().await;
+    }
+}
+
+/// Takes the name under new ids until all servers have the same token on record: a node that voted
+/// after the decision may have another, by its own counter.
+async fn granted_alike(engine: &QuorumEngine, nodes: &Nodes) -> (u8, FencingToken) {
+    for id in 1..u8::MAX {
+        let granted = engine.try_acquire(&request(id)).await.expect("free");
+        let AcquireReply::Granted { token, .. } = granted else { panic!("{granted:?}") };
+        let line = format!("GETRANGE {LOCK} 67 82");
+        let recorded = |one: &RedisServer| one.raw().say(&line).expect("told");
+        let expected = Reply::Bulk(format!("{:016}", token.get()).into());
+        if nodes.servers.iter().all(|one| recorded(one) == expected) {
+            return (id, token);
+        }
+        release(engine, id).await;
+    }
+    panic!("the servers never agree at once");
+}
+
+/// Two nodes lose the lock, one after the other, and count on from a larger number: their healed
+/// records are a majority, and none of them may prove a token to whoever knows the lease id.
+#[tokio::test]
+async fn healed_records_prove_no_token_to_a_lease_id_that_is_asked_again() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let engine = connect(&nodes).await;
+    let (id, token) = granted_alike(&engine, &nodes).await;
+    let above = token.get() + 1_000;
+    for server in &nodes.servers[1..] {
+        server.raw().say(&format!("SET {COUNTER} {above:016}")).expect("set");
+        server.raw().say(&format!("DEL {LOCK}")).expect("deleted");
+        await_lock(&engine, server, id).await;
+    }
+    for known in [false, true] {
+        let again = AcquireRequest { known, ..request(id) };
+        let answer = engine.try_acquire(&again).await;
+        let error = answer.expect_err("no majority proves a token");
+        assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
+        assert_eq!(error.to_string().matches("proves no token").count(), 2, "{error}");
+    }
+    assert!(matches!(renew(&engine, id).await, RenewReply::Renewed { .. }), "it is still kept");
+}
+
+/// A server votes after the decision, by a counter of its own, and one of those that decided loses
+/// the lock: no majority has one token on record any more, and the holder knows which was granted.
+#[tokio::test]
+async fn a_lease_is_healed_also_where_a_late_vote_has_another_token() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let engine = connect(&nodes).await;
+    let (id, token) = granted_alike(&engine, &nodes).await;
+    release(&engine, id).await;
+    let (late, id, above) = (&nodes.servers[2], u8::MAX, token.get() + 3_600_000_000);
+    late.raw().say(&format!("SET {COUNTER} {above:016}")).expect("set");
+    late.stop();
+    let granted = engine.try_acquire(&request(id)).await.expect("free on two of three");
+    let AcquireReply::Granted { token, .. } = granted else { panic!("{granted:?}") };
+    late.cont();
+    let began = Instant::now();
+    while number(late, &format!("EXISTS {LOCK}")) != Some(1) {
+        assert!(began.elapsed() < Duration::from_secs(60), "its vote never came");
+    }
+    let lost = &nodes.servers[1];
+    lost.raw().say(&format!("DEL {LOCK}")).expect("deleted");
+    await_lock(&engine, lost, id).await;
+    let recorded =
+        |one: &RedisServer| one.raw().say(&format!("GETRANGE {LOCK} 67 82")).expect("told");
+    assert_eq!(recorded(lost), Reply::Bulk(format!("{:016}", token.get()).into()));
+    assert_ne!(recorded(late), recorded(lost), "it voted by its own counter");
+}
+
+async fn release(engine: &QuorumEngine, id: u8) {
+    let ending = Ending { for_good: false, hold: HOLD };
+    let lease_id = LeaseId::from_bytes([id; 16]);
+    engine.release(&ReleaseRequest { name: name(), lease_id, ending }).await.expect("released");
+    engine.flush().await;
+}
+
+fn number(server: &RedisServer, line: &str) -> Option<i64> {
+    server.raw().say(line).expect("told").integer()
+}
+
+/// The requests of a contender wait in front of two servers that stand still, and then it is gone:
+/// when they go on, they find its undo behind its requests.
+#[test]
+fn the_late_votes_of_a_contender_that_is_gone_are_undone() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let process = tokio::runtime::Runtime::new().expect("a runtime");
+    process.block_on(async {
+        nodes.init().await;
+        let url = format!("{}?command_timeout_ms=300", nodes.url());
+        let options = QuorumOptions::from_url(&url).expect("a good URL");
+        let engine = QuorumEngine::connect(&options, Arc::new(MachineClock)).await.expect("a set");
+        // Both have to vote, so both know the script afterwards.
+        nodes.servers[0].stop();
+        let mut id = 10;
+        while engine.try_acquire(&request(id)).await.is_err() {
+            id += 1;
+        }
+        nodes.servers[0].cont();
+        release(&engine, id).await;
+        for server in &nodes.servers[1..] {
+            assert_eq!(number(server, &format!("EXISTS {LOCK}")), Some(0));
+            server.raw().say(&format!("DEL {COUNTER}")).expect("deleted");
+        }
+        nodes.servers[1..].iter().for_each(RedisServer::stop);
+        let error = engine.try_acquire(&request(2)).await.expect_err("there is no majority");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
+    });
+    process.shutdown_background();
+    nodes.servers[1..].iter().for_each(RedisServer::cont);
+    for server in &nodes.servers[1..] {
+        let (began, voted) = (Instant::now(), format!("EXISTS {COUNTER}"));
+        while number(server, &voted) != Some(1) {
+            assert!(began.elapsed() < Duration::from_secs(60), "the request never came");
+        }
+        let held = format!("EXISTS {LOCK}");
+        // Far less than the lease, and far more than a slow machine takes for what was sent.
+        while number(server, &held) != Some(0) {
+            assert!(began.elapsed() < Duration::from_secs(15), "the vote stays");
+        }
+    }
+}

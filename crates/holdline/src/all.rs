@@ -41,17 +41,13 @@ impl Guards {
         futures_util::future::select_all(lost).await.0
     }
 
-    /// Releases all names, the last taken first, and says how each ended.
+    /// Releases all names side by side, and says how each ended, in the order of the names. It
+    /// takes as long as the slowest of them: see [`Guard::release`].
     ///
     /// # Cancel safety
     /// Dropping the future loses the answers only.
     pub async fn release(self) -> Vec<ReleaseOutcome> {
-        let mut outcomes = Vec::with_capacity(self.0.len());
-        for guard in self.0.into_iter().rev() {
-            outcomes.push(guard.release().await);
-        }
-        outcomes.reverse();
-        outcomes
+        futures_util::future::join_all(self.0.into_iter().map(Guard::release)).await
     }
 }
 

@@ -271,8 +271,8 @@ impl Client {
         lease::by_id::renew(&self.core, name, lease_id, lease_duration).await
     }
 
-    /// Releases a lease of which only the id is known. `lease_duration` is what was asked for:
-    /// if the answer is lost, the store remembers for at least that long that the id is dead.
+    /// Releases a lease of which only the id is known. If the answer is lost, the store remembers
+    /// for at least 30 s that the id is dead.
     ///
     /// # Errors
     /// As [`Client::release`].
@@ -283,9 +283,8 @@ impl Client {
         &self,
         name: &LockName,
         lease_id: LeaseId,
-        lease_duration: Duration,
     ) -> Result<ReleaseOutcome, LockError> {
-        lease::by_id::release(&self.core, name, lease_id, lease_duration).await
+        lease::by_id::release(&self.core, name, lease_id).await
     }
 
     /// Shows how a name stands.
@@ -351,14 +350,16 @@ impl Client {
     }
 
     /// Lets no new attempt begin, waits until everything dropped or given up so far is out of the
-    /// store, and reports. Guards that are still held stay held, and are kept.
+    /// store, also where the engine tells a part of its store in the background, and reports.
+    /// Guards that are still held stay held, and are kept.
     ///
     /// # Cancel safety
     /// Dropping the future loses the report; the janitor goes on.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let shared = self.shared();
         shared.closing.store(true, Ordering::Relaxed);
-        let deadline = shared.clock.sleep_until(shared.clock.now().after(limit));
+        let end = shared.clock.now().after(limit);
+        let deadline = shared.clock.sleep_until(end);
         let drained = async {
             loop {
                 let mut told = std::pin::pin!(shared.drained.notified());
@@ -370,6 +371,7 @@ impl Client {
             }
         };
         futures_util::future::select(std::pin::pin!(drained), deadline).await;
+        shared.answered(shared.engine.flush(), end).await;
         let (under_way, held, left) = shared.registry.lock().count();
         let counters = &shared.counters;
         ShutdownReport {

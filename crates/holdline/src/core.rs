@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::acquire::Lines;
 use crate::entropy::Source;
+use crate::grant::Grant;
 use crate::home::Home;
 use crate::observer::Observer;
 use crate::owner::Nests;
@@ -100,6 +101,17 @@ impl Shared {
     /// its parent, but none of its threads and no right to its leases.
     pub(crate) fn is_own_process(&self) -> bool {
         self.pid.load(Ordering::Relaxed) == std::process::id()
+    }
+
+    /// Tells whether a lease may be believed here and now: never in a forked copy.
+    pub(crate) fn believes(&self, grant: &Grant) -> bool {
+        // The clock first: it costs less than the system call.
+        grant.is_valid(self.clock.now()) && self.is_own_process()
+    }
+
+    /// Returns until when a lease may be believed here.
+    pub(crate) fn valid_until(&self, grant: &Grant) -> Moment {
+        if self.is_own_process() { grant.valid_until() } else { Moment::ORIGIN }
     }
 
     /// Makes this process look like a forked child of the one that made the client.

@@ -27,6 +27,8 @@ const ENDED: u8 = 8;
 const PAUSED: u8 = 16;
 /// Somebody listens or has listened: without it nobody needs to be told.
 const LISTENED: u8 = 32;
+/// What the store has granted is a part of the whole lease only: one renewal reaches that.
+const FIRST: u8 = 64;
 
 /// Why a lease is at risk.
 #[derive(Clone, Debug)]
@@ -123,7 +125,7 @@ impl Grant {
             unsettled,
             anchor,
             valid_until: AtomicU64::new(until.as_nanos()),
-            state: AtomicU8::new(0),
+            state: AtomicU8::new(if plan.hold == plan.hold.first() { 0 } else { FIRST }),
             rare: match span.is_disabled() {
                 true => OnceLock::new(),
                 false => OnceLock::from(Rare::new(span)),
@@ -165,9 +167,14 @@ impl Grant {
         self.state.load(Ordering::Acquire) & flag != 0
     }
 
+    /// Tells whether the keeper renews it: a lease without renewal until it is whole.
+    fn is_renewed(&self) -> bool {
+        self.plan.renews() || self.has(FIRST)
+    }
+
     /// Tells whether renewals are wanted and would be granted.
     pub(crate) fn wants_renewal(&self) -> bool {
-        self.plan.renews() && !self.has(REVOKED | PAUSED)
+        self.is_renewed() && !self.has(REVOKED | PAUSED)
     }
 
     /// No renewal leaves until it is resumed: the lease is being given out of this process.
@@ -207,6 +214,7 @@ impl Grant {
             (now.as_nanos() < old).then_some(old.max(until))
         });
         let old = extended.ok()?;
+        self.state.fetch_and(!FIRST, Ordering::AcqRel);
         // What is near its longest hold stays at risk.
         if until > old || old == Moment::NEVER.as_nanos() {
             self.state.fetch_and(!AT_RISK, Ordering::AcqRel);
@@ -304,7 +312,7 @@ impl Grant {
     fn ran_out(&self) -> LostReason {
         if self.is_cut() {
             LostReason::MaxHold
-        } else if self.plan.renews() {
+        } else if self.is_renewed() {
             LostReason::Expired
         } else {
             LostReason::RanOut
@@ -333,7 +341,7 @@ impl Grant {
         let words = self.words();
         Some(match &words.revoked {
             Some(told) => RiskReason::Revoked(told.clone()),
-            None if self.plan.renews() && self.valid_until() < self.max_hold_at => {
+            None if self.is_renewed() && self.valid_until() < self.max_hold_at => {
                 RiskReason::NotRenewed(words.failure.clone())
             }
             None => RiskReason::RunsOut,

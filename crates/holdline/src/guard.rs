@@ -17,7 +17,7 @@ use crate::acquire::Turn;
 use crate::core::Core;
 use crate::grant::{Grant, RiskReason};
 use crate::held::Held;
-use crate::keeper::{self, Outcome};
+use crate::keeper::{self, By, Outcome};
 use crate::observer::Subject;
 use crate::options::OnLost;
 use crate::owner::Nested;
@@ -106,22 +106,25 @@ impl Guard {
     /// Returns until when the lease may be believed, on the client's clock;
     /// [`Moment::ORIGIN`] once it is lost, [`Moment::NEVER`] for a live grant.
     pub fn valid_until(&self) -> Moment {
-        self.grant.valid_until()
+        self.core.shared.valid_until(&self.grant)
     }
 
-    /// Returns for how long the lease may be believed yet; zero once it is lost.
+    /// Returns for how long the lease may be believed yet; zero once it is lost. A lease above 30 s
+    /// begins with 30 s, and the keeper reaches the whole one by a renewal that leaves at once.
     pub fn remaining(&self) -> Duration {
-        self.core.shared.clock.now().until(self.grant.valid_until())
+        self.core.shared.clock.now().until(self.valid_until())
     }
 
-    /// Tells whether the lease may be believed. Looks at the clock only: no I/O, no mutex.
+    /// Tells whether the lease may be believed. Looks at the clock and the process id only: no
+    /// I/O, no mutex.
     ///
     /// # Guarantees
-    /// It turns false before the store's timer can free the name. The answer is old as soon as it
+    /// It turns false before the store's timer can free the name, and is false in a forked copy of
+    /// the process. The answer is old as soon as it
     /// is given: a process that pauses after it can still write late, and only the fencing token
     /// helps against that.
     pub fn is_valid(&self) -> bool {
-        self.grant.is_valid(self.core.shared.clock.now())
+        self.core.shared.believes(&self.grant)
     }
 
     /// Resolves when at most one renewal interval is left, an operator has revoked the lease, or
@@ -175,6 +178,9 @@ impl Guard {
             let kind = ErrorKind::Lost { reason };
             shared.error(kind, Certainty::NotApplied).with_name(self.name())
         };
+        if !shared.is_own_process() {
+            return Err(shared.no_answer().with_name(self.name()));
+        }
         if !self.is_valid() {
             return Err(lost(grant.why_lost()));
         }
@@ -188,7 +194,7 @@ impl Guard {
             None => Some(shared.no_answer()),
         };
         let outcome = keeper::heed(shared, grant, sent, reply);
-        keeper::note(shared, self.key, sent, outcome);
+        keeper::note(shared, self.key, sent, (outcome, By::Caller));
         match (outcome, failure, grant.lost_reason()) {
             (_, _, Some(reason)) => Err(lost(reason)),
             _ if !self.is_valid() => Err(lost(grant.why_lost())),
@@ -203,14 +209,20 @@ impl Guard {
 
     /// Releases the name and says how the grant ended.
     ///
-    /// From the call on nobody renews, and every handle to the grant is invalid. A store that
-    /// does not answer is told again for ten seconds, and after that in the background.
+    /// From the call on nobody renews, and every handle to the grant is invalid. It returns after
+    /// 5 s at most, and after 1 s at most once the store has been found unable to answer. Until
+    /// the store confirms or the lease ends, the release is repeated in the background.
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer only: the janitor goes on releasing.
     pub async fn release(mut self) -> ReleaseOutcome {
         let key = std::mem::replace(&mut self.key, Key::NONE);
         let shared = &*self.core.shared;
+        if !shared.is_own_process() {
+            // The copy has no right to the lease, and a thread that it lacks may hold any mutex.
+            let held_for = self.grant.since.until(shared.clock.now());
+            return ReleaseOutcome::unconfirmed(held_for, &shared.no_answer());
+        }
         if let Some(nested) = self.nested.take() {
             let depth = nested.leave();
             if depth > 0 {
@@ -284,6 +296,9 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
         let kind = ErrorKind::Lost { reason };
         held.shared.error(kind, Certainty::Unknown).with_name(held.name())
     };
+    if !held.shared.is_own_process() {
+        return Err(held.shared.no_answer().with_name(held.name()));
+    }
     if !held.is_valid() {
         return Err(lost(held.grant.why_lost()));
     }
@@ -340,6 +355,8 @@ impl std::fmt::Debug for Guard {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use crate::parker::block_on;
     use crate::{Client, ErrorKind};
 
@@ -362,6 +379,41 @@ mod tests {
             let error = shared.no_answer();
             assert!(matches!(error.kind(), ErrorKind::Invalid { field: "client", .. }), "{error}");
             shared.pretend_fork(false);
+        });
+    }
+
+    #[test]
+    fn a_copy_of_the_process_believes_nothing_and_takes_no_lock() {
+        block_on(async {
+            let client = Client::connect("memory:copies").await.expect("made");
+            let mutex = client.mutex("a").expect("good");
+            let guard = mutex.lock().await.expect("free");
+            let held = guard.held();
+            let shared = guard.core.shared.clone();
+            shared.pretend_fork(true);
+            assert!(!guard.is_valid() && !held.is_valid());
+            assert!(guard.remaining().is_zero() && held.remaining().is_zero());
+            assert!(guard.renew().await.is_err() && guard.run(async {}).await.is_err());
+            // A thread of the parent held it when the process was copied: it stays locked.
+            let locked = shared.registry.lock();
+            let outcome = guard.release().now_or_never().expect("it asks nobody");
+            assert!(!outcome.is_released(), "{outcome:?}");
+            drop(locked);
+            shared.pretend_fork(false);
+            assert!(mutex.try_lock().await.is_err(), "the parent holds it still");
+        });
+    }
+
+    #[test]
+    fn a_renewal_by_hand_leaves_the_workers_own_under_way() {
+        block_on(async {
+            let client = Client::connect("memory:by-hand").await.expect("made");
+            let guard = client.mutex("a").expect("good").lock().await.expect("free");
+            let shared = guard.core.shared.clone();
+            let in_flight = || shared.registry.lock().get(guard.key()).expect("held").in_flight;
+            shared.registry.lock().get(guard.key()).expect("held").in_flight = true;
+            guard.renew().await.expect("kept");
+            assert!(in_flight(), "a renewal of the worker may land after this one");
         });
     }
 }

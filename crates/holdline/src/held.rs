@@ -45,22 +45,24 @@ impl Held {
     /// Returns until when the lease may be believed, on the client's clock;
     /// [`Moment::ORIGIN`] once it is over, [`Moment::NEVER`] for a live grant.
     pub fn valid_until(&self) -> Moment {
-        self.grant.valid_until()
+        self.shared.valid_until(&self.grant)
     }
 
     /// Returns for how long the lease may be believed yet; zero once it is over.
     pub fn remaining(&self) -> Duration {
-        self.shared.clock.now().until(self.grant.valid_until())
+        self.shared.clock.now().until(self.valid_until())
     }
 
-    /// Tells whether the lease may be believed. Looks at the clock only: no I/O, no mutex.
+    /// Tells whether the lease may be believed. Looks at the clock and the process id only: no
+    /// I/O, no mutex.
     ///
     /// # Guarantees
-    /// It turns false before the store's timer can free the name. The answer is old as soon as it
+    /// It turns false before the store's timer can free the name, and is false in a forked copy of
+    /// the process. The answer is old as soon as it
     /// is given: a process that pauses after it can still write late, and only the fencing token
     /// helps against that.
     pub fn is_valid(&self) -> bool {
-        self.grant.is_valid(self.shared.clock.now())
+        self.shared.believes(&self.grant)
     }
 
     /// Resolves when at most one renewal interval is left, an operator has revoked the lease, or

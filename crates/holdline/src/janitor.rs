@@ -15,6 +15,7 @@ use holdline_core::{
     Ending, ErrorKind, Expiry, LeaseId, LockError, LostReason, Moment, ReleaseReply,
     ReleaseRequest, lease,
 };
+use tokio::sync::mpsc;
 
 use crate::core::{Core, Shared};
 use crate::grant::{Grant, Granted};
@@ -34,6 +35,9 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// session closes with the engine.
 const LAST_TRIES: u32 = 5;
 
+/// The answers that the worker gets for an id that it gives up.
+pub(crate) type Reports = mpsc::UnboundedReceiver<Result<ReleaseReply, LockError>>;
+
 /// Stands for a lease id whose attempt is under way, or whose release is.
 pub(crate) struct Ticket<'a> {
     shared: &'a Shared,
@@ -43,11 +47,17 @@ pub(crate) struct Ticket<'a> {
     armed: bool,
     /// A request under the id went unanswered, or is under way.
     pub(crate) unsettled: bool,
+    /// What the heartbeat reports of its place in the queue.
+    cell: Option<Arc<WaitCell>>,
 }
 
 impl<'a> Ticket<'a> {
     pub(crate) fn new(shared: &'a Shared, plan: &'a Plan, lease_id: LeaseId) -> Ticket<'a> {
-        Ticket { shared, plan, lease_id, key: None, armed: true, unsettled: false }
+        Ticket { shared, plan, lease_id, key: None, armed: true, unsettled: false, cell: None }
+    }
+
+    pub(crate) fn shared(&self) -> &'a Shared {
+        self.shared
     }
 
     /// Writes the id into the slab: its request is about to leave, and its future may be dropped.
@@ -58,17 +68,24 @@ impl<'a> Ticket<'a> {
         }
     }
 
-    /// The id stands in the queue: the worker keeps it heard from now on.
-    pub(crate) fn enqueue(&mut self, cell: Arc<WaitCell>, next_look: Duration) {
+    /// The id stands in the queue, or may: the worker sends its heartbeats from now on, and
+    /// reports to the cell.
+    pub(crate) fn enqueue(&mut self, next_look: Duration) -> Arc<WaitCell> {
+        if let Some(cell) = &self.cell {
+            return cell.clone();
+        }
         self.register();
-        let Some(key) = self.key else { return };
-        let waiting = Waiting { name: self.plan.name.clone(), lease_id: self.lease_id, cell };
+        let cell = self.cell.insert(Arc::default()).clone();
+        let Some(key) = self.key else { return cell };
+        let (name, lease_id) = (self.plan.name.clone(), self.lease_id);
+        let waiting = Waiting { name, lease_id, cell: cell.clone() };
         let now = self.shared.clock.now();
         let mut registry = self.shared.registry.lock();
         let due = crate::queue::next_look(&mut registry, now, next_look);
         let ring = registry.turn(key, Stage::Waiting(waiting), due);
         drop(registry);
         self.shared.ring(ring);
+        cell
     }
 
     /// The id was granted: from now on the guard stands for it.
@@ -96,6 +113,17 @@ impl<'a> Ticket<'a> {
         if let Some(key) = self.key.take() {
             self.shared.registry.lock().remove(key);
         }
+    }
+
+    /// Leaves the id to the worker, which gives it up. Returns its reports of the answers.
+    pub(crate) fn leave_to_janitor(mut self) -> Reports {
+        let (reports, received) = mpsc::unbounded_channel();
+        let mut undo = undo_of(self.shared, self.plan, self.lease_id, self.unsettled);
+        undo.reports = Some(reports);
+        self.armed = false;
+        let due = self.shared.clock.now().after(FIRST_PAUSE);
+        schedule(self.shared, self.key.take(), undo, due);
+        received
     }
 
     /// Gives the id up and waits for the answer once; what is left then is the worker's.
@@ -146,6 +174,7 @@ pub(crate) fn undo_of(shared: &Shared, plan: &Plan, lease_id: LeaseId, for_good:
         for_good,
         until,
         tries: 0,
+        reports: None,
     }
 }
 
@@ -158,13 +187,16 @@ pub(crate) fn may_linger(lost: &LostReason) -> bool {
 
 /// Hands an id over to the worker, which gives it up.
 pub(crate) fn hand_over(shared: &Shared, key: Option<Key>, undo: Undo) {
-    let now = shared.clock.now();
+    schedule(shared, key, undo, shared.clock.now());
+}
+
+fn schedule(shared: &Shared, key: Option<Key>, undo: Undo, due: Moment) {
     let stage = Stage::Undoing(Box::new(undo));
     let mut registry = shared.registry.lock();
     let known = key.filter(|key| registry.get(*key).is_some());
     let ring = match known {
-        Some(key) => registry.turn(key, stage, now),
-        None => registry.insert(stage, now).1,
+        Some(key) => registry.turn(key, stage, due),
+        None => registry.insert(stage, due).1,
     };
     drop(registry);
     shared.ring(ring);
@@ -194,25 +226,27 @@ pub(crate) fn look(undo: &Undo, now: Moment, abandoned: bool, expiry: Expiry) ->
 pub(crate) async fn give_up(shared: Arc<Shared>, lane: Vec<(Key, ReleaseRequest)>) {
     for (key, request) in lane {
         let answer = shared.engine.release(&request);
-        let told = match shared.answered(answer, shared.limit()).await {
-            Some(Ok(reply)) => {
+        let answer = shared.answered(answer, shared.limit()).await;
+        let reply = answer.unwrap_or_else(|| Err(shared.no_answer()));
+        let told = match &reply {
+            Ok(reply) => {
                 tracing::debug!(
                     name = %request.name, lease_id = %request.lease_id, ?reply, "given up"
                 );
                 Some(true)
             }
             // The store says itself that nothing is left there.
-            Some(Err(error)) if matches!(error.kind(), ErrorKind::Lost { .. }) => Some(true),
-            Some(Err(error)) if is_final(&error) => {
+            Err(error) if matches!(error.kind(), ErrorKind::Lost { .. }) => Some(true),
+            Err(error) if is_hopeless(error) => {
                 tracing::warn!(lease_id = %request.lease_id, %error, "cannot be given up");
                 Some(false)
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 tracing::debug!(lease_id = %request.lease_id, %error, "not given up yet");
                 None
             }
-            None => None,
         };
+        report(&shared, key, reply);
         match told {
             Some(told) => finish(&shared, key, told),
             None => try_later(&shared, key),
@@ -220,12 +254,33 @@ pub(crate) async fn give_up(shared: Arc<Shared>, lane: Vec<(Key, ReleaseRequest)
     }
 }
 
-/// Tells whether trying again cannot help.
-fn is_final(error: &LockError) -> bool {
+/// Passes an answer on to the release that waits for it, if there is one.
+fn report(shared: &Shared, key: Key, reply: Result<ReleaseReply, LockError>) {
+    let mut registry = shared.registry.lock();
+    let Some(entry) = registry.get(key) else { return };
+    let Stage::Undoing(undo) = &entry.stage else { return };
+    let Some(reports) = undo.reports.clone() else { return };
+    drop(registry);
+    // The caller may have stopped waiting.
+    let _ = reports.send(reply);
+}
+
+/// Tells whether no later request can have another answer: the janitor stops.
+fn is_hopeless(error: &LockError) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Invalid { .. } | ErrorKind::Unsupported { .. } | ErrorKind::Foreign { .. }
     )
+}
+
+/// Tells whether the answer will stay the same until somebody changes something: nobody should be
+/// kept waiting for another one.
+pub(crate) fn is_final(error: &LockError) -> bool {
+    let needs_an_operator = matches!(
+        error.kind(),
+        ErrorKind::Refused { .. } | ErrorKind::Protocol { .. } | ErrorKind::NotInitialised
+    );
+    needs_an_operator || is_hopeless(error)
 }
 
 fn try_later(shared: &Shared, key: Key) {
@@ -252,7 +307,11 @@ pub(crate) fn finish(shared: &Shared, key: Key, told: bool) {
             "the store could not be told that this was given up: its lease ends it"
         );
     }
-    let subject = Subject { name: &undo.name, lease_id: undo.lease_id.short(), mode: undo.mode };
-    shared.observe(|observer| observer.dropped(subject, told));
+    // A release that still waits reports the outcome itself.
+    if undo.reports.as_ref().is_none_or(mpsc::UnboundedSender::is_closed) {
+        let lease_id = undo.lease_id.short();
+        let subject = Subject { name: &undo.name, lease_id, mode: undo.mode };
+        shared.observe(|observer| observer.dropped(subject, told));
+    }
     shared.drained.notify_waiters();
 }

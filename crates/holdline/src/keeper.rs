@@ -51,7 +51,7 @@ pub(crate) fn begin(grant: Arc<Grant>) -> (Keeping, Moment) {
 pub(crate) fn first_look(terms: &LeaseTerms, renews: bool, is_cut: bool) -> Duration {
     match renews {
         // The first lease is a part only: the whole one is reached by a renewal that leaves now.
-        true if is_cut => Duration::ZERO,
+        _ if is_cut => Duration::ZERO,
         true => WATCH_AFTER.min(terms.renew_interval() / 16 * 13),
         false => WATCH_AFTER,
     }
@@ -76,7 +76,7 @@ fn plan_first(keeping: &mut Keeping) {
     let sent = keeping.grant.since;
     plan_next(keeping, sent);
     let plan = &keeping.grant.plan;
-    if plan.renews() && plan.hold != plan.hold.first() {
+    if plan.hold != plan.hold.first() {
         keeping.renew_at = sent;
     }
 }
@@ -201,7 +201,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<Rene
     for (key, grant) in lines {
         match heed(&shared, &grant, sent, replies.next()) {
             Outcome::There => asked_further.push((key, grant)),
-            outcome => note(&shared, key, sent, outcome),
+            outcome => note(&shared, key, sent, (outcome, By::Worker)),
         }
     }
     // Only now: a store that is slow to tell more delays what it has told already for nobody.
@@ -209,7 +209,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<Rene
         let shared = &shared;
         async move {
             ask_whether_revoked(shared, &grant).await;
-            note(shared, key, sent, Outcome::There);
+            note(shared, key, sent, (Outcome::There, By::Worker));
         }
     });
     join_all(asked_further).await;
@@ -299,7 +299,7 @@ pub(crate) fn heed(
             }
         },
         None => {
-            grant.note_failure(&shared.no_answer());
+            grant.note_failure(&shared.nothing_within(sent.until(shared.clock.now())));
             Outcome::Failed
         }
     }
@@ -311,12 +311,24 @@ pub(crate) fn nonsense(shared: &Shared) -> LockError {
     shared.error(ErrorKind::Protocol { message }, holdline_core::Certainty::Unknown)
 }
 
+/// Who asked for a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The worker, which has one under way for a lease at a time.
+    Worker,
+    /// A caller, beside the worker.
+    Caller,
+}
+
 /// Takes note of one answer in the schedule.
-pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, outcome: Outcome) {
+pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, (outcome, by): (Outcome, By)) {
     let now = shared.clock.now();
     let mut registry = shared.registry.lock();
     let Some((keeping, in_flight)) = held(&mut registry, key) else { return };
-    *in_flight = false;
+    if by == By::Worker {
+        *in_flight = false;
+    }
+    let in_flight = *in_flight;
     match outcome {
         Outcome::Kept => {
             keeping.failures = 0;
@@ -338,11 +350,11 @@ pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, outcome: Outcome) {
             keeping.renew_at = now.after(pause);
         }
     }
-    if std::mem::take(&mut keeping.hinted) {
+    if !in_flight && std::mem::take(&mut keeping.hinted) {
         keeping.renew_at = keeping.renew_at.min(now.after(renewal::MIN_RETRY));
     }
     let grant = keeping.grant.clone();
-    let due = if grant.is_over() { Moment::NEVER } else { next(keeping, false) };
+    let due = if grant.is_over() { Moment::NEVER } else { next(keeping, in_flight) };
     let ring = registry.schedule(key, due);
     drop(registry);
     shared.ring(ring);

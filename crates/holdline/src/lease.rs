@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
     Certainty, ErrorKind, FencingToken, Hold, LeaseId, LockError, LockName, LostReason, Mode,
     Moment, Purpose, RenewReply, RenewRequest,
@@ -154,6 +155,9 @@ async fn detached(guard: &Guard) -> Result<Lease, LockError> {
     let shared = &core.shared;
     let plan = &grant.plan;
     let capabilities = shared.engine.capabilities();
+    if !shared.is_own_process() {
+        return Err(shared.no_answer());
+    }
     if guard.is_nested() {
         let message = "a guard of an owner cannot be detached";
         return Err(LockError::invalid(capabilities.engine, "guard", message));
@@ -244,7 +248,7 @@ pub(crate) async fn renew(core: &Arc<Core>, lease: &Lease) -> Result<Duration, L
 /// Releases a lease.
 pub(crate) async fn release(core: &Arc<Core>, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
     check_store(core, lease)?;
-    by_id::release(core, &lease.name, lease.lease_id, lease.lease_duration).await
+    by_id::release(core, &lease.name, lease.lease_id).await
 }
 
 fn line_of(core: &Core, lease: &Lease, hold: Hold) -> RenewRequest {
@@ -282,9 +286,10 @@ pub(crate) mod by_id {
         core: &Arc<Core>,
         name: &LockName,
         lease_id: LeaseId,
-        lease_duration: Duration,
     ) -> Result<ReleaseOutcome, LockError> {
-        let plan = plan(core, name, lease_duration)?;
+        // Of no consequence, and one that every engine takes.
+        let range = core.shared.engine.capabilities().lease;
+        let plan = plan(core, name, DEFAULT_LEASE.clamp(range.min, range.max))?;
         let since = core.shared.clock.now();
         let request = plan.ending(None, lease_id, false);
         Ok(release::release(&core.shared, &plan, &request, since).await)

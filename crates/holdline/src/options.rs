@@ -13,7 +13,8 @@ pub enum Keep {
     #[default]
     Renewed,
     /// It is never renewed in the background and runs out after its duration; it still ends with
-    /// this process where the engine sees a process die. [`crate::Guard::renew`] extends it.
+    /// this process where the engine sees a process die. [`crate::Guard::renew`] extends it. A
+    /// lease above 30 s begins with 30 s, and the keeper renews it to the whole duration once.
     Fixed,
     /// Like `Fixed`, and tied to no process: whoever knows the lease id renews or releases it.
     Detached,

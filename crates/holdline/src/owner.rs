@@ -62,7 +62,15 @@ type NestKey = (LockName, u64);
 
 /// The grants of one client that are held by an owner.
 #[derive(Default)]
-pub(crate) struct Nests(Mutex<HashMap<NestKey, Arc<Nest>>>);
+pub(crate) struct Nests(Mutex<HashMap<NestKey, SharedNest>>);
+
+/// A nest, for as long as somebody has a part in it.
+#[derive(Default)]
+struct SharedNest {
+    nest: Arc<Nest>,
+    /// How many [`Nested`] there are of it.
+    parts: usize,
+}
 
 #[derive(Default)]
 struct Nest {
@@ -87,7 +95,11 @@ pub(crate) struct Nested {
 
 impl Nested {
     fn new(core: &Arc<Core>, key: NestKey) -> Nested {
-        let nest = core.nests.0.lock().entry(key.clone()).or_default().clone();
+        let mut nests = core.nests.0.lock();
+        let shared = nests.entry(key.clone()).or_default();
+        shared.parts += 1;
+        let nest = shared.nest.clone();
+        drop(nests);
         Nested { core: core.clone(), key, nest, inside: false }
     }
 
@@ -157,8 +169,9 @@ impl Drop for Nested {
             self.step_out();
         }
         let mut nests = self.core.nests.0.lock();
-        // The map's reference and ours: nobody else is inside or on the way in.
-        if Arc::strong_count(&self.nest) == 2 && self.nest.inside.lock().depth == 0 {
+        let Some(shared) = nests.get_mut(&self.key) else { return };
+        shared.parts -= 1;
+        if shared.parts == 0 {
             nests.remove(&self.key);
         }
     }
@@ -185,5 +198,47 @@ pub(crate) async fn acquire_as(
             let error = core.shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied);
             Err(error.with_name(&plan.name))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::Client;
+    use crate::parker::block_on;
+
+    #[test]
+    fn parts_that_end_at_once_leave_nothing() {
+        let client = block_on(Client::connect("memory:nests")).expect("made");
+        let guard = block_on(client.mutex("other").expect("good").lock()).expect("free");
+        let core = &guard.core;
+        let key: NestKey = (LockName::new("a").expect("good"), 7);
+        let rounds = 20_000;
+        let mut stayed = 0;
+        let (begin, end, next) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
+        let parts = || Nested::new(core, key.clone());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    let part = parts();
+                    begin.wait();
+                    drop(part);
+                    end.wait();
+                    next.wait();
+                }
+            });
+            for _ in 0..rounds {
+                let part = parts();
+                begin.wait();
+                drop(part);
+                end.wait();
+                let left = core.nests.0.lock().len();
+                next.wait();
+                stayed += left;
+            }
+        });
+        assert_eq!(stayed, 0, "an entry that nobody uses stays");
     }
 }

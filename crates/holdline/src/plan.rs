@@ -54,7 +54,7 @@ impl Plan {
             Keep::Live => Hold::Live,
         };
         check(capabilities, mode, hold, options).map_err(|error| error.with_name(&name))?;
-        let metadata = Metadata::new(&fields(&core.holder, options))
+        let metadata = Metadata::new(&fields(&core.holder, options, hold))
             .map_err(|error| LockError::invalid(engine, "metadata", error))?;
         let renews = matches!(options.keep, Keep::Renewed | Keep::Live);
         let first = hold.first().duration();
@@ -77,11 +77,6 @@ impl Plan {
     /// Tells whether the keeper renews grants of this plan.
     pub(crate) fn renews(&self) -> bool {
         matches!(self.keep, Keep::Renewed | Keep::Live)
-    }
-
-    /// Tells whether a first renewal must reach the full lease before the caller gets the guard.
-    pub(crate) fn extends_first(&self) -> bool {
-        !self.renews() && self.hold != self.hold.first()
     }
 
     /// Makes the request of a new attempt.
@@ -141,8 +136,11 @@ fn field_of(error: &lease::TermsError) -> &'static str {
     }
 }
 
-fn fields(base: &HolderFields, options: &LockOptions) -> HolderFields {
+fn fields(base: &HolderFields, options: &LockOptions, hold: Hold) -> HolderFields {
     let mut fields = base.clone();
+    if let Hold::Detached(lease) = hold {
+        fields.lease_duration_ms = u64::try_from(lease.as_millis()).ok();
+    }
     let about = &options.about;
     if !about.reason.is_empty() {
         fields.reason.clone_from(&about.reason);

@@ -11,7 +11,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdline_core::{Hold, LeaseId, LockName, Mode, Moment};
+use holdline_core::{Hold, LeaseId, LockError, LockName, Mode, Moment, ReleaseReply};
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::grant::Grant;
 use crate::queue::WaitCell;
@@ -78,6 +79,8 @@ pub(crate) struct Undo {
     /// The lease is over by then, told or not.
     pub(crate) until: Moment,
     pub(crate) tries: u32,
+    /// Where the answers go while a release waits for them.
+    pub(crate) reports: Option<UnboundedSender<Result<ReleaseReply, LockError>>>,
 }
 
 /// The slab and its schedule.
@@ -178,6 +181,13 @@ impl Registry {
             self.worker_wakes = due;
         }
         ring
+    }
+
+    /// Makes the worker look at an entry at `due`, if it would look later. Returns whether the bell
+    /// must ring.
+    pub(crate) fn bring_forward(&mut self, key: Key, due: Moment) -> bool {
+        let is_later = self.get(key).is_some_and(|entry| entry.due > due);
+        is_later && self.schedule(key, due)
     }
 
     /// Makes sure that a slot is looked at when it is due.

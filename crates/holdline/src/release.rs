@@ -1,19 +1,21 @@
 //! Ending a grant on purpose, and what came of it.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use holdline_core::{
-    Answer, Backoff, Certainty, ErrorKind, LockError, LostReason, Moment, ReleaseReply,
-    ReleaseRequest,
+    Answer, Certainty, ErrorKind, LockError, LostReason, Moment, ReleaseReply, ReleaseRequest,
 };
 
 use crate::core::Shared;
-use crate::janitor::Ticket;
+use crate::janitor::{self, Ticket};
 use crate::plan::Plan;
 
-/// How long a release is tried while the caller waits; after that the janitor goes on.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// How long a release waits for the store's answer at most; after that the janitor goes on alone.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a release waits at most once the store has been found unable to answer.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// What came of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +25,11 @@ pub enum ReleaseOutcome {
     Released {
         /// How long it was held.
         held_for: Duration,
-        /// The store said so. Otherwise its answer was lost or is to come: the janitor goes on
-        /// telling it, and the lease's end frees the name at the latest.
+        /// The store confirmed it. Otherwise the janitor goes on releasing, and the end of the
+        /// lease frees the name at the latest.
         confirmed: bool,
+        /// Why the store did not confirm it; `None` when it did.
+        failure: Option<ErrorKind>,
     },
     /// The lease was lost before; somebody else may have held the name since.
     Lost {
@@ -40,13 +44,29 @@ pub enum ReleaseOutcome {
 }
 
 impl ReleaseOutcome {
-    /// Tells whether the lease was held without doubt until it was released.
+    /// Tells whether the lease was held without doubt until it was released: the store confirmed
+    /// the release, or other guards of the owner go on holding the lease.
     pub fn is_released(&self) -> bool {
-        !matches!(self, ReleaseOutcome::Lost { .. })
+        match self {
+            ReleaseOutcome::Released { confirmed, .. } => *confirmed,
+            ReleaseOutcome::Nested { .. } => true,
+            ReleaseOutcome::Lost { .. } => false,
+        }
+    }
+
+    /// Tells whether the lease was lost before it was released.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, ReleaseOutcome::Lost { .. })
+    }
+
+    /// Makes the outcome of a release that the store did not confirm.
+    pub(crate) fn unconfirmed(held_for: Duration, failure: &LockError) -> ReleaseOutcome {
+        let failure = Some(failure.kind().clone());
+        ReleaseOutcome::Released { held_for, confirmed: false, failure }
     }
 }
 
-/// Releases a grant that nobody renews any more.
+/// Releases a grant that nobody renews any more: asks once, and leaves repeats to the janitor.
 pub(crate) async fn release(
     shared: &Shared,
     plan: &Plan,
@@ -61,7 +81,7 @@ pub(crate) async fn release(
         _ if !shared.is_own_process() => {
             // A forked child has no right to its parent's lease; the ticket's drop knows that too.
             let held_for = since.until(shared.clock.now());
-            return ReleaseOutcome::Released { held_for, confirmed: false };
+            return ReleaseOutcome::unconfirmed(held_for, &shared.no_answer());
         }
         Answer::Later(later) => {
             ticket.register();
@@ -79,76 +99,89 @@ pub(crate) async fn release(
             outcome(reply, false, || since.until(shared.clock.now()))
         }
         reply => {
-            let began = began.unwrap_or_else(|| shared.clock.now());
-            Box::pin(tell_again(shared, plan, (since, began), ticket, reply)).await
+            let now = shared.clock.now();
+            let began = began.unwrap_or(now);
+            let limit = began.after(PATIENCE);
+            let reply = reply.unwrap_or_else(|| Err(shared.nothing_within(began.until(now))));
+            Box::pin(await_confirmation(shared, ticket, (since, limit), reply)).await
         }
     }
 }
 
-/// Tells the store again after a release that was not confirmed.
-async fn tell_again(
+/// Leaves a release that failed to the janitor, and waits for the answer that it gets.
+async fn await_confirmation(
     shared: &Shared,
-    plan: &Plan,
-    (since, began): (Moment, Moment),
-    mut ticket: Ticket<'_>,
-    mut reply: Option<Result<ReleaseReply, LockError>>,
+    ticket: Ticket<'_>,
+    (since, mut limit): (Moment, Moment),
+    mut reply: Result<ReleaseReply, LockError>,
 ) -> ReleaseOutcome {
+    let mut ticket = Some(ticket);
+    let mut reports = None;
     let mut unanswered = false;
-    let patience = began.after(PATIENCE);
-    let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
     loop {
         let held_for = || since.until(shared.clock.now());
-        match reply {
-            Some(Ok(reply)) => {
-                ticket.forget();
+        let error = match reply {
+            Ok(reply) => {
+                if let Some(ticket) = ticket {
+                    ticket.forget();
+                }
                 return outcome(reply, unanswered, held_for);
             }
-            Some(Err(error)) if matches!(error.kind(), ErrorKind::Lost { .. }) => {
+            Err(error) => error,
+        };
+        if let Some(reason) = lost_by(&error) {
+            if let Some(ticket) = ticket {
                 ticket.forget();
-                return lost(&error);
             }
-            Some(Err(error)) => {
-                unanswered |= error.certainty() != Certainty::NotApplied;
-                tracing::debug!(name = %plan.name, %error, "a release failed");
+            return ReleaseOutcome::Lost { reason };
+        }
+        unanswered |= error.certainty() != Certainty::NotApplied;
+        let reports = match (ticket.take(), &mut reports) {
+            (Some(mut ticket), reports) => {
+                ticket.unsettled |= unanswered;
+                reports.insert(ticket.leave_to_janitor())
             }
-            None => unanswered = true,
+            (None, Some(reports)) => reports,
+            (None, None) => return ReleaseOutcome::unconfirmed(held_for(), &error),
+        };
+        limit = limit.min(shared.clock.now().after(AFTER_FAILURE));
+        if janitor::is_final(&error) || shared.clock.now() >= limit {
+            return ReleaseOutcome::unconfirmed(held_for(), &error);
         }
-        ticket.register();
-        ticket.unsettled |= unanswered;
-        let now = shared.clock.now();
-        if now >= patience {
-            // The drop of the ticket hands the rest to the janitor.
-            return ReleaseOutcome::Released { held_for: held_for(), confirmed: false };
-        }
-        let wait = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
-        shared.clock.sleep_until(now.after(wait)).await;
-        let request = plan.ending(None, ticket.lease_id, ticket.unsettled);
-        let limit = shared.limit().min(patience.max(now.after(wait)));
-        reply = shared.answered(shared.engine.release(&request), limit).await;
+        let report = pin!(reports.recv());
+        reply = match select(report, shared.clock.sleep_until(limit)).await {
+            Either::Left((Some(reply), _)) => reply,
+            Either::Left((None, _)) | Either::Right(_) => {
+                return ReleaseOutcome::unconfirmed(held_for(), &error);
+            }
+        };
     }
 }
 
-/// The store says that there is nothing to release any more, and why.
-fn lost(error: &LockError) -> ReleaseOutcome {
-    let reason = match error.kind() {
-        ErrorKind::Lost { reason } => reason.clone(),
-        _ => LostReason::Missing,
-    };
-    ReleaseOutcome::Lost { reason }
+/// Returns why the lease is lost, if an error of the store says that nothing of it is left.
+fn lost_by(error: &LockError) -> Option<LostReason> {
+    match error.kind() {
+        ErrorKind::Lost { reason } => Some(reason.clone()),
+        ErrorKind::Foreign { .. } => Some(LostReason::Missing),
+        _ => None,
+    }
 }
 
 fn outcome(reply: ReleaseReply, unanswered: bool, since: impl Fn() -> Duration) -> ReleaseOutcome {
     match reply {
         ReleaseReply::Released { held_for } => {
             let held_for = held_for.unwrap_or_else(since);
-            ReleaseOutcome::Released { held_for, confirmed: true }
+            ReleaseOutcome::Released { held_for, confirmed: true, failure: None }
         }
         ReleaseReply::NotHeld { revoked: Some(reason) } => {
             ReleaseOutcome::Lost { reason: LostReason::Revoked(reason) }
         }
-        // An earlier try whose answer was lost may have done it.
+        // An earlier request whose answer was lost may have released it.
         ReleaseReply::NotHeld { revoked: None } if unanswered => {
-            ReleaseOutcome::Released { held_for: since(), confirmed: false }
+            let message = "nothing is held under the lease id any more; the answer to an earlier \
+                           release was lost";
+            let failure = Some(ErrorKind::Unavailable { message: message.to_owned() });
+            ReleaseOutcome::Released { held_for: since(), confirmed: false, failure }
         }
         ReleaseReply::NotHeld { revoked: None } | ReleaseReply::Withdrawn => {
             ReleaseOutcome::Lost { reason: LostReason::Missing }

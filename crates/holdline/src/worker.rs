@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{LostReason, Moment, Purpose, ReleaseRequest, RenewRequest};
 
 use crate::core::{Boxed, Shared};
@@ -75,15 +76,16 @@ fn take(shared: &Shared) -> (Round, Moment, bool) {
                 let due = keeper::look(shared, key, keeping, in_flight, now, &mut round.tasks);
                 registry.schedule(key, due);
             }
-            Stage::Waiting(waiting) if !*in_flight => {
-                *in_flight = true;
+            Stage::Waiting(waiting) => {
                 let request = RenewRequest {
                     name: waiting.name.clone(),
                     lease_id: waiting.lease_id,
                     client: shared.client,
                     purpose: Purpose::Wait,
                 };
-                round.beats.push((Line { key, cell: waiting.cell.clone() }, request));
+                round.beats.push((Line::new(key, &waiting.cell), request));
+                let due = queue::next_look(&mut registry, now, QUEUE_HEARTBEAT);
+                registry.schedule(key, due);
             }
             Stage::Undoing(undo) if !*in_flight => {
                 match janitor::look(undo, now, abandoned, expiry) {
@@ -94,7 +96,7 @@ fn take(shared: &Shared) -> (Round, Moment, bool) {
                     janitor::Due::Over => round.over.push(key),
                 }
             }
-            Stage::Asking | Stage::Waiting(_) | Stage::Undoing(_) => {}
+            Stage::Asking | Stage::Undoing(_) => {}
         }
     }
     let next = registry.next_due();

@@ -10,17 +10,20 @@
 mod outside;
 mod place;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
+use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
-    LockError, Moment, RenewReply,
+    LockError, Moment,
 };
 use tracing::{Instrument, Span};
 
-use crate::core::{Core, Shared};
+use crate::core::{Boxed, Core, Shared};
 use crate::grant::Granted;
 use crate::guard::Guard;
 use crate::janitor::Ticket;
@@ -89,7 +92,7 @@ impl Wait {
     }
 }
 
-/// Tells whether a place in the queue is worth asking again for.
+/// Tells whether the store may answer otherwise soon.
 fn is_transient(error: &LockError) -> bool {
     matches!(
         error.kind(),
@@ -121,7 +124,6 @@ pub(crate) async fn acquire(
     let reply = {
         let mut answer = shared.engine.try_acquire(&request);
         if let Answer::Ready(Some(Ok(AcquireReply::Granted { token, left, anchor }))) = &mut answer
-            && !plan.extends_first()
         {
             let (token, left, anchor) = (*token, *left, anchor.take());
             let granted = Granted { lease_id, token, sent, left, anchor, unsettled: false };
@@ -136,7 +138,8 @@ pub(crate) async fn acquire(
             Answer::Later(later) => {
                 ticket.register();
                 ticket.unsettled = true;
-                let reply = shared.answered_here(later, sent, wait.limit(shared, sent)).await;
+                let reply =
+                    answered(&mut ticket, queue, later, (sent, wait.limit(shared, sent))).await;
                 ticket.unsettled = reply.is_none();
                 reply
             }
@@ -163,6 +166,30 @@ pub(crate) async fn acquire(
         span: Span::none(),
     };
     Box::pin(attempt.go_on(sent, reply)).await
+}
+
+/// Waits for the answer to a request, from when it was sent until its limit.
+///
+/// The store may have queued the request and be slow to say so: once the answer takes as long as a
+/// heartbeat, the heartbeats of the place begin.
+async fn answered(
+    ticket: &mut Ticket<'_>,
+    queue: bool,
+    later: Boxed<'_, Result<AcquireReply, LockError>>,
+    (sent, limit): (Moment, Moment),
+) -> Reply {
+    let shared = ticket.shared();
+    let answer = pin!(shared.answered_here(later, sent, limit));
+    if !queue {
+        return answer.await;
+    }
+    match select(answer, shared.clock.sleep_until(sent.after(QUEUE_HEARTBEAT))).await {
+        Either::Left((reply, _)) => reply,
+        Either::Right(((), answer)) => {
+            ticket.enqueue(Duration::ZERO);
+            answer.await
+        }
+    }
 }
 
 /// An attempt whose first answer was no grant.
@@ -210,7 +237,7 @@ impl Attempt<'_> {
         let (mode, short) = (self.plan.mode, self.ticket.lease_id.short());
         let outcome = async {
             match self.run(sent, reply).await {
-                Ok(granted) => self.finish(granted).await,
+                Ok(granted) => self.finish(granted),
                 Err(next) => Err(self.fail(next).await),
             }
         };
@@ -252,11 +279,9 @@ impl Attempt<'_> {
                     self.ticket.unsettled = true;
                     self.repeat(error).await
                 }
-                Some(Err(error)) if self.place.is_some() && is_transient(&error) => Next::Anew,
-                // It may have been asked between two states of the same outage.
-                Some(Err(error)) if self.outage.is_some() && is_transient(&error) => {
-                    self.repeat(error).await
-                }
+                // Only the store can say that a place is gone; and it may have been asked between
+                // two states of the same outage.
+                Some(Err(error)) if self.is_worth_repeating(&error) => self.repeat(error).await,
                 Some(Err(error)) => Next::Fail(error),
                 None => match self.outage.clone() {
                     // The last answer tells more than that this one was cut short.
@@ -290,7 +315,13 @@ impl Attempt<'_> {
         let limit = self.wait.limit(shared, sent);
         self.ticket.register();
         self.ticket.unsettled = true;
-        let reply = shared.answered(shared.engine.try_acquire(&self.request), limit).await;
+        let reply = match shared.engine.try_acquire(&self.request) {
+            Answer::Ready(reply) => reply,
+            Answer::Later(_) if !shared.is_own_process() => None,
+            Answer::Later(later) => {
+                answered(&mut self.ticket, self.request.queue, later, (sent, limit)).await
+            }
+        };
         self.ticket.unsettled = before || reply.is_none();
         (sent, reply)
     }
@@ -371,6 +402,11 @@ impl Attempt<'_> {
         }
     }
 
+    /// Tells whether a request that was not applied is repeated: a first one is not.
+    fn is_worth_repeating(&self, error: &LockError) -> bool {
+        is_transient(error) && (self.place.is_some() || self.outage.is_some())
+    }
+
     /// Asks again after no answer, a few times: under the same id where the engine takes that.
     async fn repeat(&mut self, error: LockError) -> Next {
         self.repeats += 1;
@@ -389,10 +425,11 @@ impl Attempt<'_> {
 
     /// The id is dead: makes sure that nothing is under it, and goes on with a new one.
     fn begin_anew(&mut self) -> Result<(), Next> {
-        let left_nothing = self.place.take().is_none() && !self.ticket.unsettled;
         if self.plan.lease_id.is_some() {
+            // The place, if there is one, is given up with the attempt.
             return Err(Next::Fail(self.shared.error(ErrorKind::Cancelled, Certainty::NotApplied)));
         }
+        let left_nothing = self.place.take().is_none() && !self.ticket.unsettled;
         let lease_id = self.shared.entropy.lease_id();
         let new = Ticket::new(self.shared, self.plan, lease_id);
         let old = std::mem::replace(&mut self.ticket, new);
@@ -403,13 +440,10 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Makes the guard; a lease that must be whole before the caller gets it is renewed once.
-    async fn finish(mut self, mut granted: Granted) -> Result<Guard, LockError> {
+    /// Makes the guard.
+    fn finish(mut self, granted: Granted) -> Result<Guard, LockError> {
         let shared = self.shared;
         self.place = None;
-        if self.plan.extends_first() {
-            self.extend(&mut granted).await?;
-        }
         let (token, started) = (granted.token, self.started);
         let guard = self.ticket.granted(self.core, self.plan, granted);
         let guard = outside::held(self.turn.take(), guard);
@@ -421,41 +455,6 @@ impl Attempt<'_> {
         }
         shared.observe(|observer| observer.acquired(guard.subject(), token, started.until(now)));
         Ok(guard)
-    }
-
-    /// Renews a first lease to the whole one.
-    async fn extend(&mut self, granted: &mut Granted) -> Result<(), LockError> {
-        let shared = self.shared;
-        self.ticket.register();
-        let line = [holdline_core::RenewRequest {
-            name: self.plan.name.clone(),
-            lease_id: granted.lease_id,
-            client: shared.client,
-            purpose: holdline_core::Purpose::Keep(self.plan.hold),
-        }];
-        let mut failure = shared.no_answer();
-        for _ in 0..2 {
-            let sent = shared.clock.now();
-            let replies = shared.answered(shared.engine.renew(&line), shared.limit()).await;
-            match replies.and_then(|replies| replies.into_iter().next()) {
-                Some(Ok(RenewReply::Renewed { left })) => {
-                    (granted.sent, granted.left) = (sent, left);
-                    return Ok(());
-                }
-                Some(Ok(other)) => {
-                    let reason = match other {
-                        RenewReply::Revoked { reason, .. } => {
-                            holdline_core::LostReason::Revoked(reason)
-                        }
-                        _ => holdline_core::LostReason::Missing,
-                    };
-                    return Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
-                }
-                Some(Err(error)) => failure = error,
-                None => {}
-            }
-        }
-        Err(failure)
     }
 
     /// Ends without the name, and leaves nothing behind.

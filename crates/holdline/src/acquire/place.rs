@@ -38,9 +38,9 @@ impl Attempt<'_> {
         self.repeats = 0;
         self.repeat_pause.reset();
         self.request.known = true;
+        let cell = self.ticket.enqueue(next_look);
+        cell.is_queued();
         if self.place.is_none() {
-            let cell = Arc::new(WaitCell::default());
-            self.ticket.enqueue(cell.clone(), next_look);
             // Opened after the reply: it misses nothing that has happened since (rule G4).
             let hints = self.shared.home.within(|| self.watch());
             self.place = Some(Place { cell, hints, hints_end: false, position });
@@ -59,6 +59,9 @@ impl Attempt<'_> {
                     }
                     if news.handed {
                         self.shared.observe(|observer| observer.handed(self.subject()));
+                        return Next::Ask;
+                    }
+                    if news.doubtful {
                         return Next::Ask;
                     }
                     if news.dropped {

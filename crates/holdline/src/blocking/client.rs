@@ -192,9 +192,8 @@ impl Client {
         &self,
         name: &LockName,
         lease_id: LeaseId,
-        lease_duration: Duration,
     ) -> Result<ReleaseOutcome, LockError> {
-        block_on(self.0.release_by_id(name, lease_id, lease_duration))
+        block_on(self.0.release_by_id(name, lease_id))
     }
 
     /// As [`crate::Client::inspect`].

@@ -76,7 +76,8 @@ const NO_RIGHT: [u16; 4] = [1044, 1142, 1143, 1227];
 ///   first statement: in `REPEATABLE READ`, the server's default, what you have read before is all
 ///   that you will see. If a statement fails, roll back too: to break a ring of waits the server
 ///   ends the whole transaction, and what follows would stand by itself.
-/// - Outside of one, it is decided when it returns.
+/// - Outside of one, it is decided when it returns. A session with `autocommit = 0` is always
+///   inside one: commit there.
 ///
 /// # Guarantees
 /// Mark and rows change together, whatever crashes, if the rows are kept by InnoDB too. Whoever

@@ -13,6 +13,8 @@
 //! Invariant F14: what is acknowledged outlives a crash, whatever `synchronous_commit` the session
 //! has: the mark's own statement sets it for its transaction where it is off. Else a crash could
 //! take back a mark that was told, and let the late writer in whom it had kept out.
+//! Invariant F15: no function and no operator is looked up in the session's search path, where a
+//! stranger may have planted one; only the table is, unless its schema is named.
 
 use std::error::Error as StdError;
 
@@ -100,6 +102,10 @@ pub struct PostgresFence {
 impl PostgresFence {
     /// Names a resource, whose mark is in the table `holdline_fence` that the connection's search
     /// path leads to. Nothing is asked of any database.
+    ///
+    /// Where others may make tables in a schema of that path, as in `public` before PostgreSQL 15,
+    /// name a schema of your own by [`in_schema`](PostgresFence::in_schema): a trigger on a table
+    /// that somebody else made runs with your rights.
     pub fn new(resource: impl Into<String>) -> PostgresFence {
         let table = "holdline_fence".to_owned();
         PostgresFence { resource: resource.into(), table, rules: Rules::default() }
@@ -141,7 +147,10 @@ impl PostgresFence {
         &self,
         db: &(impl GenericClient + Sync),
     ) -> Result<Option<FencingToken>, FenceError> {
-        let look = format!("SELECT CAST(mark AS TEXT) FROM {} WHERE resource = $1", self.table);
+        let look = format!(
+            "SELECT CAST(mark AS pg_catalog.text) FROM {} WHERE resource OPERATOR(pg_catalog.=) $1",
+            self.table
+        );
         let row = db.query_typed_opt(&look, &[(&self.resource, Type::TEXT)]).await;
         let Some(row) = row.map_err(|error| unchanged(failed(LOOKING, error)))? else {
             return Ok(None);
@@ -238,9 +247,13 @@ impl PostgresFence {
         let raise = format!(
             "INSERT INTO {} AS fence (resource, mark) VALUES ($1, $2) \
              ON CONFLICT (resource) DO UPDATE SET mark = excluded.mark \
-             WHERE fence.mark BETWEEN greatest(1, excluded.mark - $3) AND excluded.mark \
-             RETURNING fence.mark, CASE current_setting('synchronous_commit', true) WHEN 'off' \
-             THEN set_config('synchronous_commit', 'on', true) END",
+             WHERE fence.mark OPERATOR(pg_catalog.>=) 1::pg_catalog.int8 \
+             AND fence.mark OPERATOR(pg_catalog.>=) (excluded.mark OPERATOR(pg_catalog.-) $3) \
+             AND fence.mark OPERATOR(pg_catalog.<=) excluded.mark \
+             RETURNING fence.mark, CASE WHEN \
+             pg_catalog.current_setting('synchronous_commit', true) \
+             OPERATOR(pg_catalog.=) 'off'::pg_catalog.text \
+             THEN pg_catalog.set_config('synchronous_commit', 'on', true) END",
             self.table
         );
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =

@@ -19,6 +19,10 @@
 //! [`RAISE`]. The statement leaves it to you, since not every database that speaks this SQL knows
 //! it.
 //!
+//! The statements name no schema. Where others may make tables or functions in a schema of the
+//! search path, as in `public` before PostgreSQL 15, leave it out of the path: what they planted
+//! there would run with your rights.
+//!
 //! With the feature `fence-postgres` and tokio-postgres, `PostgresFence` does all that.
 
 pub mod mysql;
@@ -38,7 +42,7 @@ pub const MAKE_TABLE: &str = "DO $make$ BEGIN
         mark BIGINT NOT NULL CHECK (mark BETWEEN 1 AND 9007199254740991)
     );
 EXCEPTION WHEN unique_violation OR duplicate_table OR duplicate_object THEN
-    IF to_regclass('holdline_fence') IS NULL THEN RAISE; END IF;
+    IF pg_catalog.to_regclass('holdline_fence') IS NULL THEN RAISE; END IF;
 END $make$";
 
 /// Raises the mark of resource `$1` to token `$2`. No row means: refused.

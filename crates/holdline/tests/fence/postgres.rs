@@ -120,6 +120,29 @@ async fn inside_a_transaction_of_mine_a_write_that_gives_up_is_undone_alone() {
     assert_eq!(fence.mark(&db).await.expect("readable"), None);
 }
 
+/// `public` comes first in the search path, and has an operator or a function for each of ours.
+#[tokio::test]
+async fn planted_functions_do_not_run() {
+    let server = database();
+    server.plant_traps();
+    let mut db = client(&server.url()).await;
+    db.batch_execute("SET application_name = 'holdline'; SET synchronous_commit = off")
+        .await
+        .expect("set");
+    PostgresFence::create_table(&db).await.expect("made before");
+    let limit = NonZeroU64::new(10).expect("not zero");
+    let fence = PostgresFence::new("stock/17").with_rules(Rules::default().max_jump(limit));
+    for (mine, says) in [(33, "yes"), (34, "yes"), (33, "stale 33 34"), (99, "far")] {
+        assert_eq!(told(&fence.seal(&db, &proof(mine)).await), says, "{mine}");
+        let wrote = fence
+            .check_and_write(&mut db, &proof(mine), async |step| step.batch_execute("SELECT").await)
+            .await;
+        assert_eq!(told(&wrote), says, "{mine}");
+    }
+    assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(34)));
+    assert_eq!(server.sprung(), [""; 0]);
+}
+
 /// Waits until somebody waits for a lock of another transaction.
 async fn somebody_waits(server: &PostgresServer) {
     until("somebody waits for a lock", || {

@@ -43,6 +43,12 @@ pub(crate) enum Fate {
     NoQuorum,
     /// Nothing is answered, and the request reaches the store when the test delivers it.
     Late,
+    /// The store refuses.
+    Refused,
+    /// The store answers what nobody can read.
+    Protocol,
+    /// Something that is not ours stands under the name.
+    Foreign,
 }
 
 impl Fate {
@@ -185,6 +191,18 @@ fn carry<'a, T: Send + 'a>(
                 let kind = ErrorKind::NoQuorum { nodes: vec!["it elects".into()] };
                 Err(LockError::new("faulty", kind, Certainty::NotApplied))
             }
+            Fate::Refused => {
+                let kind = ErrorKind::Refused { message: "read-only".into() };
+                Err(LockError::new("faulty", kind, Certainty::NotApplied))
+            }
+            Fate::Protocol => {
+                let kind = ErrorKind::Protocol { message: "gibberish".into() };
+                Err(LockError::new("faulty", kind, Certainty::Unknown))
+            }
+            Fate::Foreign => {
+                let kind = ErrorKind::Foreign { found: "a list".into() };
+                Err(LockError::new("faulty", kind, Certainty::NotApplied))
+            }
         }
     })
 }
@@ -272,5 +290,9 @@ impl Engine for Faulty {
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
         Answer::ready(now(self.inner().operate(operation)))
+    }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        Answer::ready(())
     }
 }

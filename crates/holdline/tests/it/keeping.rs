@@ -145,7 +145,7 @@ async fn a_deleted_lease_and_a_flushed_store_are_told_at_the_next_renewal() {
     let client = client(faulty.clone(), &clock, 5);
     let one = client.mutex("one").expect("good").lock().await.expect("free");
     let two = client.mutex("two").expect("good").lock().await.expect("free");
-    let outcome = client.release_by_id(&name("one"), one.lease_id(), 30 * S).await;
+    let outcome = client.release_by_id(&name("one"), one.lease_id()).await;
     assert!(outcome.expect("known").is_released());
     pass(&clock, 10 * S).await;
     assert_eq!(one.lost().await, LostReason::Missing);
@@ -302,7 +302,9 @@ async fn long_leases_are_reached_by_the_first_renewal() {
     assert_eq!(faulty.line.count(Call::Renew), before, "the next one comes after a third");
     let fixed = long.with_keep(Keep::Fixed);
     let fixed = client.mutex_with("fixed", &fixed).expect("fits").lock().await.expect("free");
-    assert!(fixed.remaining() > 590 * S, "the caller gets it whole");
+    assert!(fixed.remaining() <= 30 * S, "the guard is there before the whole lease");
+    settle().await;
+    assert!(fixed.remaining() > 590 * S, "{:?}", fixed.remaining());
     pass(&clock, 300 * S).await;
     assert!(fixed.is_valid() && kept.is_valid());
 }
@@ -314,8 +316,12 @@ async fn a_long_fixed_lease_that_cannot_be_reached_leaves_nothing() {
     let client = client(faulty.clone(), &clock, 10);
     faulty.line.judge(|call, _| if call == Call::Renew { Fate::ReplyUnknown } else { Fate::Good });
     let options = LockOptions::default().with_lease_duration(600 * S).with_keep(Keep::Fixed);
-    let error = client.mutex_with("a", &options).expect("fits").lock().await.expect_err("no");
-    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+    pass(&clock, 20 * S).await;
+    assert!(matches!(guard.at_risk().await, RiskReason::NotRenewed(Some(_))));
+    pass(&clock, 11 * S).await;
+    assert!(!guard.is_valid(), "the store has never confirmed more than 30 s");
+    assert_eq!(guard.release().await, ReleaseOutcome::Lost { reason: LostReason::Expired });
     settle().await;
     assert_eq!(look(&client, "a").await.holder_count, 0);
 }

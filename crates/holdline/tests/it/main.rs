@@ -9,6 +9,8 @@ mod lines;
 #[cfg(feature = "local")]
 mod local;
 mod races;
+mod releases;
+mod slow;
 mod spans;
 mod support;
 mod together;

@@ -133,12 +133,11 @@ async fn whoever_releases_what_is_not_theirs_changes_nothing() {
     let server = server();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
     let name = LockName::new("a").expect("a good name");
-    let lease_of = Duration::from_secs(20);
     let missing = ReleaseOutcome::Lost { reason: LostReason::Missing };
     let release = |client: &Client, id| {
         let (client, name) = (client.clone(), name.clone());
         async move {
-            let outcome = client.release_by_id(&name, id, lease_of).await;
+            let outcome = client.release_by_id(&name, id).await;
             outcome.expect("an answer")
         }
     };

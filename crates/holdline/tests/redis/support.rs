@@ -153,8 +153,10 @@ pub(crate) async fn reached(client: &Client) {
 
 /// Releases, and must have held without doubt.
 pub(crate) async fn let_go(guard: Guard) {
+    let what = format!("{guard:?}");
     let outcome = soon("the release", guard.release()).await;
-    assert!(matches!(outcome, ReleaseOutcome::Released { confirmed: true, .. }), "{outcome:?}");
+    let released = matches!(outcome, ReleaseOutcome::Released { confirmed: true, .. });
+    assert!(released, "{what}: {outcome:?}");
 }
 
 /// Waits until a lease was renewed once more.

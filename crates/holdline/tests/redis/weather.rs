@@ -78,7 +78,7 @@ async fn a_network_that_breaks_at_random_lets_nobody_hold_beside_another() {
                         referee.granted(&guard);
                         held += 1;
                         let outcome = soon("a release", guard.release()).await;
-                        assert!(outcome.is_released(), "seed {SEED}: {outcome:?}");
+                        assert!(!outcome.is_lost(), "seed {SEED}: {outcome:?}");
                     }
                     Err(error) => {
                         let away = matches!(error.kind(), ErrorKind::Unavailable { .. });

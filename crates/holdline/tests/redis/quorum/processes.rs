@@ -234,7 +234,7 @@ async fn whoever_releases_what_is_not_theirs_changes_nothing() {
     let name = holdline::LockName::new("a").expect("a good name");
     let missing = ReleaseOutcome::Lost { reason: LostReason::Missing };
     let release = async |client: &Client, id| {
-        let outcome = client.release_by_id(&name, id, Duration::from_secs(20)).await;
+        let outcome = client.release_by_id(&name, id).await;
         outcome.expect("an answer")
     };
     let guard = take(&holder, "a", &patient()).await;

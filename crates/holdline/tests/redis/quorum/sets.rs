@@ -252,6 +252,17 @@ async fn who_names_other_servers_than_the_set_has_gets_nothing() {
     let strangers = Nodes::start(3, MINUTE).await;
     let mut mixed = addresses.clone();
     mixed[4] = strangers.addresses()[0];
+    // A majority is of one set: the stranger is a missing vote, and reported.
+    let status = admin(&mixed, MINUTE).status().await;
+    assert_eq!((status.votes, status.nodes[4].state), (4, NodeState::Mislisted), "{status:?}");
+    assert!(status.works(), "{status:?}");
+    let other = client_of(&mixed).await;
+    let guard = take(&other, "a", &patient()).await;
+    renewed(&guard).await;
+    let_go(guard).await;
+    drop(other);
+    mixed[3] = strangers.addresses()[1];
+    mixed[2] = strangers.addresses()[2];
     let said = refused(&mixed).await;
     assert!(said.contains("these servers are not one set"), "{said}");
     for address in &mixed {

@@ -36,7 +36,7 @@ async fn a_master_is_killed_and_who_is_known_goes_on() {
         renewed(&guard).await;
         quarantined(try_take(&holder, "b", &patient()).await);
         let outcome = soon("a release", guard.release()).await;
-        assert!(outcome.is_released(), "{outcome:?}");
+        assert!(!outcome.is_lost(), "{outcome:?}");
         let next = soon("the next", waiter).await.expect("no panic").expect("the name");
         referee.granted(&next);
         let_go(next).await;

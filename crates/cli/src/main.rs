@@ -135,7 +135,12 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
         _ => (None, None),
     };
     let session = Session::open(address, Asker { wait, waits, ..Asker::default() }).await?;
-    let session = &session;
+    let outcome = on_session(verb, &session, console).await;
+    session.flush().await;
+    outcome
+}
+
+async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcome {
     match verb {
         Verb::Renew(arguments) => verbs::renew::run(arguments, session, console).await,
         Verb::Release(arguments) => verbs::release::run(arguments, session, console).await,

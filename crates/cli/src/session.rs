@@ -1,5 +1,6 @@
 //! The engine that a verb works on, and the only place that opens one.
 
+use std::cell::Cell;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
+use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
     Capabilities, Certainty, ErrorKind, Escaped, HolderFields, HolderSummary, LeaseId, ListPage,
     ListRequest, LockError, LockName, Mode, Operation, OperationReply, Purpose, RenewReply,
@@ -27,8 +29,11 @@ use crate::holder::{self, Holder, cut};
 use crate::user;
 use crate::verbs::common::TRY;
 
-/// How long the end of a verb waits for a store that does not answer.
+/// How long the end of a verb that was given nothing waits for a store that does not answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a verb that held a name goes on after its job, for a store that does not answer.
+const AFTER_JOB: Duration = Duration::from_secs(1);
 
 /// How long a verb that asks one thing waits for the answer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -47,6 +52,8 @@ pub(crate) struct Session {
     local: Option<LocalEngine>,
     /// When it began to be opened.
     since: Instant,
+    /// By when all is to be over, once a name was released.
+    ends_by: Cell<Option<Instant>>,
 }
 
 /// The local store that is not there yet, because nobody has taken a name in it.
@@ -118,12 +125,21 @@ impl Session {
                     open.inspect_err(|_| place = options.directory().ok())
                 })
                 .map_err(|error| open_failure(error, place))?;
-            let client = Client::with_options(Arc::new(local.clone()), options())?;
-            return Ok(Session { client, address, local: Some(local), since });
+            // A store on a disk that stands still blocks the thread that uses it. Leases are
+            // renewed on another one, so that this one can stop a job in time (supervise, S4).
+            let options = options().with_own_thread(true);
+            let client = Client::with_options(Arc::new(local.clone()), options)?;
+            return Ok(Session {
+                client,
+                address,
+                local: Some(local),
+                since,
+                ends_by: Cell::default(),
+            });
         }
         let client = connect(&address, options, asker.wait, asker.waits).await;
         let client = client.map_err(|error| connect_failure(error, &address))?;
-        Ok(Session { client, address, local: None, since })
+        Ok(Session { client, address, local: None, since, ends_by: Cell::default() })
     }
 
     /// Opens the engine, unless a signal comes first that ends the verb.
@@ -186,6 +202,11 @@ impl Session {
     /// Returns what the engine can do.
     pub(crate) fn capabilities(&self) -> &Capabilities {
         self.client.capabilities()
+    }
+
+    /// Returns the default lease: 30 s, or the longest that the store keeps if that is less.
+    pub(crate) fn usual_lease(&self) -> Duration {
+        DEFAULT_LEASE.min(self.capabilities().lease.max)
     }
 
     /// Returns the client.
@@ -321,15 +342,42 @@ impl Session {
         LockError::new(self.capabilities().engine, kind, Certainty::NotApplied)
     }
 
-    /// Releases, as long as the store may take to answer; `None` when it did not. It is told
-    /// until it answers, or this program ends.
+    /// Releases a lease of which only the id is known.
+    ///
+    /// # Errors
+    /// The store did not confirm it, and why; the end of the lease frees the name at the latest.
+    pub(crate) async fn release_by_id(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+    ) -> Result<ReleaseOutcome, LockError> {
+        let outcome = self.client.release_by_id(name, lease_id).await?;
+        let ReleaseOutcome::Released { confirmed: false, failure, .. } = outcome else {
+            return Ok(outcome);
+        };
+        let message = || "the store did not confirm".to_owned();
+        let kind = failure.unwrap_or_else(|| ErrorKind::Unavailable { message: message() });
+        let error = LockError::new(self.capabilities().engine, kind, Certainty::Unknown);
+        Err(error.with_name(name))
+    }
+
+    /// Releases; `None` when the store does not answer in time. The request is repeated until the
+    /// store answers, or [`Session::close`] returns, within the same second.
     pub(crate) async fn release(&self, guard: Guard) -> Option<ReleaseOutcome> {
-        tokio::time::timeout(PATIENCE, guard.release()).await.ok()
+        let end = Instant::now() + AFTER_JOB;
+        self.ends_by.set(Some(end));
+        tokio::time::timeout_at(end, guard.release()).await.ok()
+    }
+
+    /// Waits until the store has all that the verb's requests still owe it, for a short time.
+    pub(crate) async fn flush(&self) {
+        self.client.engine().flush().await;
     }
 
     /// Waits until what was given up is out of the store, or for as long as it may take to answer.
     pub(crate) async fn close(&self) {
-        self.client.shutdown(PATIENCE).await;
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        self.client.shutdown(self.ends_by.get().map_or(PATIENCE, left)).await;
     }
 }
 

@@ -20,8 +20,8 @@ pub(crate) enum Event {
     /// It is gone: [`Job::finish`]. Others of its group may still run; until then they can be
     /// killed.
     Ended,
-    /// It has stopped, and so shall we: [`Job::suspend`], then look at the lease, then
-    /// [`Job::resume`] or [`Job::terminate`].
+    /// It has stopped, and so shall we: [`Job::freeze`] and [`Job::suspend`], then look at
+    /// the lease, then [`Job::resume`] or [`Job::terminate`].
     Stopped,
 }
 
@@ -98,11 +98,15 @@ impl Job {
         self.signal(Signal::KILL);
     }
 
-    /// Stops us as the command was stopped; returns when somebody continues us.
-    pub(crate) fn suspend(&mut self, signals: &mut Signals, idle: &Idle) {
+    /// Stops the rest of the group too, if nothing may run while we are stopped.
+    pub(crate) fn freeze(&self) {
         if self.freeze_on_stop {
             self.signal(Signal::STOP);
         }
+    }
+
+    /// Stops us as the command was stopped; returns when somebody continues us.
+    pub(crate) fn suspend(&mut self, signals: &mut Signals, idle: &Idle) {
         let told = std::mem::take(&mut self.told);
         if let Some(terminal) = &mut self.terminal {
             // If the others of our group stopped before us, the shell may have the terminal by now.

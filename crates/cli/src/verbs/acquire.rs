@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline::{Guard, Keep, LockOptions};
+use holdline_core::lease::{DEFAULT_LEASE, MAX_FIRST_LEASE};
 use holdline_core::{ErrorKind, LockError, LockName};
 use serde_json::json;
 
@@ -26,10 +27,10 @@ use crate::session::Session;
     repeated; after any other failure draw a new one.\n\nExample:\n  eval \"$(holdline acquire \
     deploy --lease 10m)\"\n  ./step && holdline release deploy --lease-id \"$lease_id\"")]
 pub(crate) struct AcquireArgs {
-    /// How long the lease lasts
+    /// How long the lease lasts [default: 30s, or the longest that the engine keeps]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "30s", value_parser = duration::lease)]
-    lease: Duration,
+    #[arg(value_parser = duration::lease)]
+    lease: Option<Duration>,
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
@@ -76,10 +77,9 @@ pub(crate) async fn run(
         let message = "stdout is closed: nobody would learn the id of the lease";
         return Err(Failure::internal(message).fix("read stdout, or give an id with --lease-id"));
     }
-    let mut options = about
-        .options(LockOptions::default())?
-        .with_keep(Keep::Detached)
-        .with_lease_duration(*lease);
+    let lease = lease.unwrap_or_else(|| usual_lease(session, console));
+    let mut options =
+        about.options(LockOptions::default())?.with_keep(Keep::Detached).with_lease_duration(lease);
     if let Some(lease_id) = lease_id {
         options = options.with_lease_id(lease_id);
     }
@@ -93,7 +93,17 @@ pub(crate) async fn run(
         Ok(Err(error)) => return Err(explained(error, session).await),
         Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
     };
-    deliver(guard, session, console).await
+    deliver(guard, lease, session, console).await
+}
+
+/// Returns the lease of a verb that names none, and says so where it is shorter than usual.
+pub(crate) fn usual_lease(session: &Session, console: &Console) -> Duration {
+    let lease = session.usual_lease();
+    if lease < DEFAULT_LEASE {
+        let lease = duration::written(lease);
+        console.info(&format!("the lease is {lease}: the longest that this engine keeps"));
+    }
+    lease
 }
 
 /// An id that was given up after an unknown outcome is dead: only a new one can be granted.
@@ -106,8 +116,18 @@ async fn explained(error: LockError, session: &Session) -> Failure {
 }
 
 /// Prints the lease. Nobody would know of one that could not be printed, so it is given back.
-async fn deliver(guard: Guard, session: &Session, console: &Console) -> Outcome {
-    let valid_until_ms = unix_millis(guard.remaining());
+async fn deliver(
+    guard: Guard,
+    lease_duration: Duration,
+    session: &Session,
+    console: &Console,
+) -> Outcome {
+    let valid_for = match guard.remaining() {
+        // A longer lease begins with this: ask for the whole one, under the guard.
+        _ if lease_duration > MAX_FIRST_LEASE => guard.renew().await?,
+        remaining => remaining,
+    };
+    let valid_until_ms = unix_millis(valid_for);
     let lease = guard.detach().await.map_err(|error| Failure::from(error.error().clone()))?;
     let (lease_id, token) = (lease.lease_id().to_hex(), lease.fencing_token());
     let text = if console.is_json() {

@@ -2,8 +2,7 @@
 
 use clap::Args;
 use holdline::ReleaseOutcome;
-use holdline_core::LockName;
-use holdline_core::lease::DEFAULT_LEASE;
+use holdline_core::{LockError, LockName};
 use serde_json::json;
 
 use super::common::{self, LeaseIdArgs};
@@ -28,18 +27,13 @@ pub(crate) struct ReleaseArgs {
 pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
     let lease_id = arguments.lease_id.of_acquire("releases")?;
-    match session.client().release_by_id(name, lease_id, DEFAULT_LEASE).await? {
-        ReleaseOutcome::Released { held_for, confirmed } => {
-            if !confirmed {
-                console.warn(&format!(
-                    "{name}: the store did not confirm; the lease's end frees it at the latest"
-                ));
-            }
+    match session.release_by_id(name, lease_id).await.map_err(unconfirmed)? {
+        ReleaseOutcome::Released { held_for, .. } => {
             if console.is_json() {
                 console.object(&json!({
                     "name": name,
                     "held_ms": millis(held_for),
-                    "confirmed": confirmed,
+                    "confirmed": true,
                 }))?;
             }
             Ok(Exit::Success)
@@ -48,6 +42,17 @@ pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Co
             Err(Failure::lost(format_args!("{name}: not held by this lease: {reason}")))
         }
         _ => Err(Failure::internal(format_args!("{name}: an outcome that cannot be"))),
+    }
+}
+
+/// Says what a release that was not confirmed leaves.
+fn unconfirmed(error: LockError) -> Failure {
+    let failure = Failure::from(error);
+    match failure.exit {
+        Exit::Unavailable => {
+            failure.fix("release it again, or wait: the end of the lease frees the name")
+        }
+        _ => failure,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use holdline_core::LockName;
+use holdline_core::{LeaseId, LockName};
 use serde_json::json;
 
 use super::common::{self, LeaseIdArgs};
@@ -23,17 +23,22 @@ pub(crate) struct RenewArgs {
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,
-    /// How long the lease lasts from now; never shorter than it is
+    /// How long the lease lasts from now; never shorter than it is [default: as long as `acquire`
+    /// asked for]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "30s", value_parser = duration::lease)]
-    lease: Duration,
+    #[arg(value_parser = duration::lease)]
+    lease: Option<Duration>,
 }
 
 /// Keeps the lease for longer.
 pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Console) -> Outcome {
     let RenewArgs { name, lease, .. } = arguments;
     let lease_id = arguments.lease_id.of_acquire("renews")?;
-    let left = session.client().renew_by_id(name, lease_id, *lease).await?;
+    let lease = match *lease {
+        Some(lease) => lease,
+        None => own_length(name, lease_id, session, console).await?,
+    };
+    let left = session.client().renew_by_id(name, lease_id, lease).await?;
     let valid_until_ms = unix_millis(left);
     if console.is_json() {
         console.object(&json!({ "name": name, "valid_until_ms": valid_until_ms }))?;
@@ -41,6 +46,29 @@ pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Cons
         console.data(&format!("valid_until_ms={valid_until_ms}\n"))?;
     }
     Ok(Exit::Success)
+}
+
+/// Returns how long the lease was asked to be, as its holder's fields say.
+async fn own_length(
+    name: &LockName,
+    lease_id: LeaseId,
+    session: &Session,
+    console: &Console,
+) -> Result<Duration, Failure> {
+    let holders = session.inspect(name).await?.holders;
+    let ours = holders.into_iter().find(|holder| holder.summary.lease_id == lease_id.short());
+    let Some(ours) = ours else { return Ok(session.usual_lease()) };
+    if let Some(millis) = ours.summary.metadata.fields().lease_duration_ms {
+        let range = session.capabilities().lease;
+        return Ok(Duration::from_millis(millis).clamp(range.min, range.max));
+    }
+    let lease = session.usual_lease();
+    console.warn(&format!(
+        "{name}: how long the lease was asked to be is not known here: renewed for {}; say it with \
+         --lease",
+        duration::written(lease)
+    ));
+    Ok(lease)
 }
 
 /// Finds that no lease is held where there is no store.

@@ -7,12 +7,12 @@ use std::process::Command;
 
 use crate::world::World;
 
-const SHIM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stepped_clock.c");
-
-pub(crate) fn build_shim(world: &World) -> PathBuf {
-    let shim = world.path("stepped_clock.so");
+/// Builds the library of this name that is loaded before the C library.
+pub(crate) fn build_shim(world: &World, name: &str) -> PathBuf {
+    let shim = world.path(&format!("{name}.so"));
+    let source = format!("{}/tests/it/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-fPIC", "-shared", "-o"]).arg(&shim).arg(SHIM);
+    compiler.args(["-O2", "-fPIC", "-shared", "-o"]).arg(&shim).arg(source);
     assert!(compiler.status().expect("a C compiler").success());
     shim
 }
@@ -38,7 +38,7 @@ fn a_wall_clock_that_is_stepped_changes_nothing_on_zookeeper() {
 }
 
 fn steps_change_nothing(world: &World, url: &str, seconds: u64) {
-    let (shim, step) = (build_shim(world), world.path("step"));
+    let (shim, step) = (build_shim(world, "stepped_clock"), world.path("step"));
     let unstepped = |arguments: &[&str]| {
         let mut command = world.command(arguments);
         command.env("HOLDLINE_URL", url);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::path::Path;
 
 use rusqlite::Connection;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -127,4 +128,77 @@ fn a_stderr_that_takes_nothing_holds_up_neither_the_wait_nor_the_kill() {
     assert_eq!(holder.line(), "term", "TERM comes first");
     assert_eq!(holder.code(), 79);
     assert!(!is_alive(holder.job.get()));
+}
+
+#[test]
+fn who_and_doctor_agree_with_run_on_a_place_that_cannot_be_used() {
+    let world = World::new();
+    std::fs::write(world.path("file"), "").expect("written");
+    std::os::unix::fs::symlink("nowhere", world.path("link")).expect("a link");
+    let places = ["link", "link/store", "file", "file/store"].map(|place| world.path(place));
+    let mut urls: Vec<String> = places.map(|place| format!("local://{}", place.display())).into();
+    urls.push("local:///proc/self/holdline".into());
+    for url in urls {
+        for verb in [
+            &["run", "a", "--", "true"][..],
+            &["who", "a"],
+            &["ls"],
+            &["wait", "a"],
+            &["check", "a", "--lease-id", &"0".repeat(32)],
+        ] {
+            let told = world.run(&[&["--url", &url], verb].concat());
+            assert_eq!(told.code, 78, "{url} {verb:?}: {told:?}");
+        }
+        let told = world.run(&["doctor", &url]);
+        assert_eq!(told.code, 2, "{url}: {told:?}");
+    }
+    let names: Vec<_> = std::fs::read_dir(world.path("")).expect("ours").collect();
+    assert_eq!(names.len(), 2, "nothing was made: {names:?}");
+}
+
+#[test]
+fn every_message_about_a_database_names_its_file() {
+    let drop_table = "PRAGMA writable_schema = 1; DELETE FROM sqlite_schema";
+    let harms: [&dyn Fn(&Path); 4] = [
+        &|file| std::fs::write(file, "no database, but somebody's text").expect("written"),
+        &|file| change(file, "UPDATE slot SET value = x'00' WHERE key = x''"),
+        &|file| change(file, drop_table),
+        &|file| {
+            change(file, "PRAGMA wal_checkpoint(TRUNCATE)");
+            let mut bytes = std::fs::read(file).expect("a database");
+            bytes[4_096..].fill(0xa5);
+            std::fs::write(file, bytes).expect("written");
+        },
+    ];
+    for harm in harms {
+        let world = World::new();
+        assert_eq!(world.run(&["acquire", "a", "--lease", "1m"]).code, 0);
+        let file = world.path("store/locks.db");
+        harm(&file);
+        says(&world.run(&["who", "a"]), 65, &[&file.to_string_lossy()]);
+    }
+    let world = World::new();
+    assert_eq!(world.run(&["run", "a", "true"]).code, 0);
+    let file = world.path("store/locks.db");
+    let other = Connection::open(&file).expect("a database");
+    other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+    says(&world.run(&["who", "a"]), 69, &["another program keeps", &file.to_string_lossy()]);
+}
+
+fn change(file: &Path, sql: &str) {
+    let database = Connection::open(file).expect("a database");
+    database.execute_batch(sql).expect("changed");
+}
+
+#[test]
+fn a_release_that_is_not_confirmed_says_so_by_its_code() {
+    let world = impatient();
+    let id = ["a", "--lease-id", "00112233445566778899aabbccddeeff"];
+    assert_eq!(world.run(&[&["acquire", "--lease", "1m"], &id[..]].concat()).code, 0);
+    let other = Connection::open(world.path("store/locks.db")).expect("a database");
+    other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+    let release = world.run(&[&["release"], &id[..]].concat());
+    says(&release, 69, &["another program keeps", "the end of the lease frees the name"]);
+    other.execute_batch("ROLLBACK").expect("ended");
+    assert_eq!(world.run(&[&["release"], &id[..]].concat()).code, 0);
 }

@@ -1,6 +1,6 @@
 //! `acquire`, `renew`, `release`, `check`: leases that no process holds.
 
-use crate::world::World;
+use crate::world::{World, eventually};
 
 const ID: &str = "00112233445566778899aabbccddeeff";
 
@@ -82,4 +82,17 @@ fn a_lease_that_nobody_could_read_is_given_back() {
     let told = world.shell("holdline acquire a --lease 1m > /dev/full; echo $?");
     assert_eq!(told.stdout, "125\n", "{told:?}");
     assert_eq!(world.who("a")["held"], false);
+}
+
+#[test]
+fn a_renewal_without_a_duration_gives_the_leases_own() {
+    let world = World::new();
+    let valid_until = |told: crate::world::Told| {
+        assert_eq!(told.code, 0, "{told:?}");
+        let (_, number) = told.stdout.trim().rsplit_once('=').expect("a number");
+        number.parse::<u64>().expect("a number")
+    };
+    let first = valid_until(world.run(&["acquire", "a", "--lease", "10m", "--lease-id", ID]));
+    let renew = || valid_until(world.run(&["renew", "a", "--lease-id", ID]));
+    eventually("a second of the lease is over, and given back", || renew() >= first + 1_000);
 }

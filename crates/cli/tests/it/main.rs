@@ -25,6 +25,7 @@ mod run;
 mod secrets;
 #[cfg(feature = "redis")]
 mod sentinel;
+mod stalls;
 mod torture;
 mod transcript;
 mod usage;

@@ -76,6 +76,14 @@ impl Redlock {
         (holder, token)
     }
 
+    /// Which servers keep a lock key of this name.
+    fn holding(&self, name: &str) -> Vec<usize> {
+        let line = format!("EXISTS holdline:{{{name}}}");
+        let holds = |one: &RedisServer| one.raw().say(&line).expect("told").integer() == Some(1);
+        let servers = self.servers.iter().enumerate();
+        servers.filter(|(_, one)| holds(one)).map(|(at, _)| at).collect()
+    }
+
     /// Keys of all servers together.
     fn keys(&self) -> i64 {
         let keys = |one: &RedisServer| one.raw().say("DBSIZE").expect("told").integer();
@@ -310,7 +318,8 @@ fn a_server_that_forgot_is_quarantined() {
 fn what_is_not_one_set_is_refused() {
     let (one, other) = (Redlock::set(3), Redlock::set(3));
     let [a, b] = [&one, &other].map(|set| set.servers[0].address());
-    let mixed = format!("redlock://{a},{},{b}?{UNHURRIED}", one.servers[1].address());
+    let [c, d] = [&one, &other].map(|set| set.servers[1].address());
+    let mixed = format!("redlock://{a},{c},{b},{d}?{UNHURRIED}");
     let foreign = told(&mut one.command_on(&mixed, &["run", "demo", "--", "true"]));
     assert_eq!(foreign.code, 77, "{foreign:?}");
     assert!(foreign.stderr.contains("not one set"), "{foreign:?}");
@@ -404,4 +413,97 @@ fn a_password_is_shown_to_nobody() {
         let told = told(&mut redlock.command_on(&wrong, line));
         assert!(told.code != 0 && !format!("{told:?}").contains("CANARY"), "{told:?}");
     }
+}
+
+#[test]
+fn a_set_of_short_leases_serves_every_verb() {
+    let redlock = Redlock::start(3);
+    assert_eq!(redlock.run(&["quorum", "init", "--max-lease", "10s"]).code, 0);
+    let id = ["demo", "--lease-id", ID];
+    let acquired = redlock.run(&[&["acquire"], &id[..]].concat());
+    assert_eq!(acquired.code, 0, "{acquired:?}");
+    assert!(acquired.stderr.contains("the lease is 10s"), "{acquired:?}");
+    for verb in ["check", "renew", "release"] {
+        let told = redlock.run(&[&[verb], &id[..]].concat());
+        assert_eq!(told.code, 0, "{verb}: {told:?}");
+    }
+    assert_eq!(redlock.run(&["who", "demo"]).code, 1);
+    assert_eq!(redlock.run(&["wait", "demo"]).code, 0);
+    let (mut holder, token) = redlock.hold(&[]);
+    let revoke = ["revoke", "demo", "--if-fencing-token", &token.to_string(), "--reason", "x"];
+    assert_eq!(redlock.run(&revoke).code, 0);
+    assert_eq!(holder.code(), 79);
+    assert!(holder.rest().contains("the lease is 10s"));
+}
+
+#[test]
+fn a_release_without_a_majority_ends_as_unavailable() {
+    let redlock = Redlock::set(3);
+    let id = ["demo", "--lease-id", ID];
+    assert_eq!(redlock.run(&[&["acquire", "--lease", "1m"], &id[..]].concat()).code, 0);
+    redlock.servers[0].kill();
+    redlock.servers[1].kill();
+    for verb in ["check", "renew", "release"] {
+        let told = redlock.run(&[&["--json", verb], &id[..]].concat());
+        assert_eq!((told.code, told.stdout.as_str()), (69, ""), "{verb}: {told:?}");
+    }
+}
+
+/// The first run of each script on a server takes two requests, of which the second may not have
+/// left when a majority has answered.
+#[test]
+fn a_run_that_ended_has_left_no_vote_on_any_server() {
+    let redlock = Redlock::set(3);
+    for round in 0..12 {
+        let name = format!("demo-{round}");
+        let slow = &redlock.servers[round % 3];
+        slow.raw().say("SCRIPT FLUSH").expect("flushed");
+        let ran = redlock.run(&["run", &name, "--", "true"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert_eq!(redlock.holding(&name), [0; 0], "round {round}");
+    }
+}
+
+/// What a contender has on one server, as one that is gone leaves it.
+fn vote_of_another(server: &RedisServer, name: &str) {
+    let record =
+        format!("{}g-l{}{}10000x l30000;{{}}", "ab".repeat(16), "0".repeat(32), "1".repeat(32));
+    let set = ["SET", &format!("holdline:{{{name}}}"), &record, "PX", "600000"];
+    server.raw().send(&set).expect("set");
+}
+
+#[test]
+fn a_try_that_was_refused_has_left_no_vote_on_any_server() {
+    let redlock = Redlock::set(3);
+    vote_of_another(&redlock.servers[0], "demo");
+    vote_of_another(&redlock.servers[1], "demo");
+    for round in 0..12 {
+        redlock.servers[2].raw().say("SCRIPT FLUSH").expect("flushed");
+        let refused = redlock.run(&["run", "demo", "--try", "--", "true"]);
+        assert_eq!(refused.code, 75, "{refused:?}");
+        assert_eq!(redlock.holding("demo"), [0, 1], "round {round}");
+    }
+}
+
+/// Six who never wait get a name that is free in their turns, since none of them leaves a vote.
+#[test]
+fn six_who_only_try_do_not_keep_a_free_name_from_each_other() {
+    let redlock = Redlock::set(3);
+    let contend = || {
+        let (mut granted, mut refused) = (0, 0);
+        while granted < 5 {
+            match redlock.run(&["run", "demo", "--try", "--", "true"]).code {
+                0 => granted += 1,
+                75 => refused += 1,
+                code => panic!("{code}"),
+            }
+        }
+        refused
+    };
+    let refused: usize = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(contend)).collect();
+        all.into_iter().map(|one| one.join().expect("it ends")).sum()
+    });
+    println!("{refused} refusals for 30 grants");
+    assert_eq!(redlock.holding("demo"), [0; 0]);
 }

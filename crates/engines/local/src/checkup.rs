@@ -4,12 +4,12 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use holdline_core::{Checkup, FencingToken, Finding, LockError, contract::FENCE_HEADROOM};
-use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::{Resource, getrlimit};
 
+use crate::directory;
 use crate::engine::LocalEngine;
 use crate::error::{ENGINE, Fault};
 use crate::filesystem;
@@ -94,9 +94,9 @@ fn descriptors() -> Finding {
 
 /// Looks at the directory, or at what it will be made in.
 fn look_at_place(checkup: &mut Checkup, options: &LocalOptions, directory: &Path) {
-    let Some((place, status)) = nearest_that_exists(directory) else {
-        let error = Fault::unavailable(format!("{} cannot be looked at", directory.display()));
-        return checkup.add(failed("directory", DIRECTORY, &error.into_error()));
+    let (place, status) = match directory::nearest(directory) {
+        Ok(found) => found,
+        Err(fault) => return checkup.add(failed("directory", DIRECTORY, &fault.into_error())),
     };
     checkup.add(privacy(options, directory, &place, &status));
     let open = match std::fs::File::open(&place) {
@@ -126,21 +126,15 @@ fn look_at_place(checkup: &mut Checkup, options: &LocalOptions, directory: &Path
     });
 }
 
-fn nearest_that_exists(directory: &Path) -> Option<(PathBuf, Metadata)> {
-    let mut places = directory.ancestors().map(|place| (place, std::fs::metadata(place)));
-    places.find_map(|(place, status)| Some((place.to_owned(), status.ok()?)))
-}
-
 fn privacy(options: &LocalOptions, directory: &Path, place: &Path, status: &Metadata) -> Finding {
     let mode = status.mode() & 0o7777;
     if place != directory {
         let found = format!("{}, not made yet", directory.display());
         let finding = Finding::ok("directory", DIRECTORY, found);
-        let may = accessat(CWD, place, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
-        return match may {
-            Ok(()) if status.is_dir() => finding,
-            _ => finding.fail(format!("it cannot be made in {}: choose another", place.display())),
-        };
+        if status.is_dir() && directory::can_be_made(directory) {
+            return finding;
+        }
+        return finding.fail(format!("it cannot be made in {}: choose another", place.display()));
     }
     let found = format!("{}, mode {mode:04o}, owner {}", directory.display(), status.uid());
     let finding = Finding::ok("directory", DIRECTORY, found);

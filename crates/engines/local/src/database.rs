@@ -28,7 +28,7 @@ use crate::token::Counter;
 
 /// How long a statement waits for other programs that have the database in a transaction.
 /// Our own processes never do: they wait for the short lock.
-const OTHER_PROGRAMS: Duration = Duration::from_secs(1);
+pub(crate) const OTHER_PROGRAMS: Duration = Duration::from_secs(1);
 
 /// Whether a commit is flushed to the disk before it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,11 @@ impl Database {
         Rows::of(&self.connection)
     }
 
+    /// Sets how long each statement waits for other programs. It costs no system call.
+    pub(crate) fn wait_for_other_programs(&self, limit: Duration) -> Result<(), Fault> {
+        Ok(self.connection.busy_timeout(limit)?)
+    }
+
     /// Runs `work` in one transaction. The caller is inside the short lock.
     pub(crate) fn transaction<T>(
         &self,
@@ -90,7 +95,7 @@ impl Database {
     ) -> Result<T, Fault> {
         rows.run("BEGIN IMMEDIATE", [])?;
         let done = work(rows)?;
-        rows.run("COMMIT", []).map_err(Fault::Commit)?;
+        rows.run("COMMIT", []).map_err(Fault::commit)?;
         Ok(done)
     }
 

@@ -4,7 +4,7 @@
 //! forge wake-ups. An explicit directory is its owner's affair: what we make in it may be used
 //! by whoever the directory itself is open to.
 
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -53,6 +53,10 @@ pub(crate) fn open(explicit: Option<&Path>) -> Result<Directory, Fault> {
         Some(path) => path.to_owned(),
         None => user::directory()?,
     };
+    if let Ok((place, _)) = nearest(&path) {
+        // Before anything is made there.
+        filesystem::check_at(&place)?;
+    }
     // What exists already is left as it is, so making it twice at once does no harm.
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
     made.map_err(|error| Fault::at("making the directory", &path, error))?;
@@ -77,6 +81,28 @@ pub(crate) fn open(explicit: Option<&Path>) -> Result<Directory, Fault> {
             .map_err(|error| Fault::at("making the directory", below, error))?;
     }
     Ok(directory)
+}
+
+/// Finds the directory, or else the nearest place above it that exists.
+///
+/// # Errors
+/// That place is a link that leads nowhere, or cannot be looked at.
+pub(crate) fn nearest(directory: &Path) -> Result<(PathBuf, Metadata), Fault> {
+    let exists = |place: &&Path| std::fs::symlink_metadata(place).is_ok();
+    let place = directory.ancestors().find(exists).unwrap_or(directory);
+    match std::fs::metadata(place) {
+        Ok(status) => Ok((place.to_owned(), status)),
+        Err(error) => Err(Fault::at("following", place, error)),
+    }
+}
+
+/// Tells whether this process could make the directory, or a store in it.
+pub(crate) fn can_be_made(directory: &Path) -> bool {
+    nearest(directory).is_ok_and(|(place, status)| {
+        let needed = Access::WRITE_OK | Access::EXEC_OK;
+        let may = rustix::fs::accessat(rustix::fs::CWD, &place, needed, AtFlags::EACCESS);
+        status.is_dir() && may.is_ok() && filesystem::keeps_files(&place)
+    })
 }
 
 fn enter(path: &Path) -> io::Result<(PathBuf, File)> {

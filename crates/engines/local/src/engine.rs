@@ -60,7 +60,8 @@ impl LocalEngine {
     /// Nothing is held after any of them.
     pub fn open(options: &LocalOptions) -> Result<LocalEngine, LockError> {
         options.validate()?;
-        open(options).map_err(Fault::into_error)
+        let database = Files::below(&options.directory()?).database;
+        open(options).map_err(|fault| fault.in_file(&database).into_error())
     }
 
     /// Keeps this process outside every transaction while `work` runs: a process that is about
@@ -75,7 +76,7 @@ impl LocalEngine {
     /// As for any command: `Unavailable`, `Refused`, `Foreign`.
     pub fn report(&self) -> Result<LocalReport, LockError> {
         let made = self.shared.room.enter().and_then(|inside| report::make(&inside, &self.place));
-        made.map_err(Fault::into_error)
+        made.map_err(|fault| fault.in_file(&self.files.database).into_error())
     }
 }
 
@@ -276,6 +277,10 @@ impl Engine for LocalEngine {
             })
         };
         self.shared.command(&name, work, |reply| reply)
+    }
+
+    fn flush(&self) -> Answer<'_, ()> {
+        Answer::ready(())
     }
 }
 

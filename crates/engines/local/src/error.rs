@@ -10,16 +10,18 @@ use std::path::Path;
 use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
 use rusqlite::ErrorCode;
 
+use crate::keys::DATABASE_FILE;
+
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "local";
+/// What the database is called until its file is known.
+const THE_DATABASE: &str = "the database";
 
 /// Why a transaction was undone.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The database said no.
-    Database(rusqlite::Error),
-    /// The commit failed while it was written.
-    Commit(rusqlite::Error),
+    /// The database said no; `commit` if the commit failed while it was written.
+    Database { error: rusqlite::Error, file: String, commit: bool },
     /// A file or directory said no.
     File { doing: String, error: io::Error },
     /// Something that is not ours.
@@ -69,6 +71,23 @@ impl Fault {
         Fault::Refusal(Box::new(LockError::invalid(ENGINE, field, message)))
     }
 
+    /// A commit failed while it was written.
+    pub(crate) fn commit(error: rusqlite::Error) -> Fault {
+        Fault::Database { error, file: THE_DATABASE.into(), commit: true }
+    }
+
+    /// Names the database's file, where the fault is about it.
+    pub(crate) fn in_file(mut self, path: &Path) -> Fault {
+        match &mut self {
+            Fault::Database { file, .. } => *file = path.display().to_string(),
+            Fault::Foreign(found) if !found.contains(DATABASE_FILE) => {
+                *found = format!("{}: {found}", path.display());
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// That the store is gone has another meaning for whoever holds nothing there.
     pub(crate) fn gone_for_others(self) -> Fault {
         match self {
@@ -79,11 +98,25 @@ impl Fault {
         }
     }
 
+    /// Tells whether another program keeps the database in a transaction. Nothing was done.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Fault::Database { error, commit: false, .. } => {
+                code(error) == Some(ErrorCode::DatabaseBusy)
+            }
+            _ => false,
+        }
+    }
+
     fn certainty(&self) -> Certainty {
         match self {
             // A frame that found no room is not there, and a commit counts with its last frame
             // only. Any other failure may have hit after that frame was written.
-            Fault::Commit(error) if code(error) != Some(ErrorCode::DiskFull) => Certainty::Unknown,
+            Fault::Database { error, commit: true, .. }
+                if code(error) != Some(ErrorCode::DiskFull) =>
+            {
+                Certainty::Unknown
+            }
             _ => Certainty::NotApplied,
         }
     }
@@ -94,8 +127,9 @@ impl Fault {
         match self {
             Fault::Refusal(error) => *error,
             Fault::Other(kind) => LockError::new(ENGINE, kind, certainty),
-            Fault::Database(error) | Fault::Commit(error) => {
-                LockError::new(ENGINE, kind_of_database(&error), certainty).with_source(error)
+            Fault::Database { error, file, .. } => {
+                LockError::new(ENGINE, kind_of_database(&file, &error), certainty)
+                    .with_source(error)
             }
             Fault::File { doing, error } => {
                 LockError::new(ENGINE, kind_of_file(&doing, &error), certainty).with_source(error)
@@ -138,7 +172,7 @@ impl Fault {
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Fault {
-        Fault::Database(error)
+        Fault::Database { error, file: THE_DATABASE.into(), commit: false }
     }
 }
 
@@ -146,33 +180,33 @@ pub(crate) fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
     error.sqlite_error_code()
 }
 
-fn kind_of_database(error: &rusqlite::Error) -> ErrorKind {
+fn kind_of_database(file: &str, error: &rusqlite::Error) -> ErrorKind {
     match code(error) {
         Some(ErrorCode::NotADatabase) => {
-            ErrorKind::Foreign { found: "the database file is not a database".into() }
+            ErrorKind::Foreign { found: format!("{file} is not a database") }
         }
         Some(ErrorCode::DatabaseCorrupt) => ErrorKind::Foreign {
-            found: format!("the database is damaged ({error}); restore a copy, or move it away"),
+            found: format!("{file} is damaged ({error}); restore a copy, or move it away"),
         },
         Some(ErrorCode::DiskFull) => ErrorKind::Refused {
-            message: "no room left on the database's file system, or in the user's quota".into(),
+            message: format!("no room left on the file system of {file}, or in the user's quota"),
         },
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            ErrorKind::Refused { message: format!("the database cannot be written: {error}") }
+            ErrorKind::Refused { message: format!("{file} cannot be written: {error}") }
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ErrorKind::Unavailable {
-            message: "another program keeps the database in a transaction of its own".into(),
+            message: format!("another program keeps {file} in a transaction of its own"),
         },
         Some(ErrorCode::SystemIoFailure) if is_write(error) && file_limit().is_some() => {
-            ErrorKind::Refused { message: too_large("the database could not be written") }
+            ErrorKind::Refused { message: too_large(&format!("{file} could not be written")) }
         }
         Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
-            ErrorKind::Unavailable { message: format!("the database cannot be reached: {error}") }
+            ErrorKind::Unavailable { message: format!("{file} cannot be reached: {error}") }
         }
         _ if is_wrong_shape(error) => {
-            ErrorKind::Foreign { found: format!("the database has not our tables: {error}") }
+            ErrorKind::Foreign { found: format!("{file} has not our tables: {error}") }
         }
-        _ => ErrorKind::Protocol { message: format!("the database answered: {error}") },
+        _ => ErrorKind::Protocol { message: format!("{file} answered: {error}") },
     }
 }
 
@@ -251,9 +285,9 @@ mod tests {
     #[test]
     fn only_a_commit_that_failed_in_the_middle_is_uncertain() {
         use rusqlite::ffi;
-        let torn = Fault::Commit(failure(ffi::SQLITE_IOERR)).into_error();
+        let torn = Fault::commit(failure(ffi::SQLITE_IOERR)).into_error();
         assert_eq!(torn.certainty(), Certainty::Unknown);
-        let full = Fault::Commit(failure(ffi::SQLITE_FULL)).into_error();
+        let full = Fault::commit(failure(ffi::SQLITE_FULL)).into_error();
         assert_eq!(full.certainty(), Certainty::NotApplied);
     }
 }

@@ -5,13 +5,14 @@
 //! not, or not always, so those are refused by name.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use holdline_core::shared_file_system;
 
 use crate::error::Fault;
 
 /// The kinds that people ask about; every other one is shown by its number.
-const KNOWN: [(u64, &str); 8] = [
+const KNOWN: [(u64, &str); 10] = [
     (0x0000_ef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
@@ -20,6 +21,8 @@ const KNOWN: [(u64, &str); 8] = [
     (0x794c_7630, "overlayfs"),
     (TMPFS, "tmpfs"),
     (0x8584_58f6, "ramfs"),
+    (0x0000_9fa0, "proc"),
+    (0x6265_6572, "sysfs"),
 ];
 const TMPFS: u64 = 0x0102_1994;
 
@@ -36,8 +39,24 @@ pub(crate) struct FileSystem {
 pub(crate) fn check(directory: impl AsFd) -> Result<FileSystem, Fault> {
     let status = rustix::fs::fstatfs(directory)
         .map_err(|error| Fault::file("asking which file system this is", error.into()))?;
-    // The field's width and sign differ from machine to machine; the numbers have 32 bits.
-    judge(status.f_type as u64 & 0xffff_ffff)
+    judge(magic(&status))
+}
+
+/// The same for a path.
+pub(crate) fn check_at(path: &Path) -> Result<FileSystem, Fault> {
+    let status = rustix::fs::statfs(path)
+        .map_err(|error| Fault::at("asking for the file system of", path, error.into()))?;
+    judge(magic(&status))
+}
+
+/// The field's width and sign differ from machine to machine; the numbers have 32 bits.
+fn magic(status: &rustix::fs::StatFs) -> u64 {
+    status.f_type as u64 & 0xffff_ffff
+}
+
+/// Tells whether a path is on a file system that carries our locks and keeps files at all.
+pub(crate) fn keeps_files(path: &Path) -> bool {
+    check_at(path).is_ok_and(|kind| kind.name != "proc" && kind.name != "sysfs")
 }
 
 fn judge(magic: u64) -> Result<FileSystem, Fault> {
@@ -79,6 +98,6 @@ mod tests {
     fn an_open_directory_is_judged() {
         // The kernel's own file system is none of the refused ones.
         let open = std::fs::File::open("/proc").expect("every Linux has it");
-        assert_eq!(check(&open).map(|fs| fs.name).ok(), Some("0x00009fa0".into()));
+        assert_eq!(check(&open).map(|fs| fs.name).ok(), Some("proc".into()));
     }
 }

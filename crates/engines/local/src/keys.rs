@@ -49,11 +49,14 @@ pub(crate) struct Files {
     pub(crate) wake: PathBuf,
 }
 
+/// The name of the database's file.
+pub(crate) const DATABASE_FILE: &str = "locks.db";
+
 impl Files {
     pub(crate) fn below(root: &Path) -> Files {
         Files {
             root: root.to_owned(),
-            database: root.join("locks.db"),
+            database: root.join(DATABASE_FILE),
             live: root.join("live"),
             wake: root.join("wake"),
         }

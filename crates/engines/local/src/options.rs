@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use holdline_core::{Capabilities, Clock, ClockKind, Expiry, LockError, nearest, percent_decode};
 
+use crate::directory;
 use crate::error::{ENGINE, Fault};
 use crate::keys::Files;
 use crate::user;
@@ -141,12 +142,14 @@ impl LocalOptions {
     /// look. It may be made a moment later.
     ///
     /// # Errors
-    /// `Refused` as for [`LocalOptions::directory`]. A place that cannot be looked at counts as
-    /// made, so that opening it tells why.
+    /// `Refused` as for [`LocalOptions::directory`]. A place that cannot be looked at, or in which
+    /// no store can be made, counts as made, so that opening it reports why.
     pub fn is_made(&self) -> Result<bool, LockError> {
-        let database = Files::below(&self.directory()?).database;
+        let directory = self.directory()?;
+        let database = Files::below(&directory).database;
         let absent = |error: std::io::Error| matches!(error.kind(), std::io::ErrorKind::NotFound);
-        Ok(!std::fs::metadata(database).err().is_some_and(absent))
+        let absent = std::fs::metadata(database).err().is_some_and(absent);
+        Ok(!absent || !directory::can_be_made(&directory))
     }
 
     /// Returns what an engine with these options can do. Its identity is empty: that is the

@@ -2,6 +2,9 @@
 //!
 //! Both are free nearly always, so a command tries them at once, on the caller's own thread, and
 //! goes to the waiting thread only when they are not.
+//!
+//! Invariant R1: on a caller's thread nothing waits, not even for another program that keeps the
+//! database in a transaction. The caller may have deadlines to keep on that thread.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::database::OTHER_PROGRAMS;
 use crate::error::Fault;
 use crate::short_lock::{Kept, LONGEST_PAUSE, SHORTEST_PAUSE, ShortLock};
 use crate::step::Inside;
@@ -68,8 +72,9 @@ impl Room {
             return Err(Fault::Forked);
         }
         let Some(inside) = self.inside.try_lock() else { return Ok(None) };
-        let kept = self.short_lock.lock_now()?;
-        Ok(kept.map(|kept| Entered { _kept: kept, inside }))
+        let Some(kept) = self.short_lock.lock_now()? else { return Ok(None) };
+        inside.database.wait_for_other_programs(Duration::ZERO)?;
+        Ok(Some(Entered { _kept: kept, inside }))
     }
 
     /// Enters if nobody is inside, or whoever is comes out at once: most commands meet only the
@@ -85,10 +90,12 @@ impl Room {
     }
 
     /// Enters, waiting no longer than `deadline`. Neither lock is kept while waiting for the other.
+    /// Inside, statements wait for other programs: not for a caller's thread.
     pub(crate) fn enter_by(&self, deadline: Instant) -> Result<Entered<'_>, Fault> {
         let (mut tries, mut pause) = (0, SHORTEST_PAUSE);
         loop {
             if let Some(entered) = self.enter_now()? {
+                entered.database.wait_for_other_programs(OTHER_PROGRAMS)?;
                 return Ok(entered);
             }
             // Whoever is inside is out in microseconds, nearly always. Against a process that

@@ -1,7 +1,8 @@
 //! What all copies of an engine share: the way from a command to its answer.
 //!
-//! A command is carried out at once, on the caller's thread, when nobody is inside; otherwise the
-//! waiting thread does it. After the commit, outside both locks, those whom it concerns are told.
+//! A command is carried out at once, on the caller's thread, when nobody is inside and no other
+//! program keeps the database; otherwise the waiting thread does it. After the commit, outside both
+//! locks, those whom it concerns are notified.
 
 use std::sync::Arc;
 
@@ -69,7 +70,10 @@ impl Shared {
         map: impl FnOnce(Result<T, Fault>) -> A + Send + 'static,
     ) -> Answer<'static, A> {
         match self.room.enter_soon() {
-            Ok(Some(entered)) => return Answer::ready(map(self.run(entered, &mut work))),
+            Ok(Some(entered)) => match self.run(entered, &mut work) {
+                Err(fault) if fault.is_busy() => {}
+                done => return Answer::ready(map(done)),
+            },
             Ok(None) => {}
             Err(fault) => return Answer::ready(map(Err(fault))),
         }
@@ -95,7 +99,8 @@ impl Shared {
         mut entered: Entered<'_>,
         work: &mut impl FnMut(&Shared, &mut Inside) -> Done<T>,
     ) -> Result<T, Fault> {
-        let done = work(self, &mut entered);
+        let done = work(self, &mut entered)
+            .map_err(|fault| fault.in_file(&entered.clients.liveness.files.database));
         if self.housekeeping.is_due() {
             self.housekeeping.look(&entered, &self.room);
         }
@@ -115,37 +120,35 @@ impl Shared {
             if names.is_empty() {
                 return;
             }
-            let Ok(Some(mut entered)) = self.room.enter_soon() else {
-                let shared = self.clone();
-                let job = move |entered: Result<Entered<'_>, Fault>| {
-                    if let Ok(mut entered) = entered
-                        && let Some(wake_ups) = shared.settle(&mut entered, &names)
-                    {
-                        drop(entered);
-                        shared.tell(wake_ups);
+            if let Ok(Some(mut entered)) = self.room.enter_soon() {
+                match self.settle(&mut entered, &names) {
+                    Err(fault) if fault.is_busy() => {}
+                    Err(fault) => return not_skipped(fault),
+                    Ok(more) => {
+                        wake_ups = more;
+                        continue;
                     }
-                };
-                return Waiting::add(&self.waiting, &self.room, Box::new(job));
-            };
-            match self.settle(&mut entered, &names) {
-                Some(more) => wake_ups = more,
-                None => return,
+                }
             }
+            let shared = self.clone();
+            let job = move |entered: Result<Entered<'_>, Fault>| {
+                let settled = entered.and_then(|mut entered| shared.settle(&mut entered, &names));
+                settled.map_or_else(not_skipped, |wake_ups| shared.tell(wake_ups));
+            };
+            return Waiting::add(&self.waiting, &self.room, Box::new(job));
         }
     }
 
-    fn settle(&self, inside: &mut Inside, names: &[LockName]) -> Option<Vec<(LockName, WakeUp)>> {
+    fn settle(
+        &self,
+        inside: &mut Inside,
+        names: &[LockName],
+    ) -> Result<Vec<(LockName, WakeUp)>, Fault> {
         let mut work = |step: &mut Step<'_>| {
             names.iter().try_for_each(|name| step.on(name, Look::ForTheDead, |t| t.settle()))
         };
-        match inside.carry_out(&self.capabilities, self.now(), &mut work) {
-            Ok(((), effects)) => Some(effects.wake_ups),
-            // The claim window ends it instead.
-            Err(fault) => {
-                tracing::debug!(error = %fault.into_error(), "a dead waiter was not skipped");
-                None
-            }
-        }
+        let ((), effects) = inside.carry_out(&self.capabilities, self.now(), &mut work)?;
+        Ok(effects.wake_ups)
     }
 
     /// Sends wake-ups, one datagram for each client, and returns the names that were handed to
@@ -174,6 +177,11 @@ impl Shared {
         unheard.dedup();
         unheard
     }
+}
+
+/// The claim window of a dead waiter ends its hand-off instead.
+fn not_skipped(fault: Fault) {
+    tracing::debug!(error = %fault.into_error(), "a dead waiter was not skipped");
 }
 
 impl Drop for Shared {

@@ -34,8 +34,8 @@ pub(crate) enum OnLost {
     holdline run deploy --try -E 0 -- ./deploy\n  holdline run gpu --permits 1/4 -- train.py"
 )]
 pub(crate) struct RunArgs {
-    /// Hold NAME by a lease of this length instead of a live grant [default: 30s where the engine
-    /// has no live grants]
+    /// Hold NAME by a lease of this length instead of a live grant [default where the engine has no
+    /// live grants: 30s, or the longest that it keeps]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::lease)]
     pub(crate) lease: Option<Duration>,
@@ -49,10 +49,11 @@ pub(crate) struct RunArgs {
     pub(crate) conflict_exit_code: Option<u8>,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
-    /// How long the job may take to end after TERM, before KILL
+    /// How long the job may take to end after TERM, before KILL [default: 5s; less where the engine
+    /// keeps no lease of 30s]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "5s", value_parser = duration::any)]
-    pub(crate) grace: Duration,
+    #[arg(value_parser = duration::any)]
+    pub(crate) grace: Option<Duration>,
     /// Stop the job after this long and end with 124
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::positive)]

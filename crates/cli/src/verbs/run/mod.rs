@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Guard, Keep, LockOptions, ReleaseOutcome};
-use holdline_core::lease::{DEFAULT_LEASE, MAX_FIRST_LEASE};
+use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{Hold, LostReason, Purpose, RenewReply};
 use rustix::process::Signal;
 use tokio::time::Instant;
@@ -38,8 +38,11 @@ use crate::failure::{Failure, Outcome};
 use crate::held::Held;
 use crate::holder::Holder;
 use crate::session::{Asker, Session};
+use crate::verbs::acquire::usual_lease;
 use crate::verbs::common::TRY;
 
+/// How long a job may take to end after TERM unless said otherwise.
+const GRACE: Duration = Duration::from_secs(5);
 /// How long the end of a job waits to hear whether it was made to end.
 const NEWS: Duration = Duration::from_secs(1);
 
@@ -102,6 +105,13 @@ fn busy_as_asked(failure: Failure, arguments: &RunArgs) -> Failure {
     }
 }
 
+/// When a job must be stopped.
+struct Terms {
+    /// `None` for a live grant, and where a loss is only reported.
+    window: Option<Window>,
+    grace: Duration,
+}
+
 struct Run<'a> {
     arguments: &'a RunArgs,
     session: &'a Session,
@@ -119,7 +129,7 @@ impl Run<'_> {
             Ok(checked) => checked?,
             Err(signal) => return Ok(report.interrupted(signal)),
         }
-        let (options, window) = self.terms()?;
+        let (options, terms) = self.terms()?;
         let granted = self.wait(&options, signals).await;
         report.waited = self.session.waited();
         let guard = match granted {
@@ -130,12 +140,12 @@ impl Run<'_> {
         let token = guard.fencing_token();
         self.console.detail(&format!("{}: held with fencing token {token}", guard.name()));
         let since = Instant::now();
-        let outcome = self.under(&guard, window, &held, signals, since).await;
+        let outcome = self.under(&guard, terms, &held, signals, since).await;
         self.end(guard, outcome, since, report).await
     }
 
     /// Returns how the lock is to be held, and when a job must be stopped.
-    fn terms(&self) -> Result<(LockOptions, Option<Window>), Failure> {
+    fn terms(&self) -> Result<(LockOptions, Terms), Failure> {
         let arguments = self.arguments;
         if let (Some(least), Some(most)) = (arguments.min_hold, arguments.max_hold)
             && least > most
@@ -148,16 +158,20 @@ impl Run<'_> {
         if let Some(wait) = arguments.wait.wait {
             options = options.with_wait(self.session.left_of(wait));
         }
+        let mut grace = arguments.grace.unwrap_or(GRACE);
         if arguments.lease.is_none() && self.session.capabilities().live {
-            return Ok((options.with_keep(Keep::Live), None));
+            return Ok((options.with_keep(Keep::Live), Terms { window: None, grace }));
         }
-        let lease = arguments.lease.unwrap_or(DEFAULT_LEASE);
+        let lease = arguments.lease.unwrap_or_else(|| usual_lease(self.session, self.console));
+        if arguments.lease.is_none() && arguments.grace.is_none() {
+            grace = grace.min(Window::longest_grace(lease));
+        }
         let window = match arguments.on_lost {
-            OnLost::Term => Some(Window::new(lease, arguments.grace)?),
+            OnLost::Term => Some(Window::new(lease, grace)?),
             OnLost::Kill => Some(Window::new(lease, Duration::ZERO)?),
             OnLost::Warn => None,
         };
-        Ok((options.with_lease_duration(lease), window))
+        Ok((options.with_lease_duration(lease), Terms { window, grace }))
     }
 
     async fn wait(
@@ -179,7 +193,7 @@ impl Run<'_> {
     async fn under(
         &self,
         guard: &Guard,
-        window: Option<Window>,
+        terms: Terms,
         held: &Held,
         signals: &mut Signals,
         since: Instant,
@@ -210,8 +224,8 @@ impl Run<'_> {
         drop(launch);
         let supervision = Supervision {
             guard,
-            window,
-            grace: self.arguments.grace,
+            window: terms.window,
+            grace: terms.grace,
             on_lost: self.arguments.on_lost,
             max_hold: self.arguments.max_hold.map(|limit| since + limit),
             session: self.session,
@@ -243,9 +257,15 @@ impl Run<'_> {
                 self.console.detail(&format!("{name}: released"));
                 None
             }
-            _ => {
+            unconfirmed => {
                 report.confirmed = Some(false);
-                self.console.warn(&format!("{name}: the store did not confirm the release"));
+                let why = match unconfirmed {
+                    Some(ReleaseOutcome::Released { failure: Some(kind), .. }) => {
+                        format!(": {kind}")
+                    }
+                    _ => String::new(),
+                };
+                self.console.warn(&format!("{name}: the store did not confirm the release{why}"));
                 None
             }
         };

@@ -214,6 +214,8 @@ impl Supervision<'_> {
 
     /// The job was stopped by job control, and we with it; somebody has continued us.
     fn suspended(&self, job: &mut Job, signals: &mut Signals) {
+        // First, because a store that stands still delays when we are idle.
+        job.freeze();
         self.session.while_idle(|idle| job.suspend(signals, idle));
         if self.guard.is_valid() || self.on_lost == OnLost::Warn {
             job.resume();

@@ -46,7 +46,7 @@ impl Window {
             written(lease),
             written(grace),
         ));
-        let longest = whole_millis(validity.saturating_sub(renewals + MARGIN));
+        let longest = Window::longest_grace(lease);
         let longer = shortest_lease(grace).map(|lease| format!("use --lease {lease} or more"));
         let sooner = (!longest.is_zero()).then(|| format!("--grace {} or less", written(longest)));
         Err(refused.fix(match (longer, sooner) {
@@ -55,6 +55,12 @@ impl Window {
             (None, Some(sooner)) => format!("use {sooner}"),
             (None, None) => "use a longer --lease and a shorter --grace".to_owned(),
         }))
+    }
+
+    /// Returns the longest grace that leaves room in a lease.
+    pub(crate) fn longest_grace(lease: Duration) -> Duration {
+        let validity = validity::believed(lease, DEFAULT_DRIFT_PPM);
+        whole_millis(validity.saturating_sub((lease / 3).saturating_mul(2) + MARGIN))
     }
 
     /// Returns how long before the end of validity the job is told TERM.

@@ -1,7 +1,9 @@
 //! Processes that are stopped and killed while they hold, wait for, or ask a Redis server for a
 //! name; and a server that forgets it.
 
-use holdline_services::{Fault, FaultProxy, Frames, Loss, PrivateNetwork};
+use std::time::{Duration, Instant};
+
+use holdline_services::{Fault, FaultProxy, Frames, Loss, PrivateNetwork, steady};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Redis;
@@ -204,6 +206,40 @@ fn a_flush_under_a_job_stops_it() {
     redis.is_clean();
 }
 
+/// The job may end before the next renewal finds out.
+#[test]
+fn a_job_whose_lock_was_overwritten_before_it_ended_has_lost_it() {
+    let redis = Redis::start();
+    for harm in ["SET holdline:{demo} theirs", "HSET holdline:{demo} a b"] {
+        let mut holder = redis.begin_with(&LONG_LEASE);
+        up(&holder);
+        redis.server.raw().say("DEL holdline:{demo}").expect("an answer");
+        redis.server.raw().say(harm).expect("an answer");
+        holder.let_go();
+        assert_eq!(holder.code(), 79, "{harm}: {}", holder.rest());
+        let kept = redis.server.raw().say("DEL holdline:{demo}").expect("an answer");
+        assert_eq!(kept.integer(), Some(1), "{harm}: what is not ours is left");
+    }
+}
+
+/// The server stands still for good: nobody can confirm the release.
+#[test]
+fn a_wrapper_ends_soon_after_its_job_without_its_server() {
+    steady(|| {
+        let redis = Redis::start();
+        let mut holder = redis.begin_with(&LONG_LEASE);
+        up(&holder);
+        redis.server.stop();
+        holder.let_go();
+        let ended = Instant::now();
+        assert_eq!(holder.code(), 3);
+        let (after, talk) = (ended.elapsed(), holder.rest());
+        redis.server.cont();
+        assert!(talk.contains("the store did not confirm the release"), "{talk}");
+        assert!(after < Duration::from_secs(3), "{after:?}");
+    });
+}
+
 /// The network is cut, and the job does not listen to TERM: it is dead before the next starts,
 /// which reaches the server by another way.
 #[test]
@@ -235,7 +271,7 @@ fn a_job_that_is_cut_off_from_its_server_is_dead_before_the_next_starts() {
 #[test]
 fn a_wall_clock_that_is_stepped_here_changes_nothing_there() {
     let redis = Redis::start();
-    let (shim, step) = (build_shim(&redis.world), redis.world.path("step"));
+    let (shim, step) = (build_shim(&redis.world, "stepped_clock"), redis.world.path("step"));
     let job = "date +%s; echo up $$; read line; date +%s; read line; exit 3";
     let mut command = redis.command(&[&LONG_LEASE[..], &["demo", "--", "sh", "-c", job]].concat());
     command.env("LD_PRELOAD", &shim).env("STEP_FILE", &step);

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_core::{Answer, Certainty, Engine as _, ErrorKind, LockError};
 use rusqlite::Connection;
 
 use crate::role::Player;
-use crate::support::{Scratch, Verbs, ask};
+use crate::support::{Scratch, Verbs, ask, wait};
 
 /// A scratch directory whose database is a single whole file.
 fn made() -> Scratch {
@@ -142,6 +142,21 @@ fn another_programs_transaction_is_told_apart() {
     assert_eq!(error.certainty(), Certainty::NotApplied);
     other.execute_batch("ROLLBACK").expect("ended");
     engine.granted(&ask("a", 1));
+}
+
+/// The caller may have deadlines to keep on its thread, as `holdline run` has.
+#[test]
+fn no_caller_waits_on_its_own_thread_for_another_program() {
+    let scratch = Scratch::new();
+    let engine = scratch.open();
+    let other = Connection::open(scratch.database()).expect("opened");
+    other.execute_batch("BEGIN IMMEDIATE").expect("begun");
+    let asked = ask("a", 1);
+    let Answer::Later(later) = engine.try_acquire(&asked) else {
+        panic!("it waited before it answered");
+    };
+    let error = wait(later).expect_err("the other program goes on");
+    assert!(error.to_string().contains("another program"), "{error}");
 }
 
 /// A command that runs `script` with `$0` as directory in mounts of its own, and then the rest.

@@ -25,14 +25,16 @@ begin
 end
 $$
 
--- Counts a queue anew after entries have left it.
+-- Counts a queue anew after entries have left it. A queue is read between its first and its next
+-- place only: rows that were removed before stay readable for as long as an old snapshot is open.
 create procedure @p@recount_@r@(in n varbinary(512))
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare many int;
-    declare silent, front bigint;
+    declare silent, front, behind bigint;
+    select h.first_place, h.next_place into front, behind from @p@heads h where h.name = n;
     select count(*), coalesce(min(w.heard), 0), min(w.place) into many, silent, front
-    from @p@waiters w where w.name = n;
+    from @p@waiters w where w.name = n and w.place >= front and w.place < behind;
     update @p@heads
     set queued = many, heard_since = silent, first_place = coalesce(front, next_place)
     where name = n;
@@ -59,8 +61,9 @@ begin
     declare id binary(16);
     declare whose, ear binary(8);
     declare row_at, came int;
-    declare began, ended, duration bigint;
+    declare began, ended, duration, front, behind bigint;
     declare why varbinary(512);
+    select h.first_place, h.next_place into front, behind from @p@heads h where h.name = n;
     each_one: loop
         set row_at = null;
         select h.slot, h.lease_id, h.client, h.inbox, h.claimed, h.since, h.deadline, h.lease,
@@ -77,7 +80,9 @@ begin
         if not came then
             -- The client was told and did not come: what else it has queued and not renewed since
             -- would only cost the others a claim window each.
-            delete from @p@waiters where name = n and client = whose and heard <= began;
+            delete from @p@waiters
+            where name = n and place >= front and place < behind
+                and client = whose and heard <= began;
             if row_count() > 0 then
                 call @p@recount_@r@(n);
             end if;
@@ -155,6 +160,11 @@ begin
         if found_at is null then
             leave giving;
         end if;
+        if found_at > front then
+            -- Who stood before it has left.
+            update @p@heads set first_place = found_at where name = n;
+            set front = found_at;
+        end if;
         if holding > 0 then
             call @p@admits_@r@(n, wanted, so_many, of_all, fits);
             if not fits then
@@ -193,9 +203,11 @@ create procedure @p@settle_@r@(
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare noted, holding, waiting int;
-    declare ending, frozen, silent bigint;
-    select h.marks, h.held, h.queued, h.ends, h.freeze_until, h.heard_since
-    into noted, holding, waiting, ending, frozen, silent from @p@heads h where h.name = n;
+    declare ending, frozen, silent, front, behind bigint;
+    select h.marks, h.held, h.queued, h.ends, h.freeze_until, h.heard_since, h.first_place,
+        h.next_place
+    into noted, holding, waiting, ending, frozen, silent, front, behind
+    from @p@heads h where h.name = n;
     if noted > 0 then
         delete from @p@marks where name = n and until <= t;
         if row_count() > 0 then
@@ -214,7 +226,8 @@ begin
         from @p@heads h where h.name = n;
     end if;
     if waiting > 0 and silent + 4000000 <= t then
-        delete from @p@waiters where name = n and heard <= t - 4000000;
+        delete from @p@waiters
+        where name = n and place >= front and place < behind and heard <= t - 4000000;
         call @p@recount_@r@(n);
     end if;
     if waiting > 0 or frozen is not null or holding = 0 then
@@ -229,6 +242,22 @@ create procedure @p@take_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     insert into @p@heads (name, used) values (n, t) on duplicate key update used = t;
+end
+$$
+
+-- How many stand before a place of a queue of `many`. It is counted among the first 64 places only:
+-- every heartbeat asks, and would read the whole queue each time. Farther back it is exact while
+-- nobody has left the middle of the queue, and else may be too large by those who have.
+create procedure @p@ahead_@r@(
+    in n varbinary(512), in front bigint, in stands bigint, in many int, out ahead int
+) reads sql data sql security invoker comment 'Holdline: revision @r@'
+begin
+    if stands - front > 64 then
+        set ahead = least(stands - front, many - 1);
+    else
+        select count(*) into ahead from @p@waiters w
+        where w.name = n and w.place >= front and w.place < stands;
+    end if;
 end
 $$
 

@@ -45,11 +45,13 @@ create table if not exists @p@holders (
     token bigint not null,
     since bigint not null,
     deadline bigint not null,
+    -- 0: handed over; 1: claimed; 2: claimed, and revoked since. The process of the holder is woken
+    -- for 0 and 2, and finds these by the index without reading its other leases.
     claimed tinyint not null,
     revoked varbinary(512),
     metadata varbinary(1024) not null,
     primary key (name, slot),
-    key by_inbox (inbox)
+    key by_news (inbox, claimed)
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: the holders of locks'
 $$
 

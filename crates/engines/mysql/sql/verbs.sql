@@ -11,7 +11,7 @@ create procedure @p@acquire_@r@(
 this: begin
     declare told varbinary(1024) default '';
     declare handed int default 0;
-    declare t, drawn, rest, look, ending, silent, frozen, last_place bigint;
+    declare t, drawn, rest, look, ending, silent, frozen, front, last_place bigint;
     declare there, same boolean default null;
     declare noted, holding, waiting, kept_of, row_at, came, ahead int;
     declare result varchar(16);
@@ -145,8 +145,8 @@ this: begin
             set result = 'terms';
         elseif same then
             update @p@waiters set heard = t, inbox = ear where name = n and place = last_place;
-            select count(*) into ahead from @p@waiters w
-            where w.name = n and w.place < last_place;
+            select h.first_place, h.queued into front, waiting from @p@heads h where h.name = n;
+            call @p@ahead_@r@(n, front, last_place, waiting, ahead);
             set result = 'queued';
         end if;
     end if;
@@ -250,18 +250,20 @@ $$
 
 -- Renews a batch. A line is the name with its length in two bytes before it, then the lease id, the
 -- client, the kind (`w` for a queue heartbeat) and the lease in 16 hex digits. Lines come in the
--- order of their names, so that two batches do not wait for each other. The answer has one line for
--- each: outcome, rest, place, next look and note, with a space between and `-` for nothing.
-create procedure @p@renew_@r@(in lines_in mediumblob, in ear binary(8))
+-- order of their names: each name is locked and settled once. A name whose row another session has
+-- locked is skipped, and its lines are answered `locked`; with `may_wait`, which is for lines of one
+-- name, the row is waited for. The answer has one line for each: outcome, rest, place, next look and
+-- note, with a space between and `-` for nothing.
+create procedure @p@renew_@r@(in lines_in mediumblob, in ear binary(8), in may_wait boolean)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare told varbinary(1024) default '';
     declare answers mediumblob default '';
     declare at_byte int default 1;
     declare size, handed, noted, holding, waiting, ahead, row_at, came int;
-    declare t, ending, frozen, silent, duration, rest, look, stands bigint;
-    declare there boolean;
-    declare n, why varbinary(512);
+    declare t, ending, frozen, duration, rest, look, front, stands bigint;
+    declare is_ours boolean;
+    declare n, last_name, why varbinary(512);
     declare id binary(16);
     declare whose binary(8);
     declare sort binary(1);
@@ -279,50 +281,62 @@ begin
         set sort = substr(lines_in, at_byte + 24, 1);
         set duration = cast(conv(substr(lines_in, at_byte + 25, 16), 16, 10) as signed);
         set at_byte = at_byte + 41;
-        set there = null, handed = 0, row_at = null, why = null, result = 'unknown';
-        set rest = null, ahead = null, look = null;
-        select true, h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until
-        into there, noted, holding, waiting, ending, silent, frozen
-        from @p@heads h where h.name = n for update;
-        if there then
-            -- What is handed over is counted from when it can be taken, not from before the wait.
-            set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-            if waiting > 0 or noted > 0 or frozen is not null or holding = 0 or ending <= t then
-                call @p@settle_@r@(n, t, handed, told);
+        if not (n <=> last_name) then
+            -- `is_ours` is null where there is no such name, and false where it is locked.
+            set last_name = n, is_ours = null, handed = 0;
+            if may_wait then
+                select h.ends into ending from @p@heads h where h.name = n for update;
             end if;
+            select true, h.marks, h.held, h.queued, h.ends, h.freeze_until, h.first_place
+            into is_ours, noted, holding, waiting, ending, frozen, front
+            from @p@heads h where h.name = n for update skip locked;
+            if is_ours is null then
+                select false into is_ours from @p@heads h where h.name = n;
+            end if;
+            set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+            if is_ours
+                and (waiting > 0 or noted > 0 or frozen is not null or holding = 0 or ending <= t)
+            then
+                call @p@settle_@r@(n, t, handed, told);
+                select h.marks, h.held, h.queued, h.first_place
+                into noted, holding, waiting, front from @p@heads h where h.name = n;
+            end if;
+        end if;
+        set row_at = null, stands = null, why = null, rest = null, ahead = null, look = null;
+        set result = if(is_ours = false, 'locked', 'unknown');
+        if is_ours and holding > 0 then
             select h.slot, h.claimed, h.revoked, h.deadline into row_at, came, why, ending
             from @p@holders h where h.name = n and h.lease_id = id;
-            if row_at is not null then
-                if sort = 'w' or not came then
-                    set result = 'handed', why = null;
-                elseif why is not null then
-                    set result = 'revoked';
-                else
-                    set result = 'renewed', ending = greatest(ending, t + duration);
-                    update @p@holders set
-                        client = if(sort = 'l', whose, client), inbox = if(sort = 'l', ear, inbox),
-                        kind = sort, lease = duration, deadline = ending
-                    where name = n and slot = row_at;
-                end if;
-                set rest = ending - t;
+        end if;
+        if row_at is not null then
+            if sort = 'w' or not came then
+                set result = 'handed', why = null;
+            elseif why is not null then
+                set result = 'revoked';
             else
+                set result = 'renewed', ending = greatest(ending, t + duration);
+                update @p@holders set
+                    client = if(sort = 'l', whose, client), inbox = if(sort = 'l', ear, inbox),
+                    kind = sort, lease = duration, deadline = ending
+                where name = n and slot = row_at;
+            end if;
+            set rest = ending - t;
+        elseif is_ours then
+            if noted > 0 then
                 -- Also one that was written just now: the revoked grant has run out.
                 select m.reason into why from @p@marks m
                 where m.name = n and m.kind = 'r' and m.lease_id = id;
-                if why is not null then
-                    set result = 'revoked', rest = 0;
-                elseif waiting > 0 then
-                    set stands = null;
-                    select w.place into stands from @p@waiters w
-                    where w.name = n and w.lease_id = id;
-                    if stands is not null then
-                        update @p@waiters set heard = t, inbox = ear
-                        where name = n and place = stands;
-                        select count(*) into ahead from @p@waiters w
-                        where w.name = n and w.place < stands;
-                        call @p@next_look_@r@(n, ahead, t, look);
-                        set result = 'queued';
-                    end if;
+            end if;
+            if why is not null then
+                set result = 'revoked', rest = 0;
+            elseif waiting > 0 then
+                select w.place into stands from @p@waiters w where w.name = n and w.lease_id = id;
+                if stands is not null then
+                    update @p@waiters set heard = t, inbox = ear
+                    where name = n and place = stands;
+                    call @p@ahead_@r@(n, front, stands, waiting, ahead);
+                    call @p@next_look_@r@(n, ahead, t, look);
+                    set result = 'queued';
                 end if;
             end if;
         end if;
@@ -487,7 +501,7 @@ this: begin
         call @p@hand_over_@r@(n, t, handed, told);
         select 'done' as outcome;
     else
-        update @p@holders set revoked = why where name = n and slot = row_at;
+        update @p@holders set revoked = why, claimed = 2 where name = n and slot = row_at;
         select 'told' as outcome, ending - t as rest;
     end if;
     update @p@heads set used = t where name = n;
@@ -558,7 +572,8 @@ end
 $$
 
 -- Brings some names up to date, those that time had changed. Each has its length in two bytes
--- before it; they come in order.
+-- before it; they come in order. A name whose row another session has locked is waited for if it is
+-- the only one, and left as it is among others.
 create procedure @p@refresh_@r@(in names mediumblob)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
@@ -581,10 +596,17 @@ begin
             or (h.held > 0 and h.ends <= t)
         into due from @p@heads h where h.name = n;
         if due then
-            select h.queued > 0 into due from @p@heads h where h.name = n for update;
+            set due = false;
+            if length(names) = 2 + size then
+                select true into due from @p@heads h where h.name = n for update;
+            else
+                select true into due from @p@heads h where h.name = n for update skip locked;
+            end if;
             -- The row may have been waited for.
             set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-            call @p@settle_@r@(n, t, handed, told);
+            if due then
+                call @p@settle_@r@(n, t, handed, told);
+            end if;
         end if;
     end while;
     commit;
@@ -654,7 +676,7 @@ begin
     select concat(count(*), ' ', coalesce(bit_xor(crc32(concat(x.letter, x.id, x.token))), 0))
     into stand from (
         select if(h.revoked is null, 'l', 'c') as letter, hex(h.lease_id) as id, h.token as token
-        from @p@holders h where h.inbox = ear and (h.claimed = 0 or h.revoked is not null)
+        from @p@holders h where h.inbox = ear and h.claimed in (0, 2)
         union all
         select 'c', hex(m.lease_id), 0 from @p@marks m where m.inbox = ear
     ) x;
@@ -664,7 +686,7 @@ begin
         select stand;
         select if(h.revoked is null, 'l', 'c') as letter,
             lower(hex(substr(h.lease_id, 1, 4))) as id
-        from @p@holders h where h.inbox = ear and (h.claimed = 0 or h.revoked is not null)
+        from @p@holders h where h.inbox = ear and h.claimed in (0, 2)
         union all
         select 'c', lower(hex(substr(m.lease_id, 1, 4))) from @p@marks m where m.inbox = ear;
     end if;

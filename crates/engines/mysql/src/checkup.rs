@@ -3,9 +3,10 @@
 //! It only asks: nothing is written, and the tables are not made. What the account may not ask is
 //! told as that, never taken for well.
 //!
-//! Read next: `role` for replicas that take writes.
+//! Read next: `role` for replicas that take writes, `snapshots` for old transactions.
 
 mod role;
+mod snapshots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -80,6 +81,7 @@ pub async fn checkup(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<Ch
         checkup.add(judge(&settings));
     }
     checkup.add(pooler(&facts));
+    checkup.add(snapshots::finding(&link).await);
     checkup.add(server_clock(&link).await);
     let (finding, usable) = tables(&link).await;
     checkup.add(finding);
@@ -270,9 +272,12 @@ fn judge_clock(server: i128, before: i128, after: i128) -> Finding {
 async fn tables(link: &Link) -> (Finding, bool) {
     let prefix = link.names().table("");
     let told = link.ask(&schema::look(link.names())).await;
-    match told.and_then(|told| schema::found(&told)) {
-        Ok(Found::Ours) => (Finding::ok("tables", TABLES, format!("`{prefix}…` are ours")), true),
-        Ok(found) => {
+    match told.and_then(|told| Ok((schema::found(&told)?, schema::makers(&told)))) {
+        Ok((Found::Ours, makers)) => {
+            let found = format!("`{prefix}…` are ours, procedures made by {makers}");
+            (Finding::ok("tables", TABLES, found), true)
+        }
+        Ok((found, _)) => {
             let says = match found {
                 Found::Missing => "are not there",
                 _ => "have no procedures of this version that this account may call",

@@ -9,21 +9,29 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, Hints, LeaseId,
-    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    AcquireReply, AcquireRequest, Backoff, Capabilities, Certainty, Clock, ClockKind, Hints,
+    LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
     ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 use parking_lot::Mutex;
 
-use crate::error::ENGINE;
+use crate::error::{ENGINE, unavailable};
 use crate::keys::{Names, Value};
 use crate::link::{Link, only};
 use crate::options::MysqlOptions;
+use crate::patient::Patient;
+use crate::replies::Lines;
 use crate::views::{self, behind};
 use crate::{replies, requests};
 
 /// How many lines one call renews.
 const BATCH: usize = 128;
+/// How long a line waits for a row that is locked if the batch has other names, which are answered
+/// after that: it is well below the pace of a heartbeat. And with which pauses it is sent again
+/// while another one waits.
+const LOCKED: Duration = Duration::from_millis(600);
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
 /// How many names of a listing are looked at in one call, and how many of their holders and
@@ -44,6 +52,7 @@ pub struct MysqlEngine(Arc<Inner>);
 struct Inner {
     capabilities: Capabilities,
     link: Link,
+    patient: Patient,
     watches: Arc<Watches>,
     acquires: AtomicU32,
     /// Where the next sweep goes on.
@@ -58,10 +67,11 @@ impl MysqlEngine {
     /// `Invalid`: an option is wrong.
     pub fn new(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<MysqlEngine, LockError> {
         let watches = Arc::new(Watches::default());
-        let link = Link::new(options, clock, watches.clone(), true)?;
+        let link = Link::new(options, clock.clone(), watches.clone(), true)?;
         Ok(MysqlEngine(Arc::new(Inner {
             capabilities: capabilities(options),
             link,
+            patient: Patient::new(options, clock),
             watches,
             acquires: AtomicU32::new(0),
             swept: Mutex::default(),
@@ -170,14 +180,74 @@ impl Inner {
         Ok(replies)
     }
 
+    /// Renews a batch. Names whose row another session has locked are skipped; their lines wait for
+    /// the row on another connection, for a short while, and fail without the other lines.
     async fn renew_lines(&self, lines: &[&RenewRequest]) -> Renewed {
         if !self.link.has_store().await? {
             return Ok(vec![Ok(RenewReply::Unknown); lines.len()]);
         }
-        let (packed, order) = requests::lines(lines);
-        let inbox = self.link.inbox().to_be_bytes();
-        let call = self.names().call("renew", &[Value::Bytes(&packed), Value::Bytes(&inbox)]);
+        let clock = self.link.clock();
+        let limit = self.link.command_timeout();
+        let others = lines.iter().any(|line| line.name != lines[0].name);
+        let end = clock.now().after(if others { LOCKED.min(limit / 2) } else { limit });
+        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut replies: Vec<Option<Result<RenewReply, LockError>>> = vec![None; lines.len()];
+        loop {
+            let open: Vec<usize> = (0..lines.len()).filter(|at| replies[*at].is_none()).collect();
+            match self.renew_unlocked(&open, lines).await {
+                Ok(answers) => enter(&mut replies, &open, answers),
+                Err(error) if open.len() == lines.len() => return Err(error),
+                // The lines that were answered before are good all the same.
+                Err(error) => fill(&mut replies, &error),
+            }
+            let Some(first) = replies.iter().position(Option::is_none) else {
+                return Ok(replies.into_iter().flatten().collect());
+            };
+            if clock.now() >= end {
+                let message = "the row of the name is locked by another session";
+                fill(&mut replies, &unavailable(message, Certainty::NotApplied));
+                return Ok(replies.into_iter().flatten().collect());
+            }
+            let is_same = |at: &usize| lines[*at].name == lines[first].name;
+            let same: Vec<usize> =
+                open.into_iter().filter(|at| replies[*at].is_none()).filter(is_same).collect();
+            let (call, order) = self.renewal(&same, lines, true);
+            match self.patient.ask(call, end).await {
+                Some(answer) => match answer.and_then(|answer| replies::renewed(&answer, &order)) {
+                    Ok(answers) => enter(&mut replies, &same, answers),
+                    Err(error) => {
+                        let failed = same.iter().map(|_| Err(error.clone())).collect();
+                        enter(&mut replies, &same, failed);
+                    }
+                },
+                None => {
+                    let pause = pauses.next_pause(rand::random());
+                    clock.sleep_until(clock.now().after(pause)).await;
+                }
+            }
+        }
+    }
+
+    /// Sends these lines of a batch; those of a name that is locked are not answered.
+    async fn renew_unlocked(
+        &self,
+        at: &[usize],
+        lines: &[&RenewRequest],
+    ) -> Result<Lines, LockError> {
+        if at.is_empty() {
+            return Ok(Lines::new());
+        }
+        let (call, order) = self.renewal(at, lines, false);
         replies::renewed(&self.link.ask(&call).await?, &order)
+    }
+
+    /// The call that renews these lines of a batch, and the order in which it answers them.
+    fn renewal(&self, at: &[usize], lines: &[&RenewRequest], waits: bool) -> (String, Vec<usize>) {
+        let batch: Vec<&RenewRequest> = at.iter().map(|at| lines[*at]).collect();
+        let (packed, order) = requests::lines(&batch);
+        let inbox = self.link.inbox().to_be_bytes();
+        let values = [Value::Bytes(&packed), Value::Bytes(&inbox), Value::Number(i64::from(waits))];
+        (self.names().call("renew", &values), order)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
@@ -304,6 +374,20 @@ impl Inner {
                 Err(error) => tracing::debug!(%error, "old rows were not swept"),
             }
         }));
+    }
+}
+
+/// Enters the answers to some lines of a batch; a line that is locked gets none.
+fn enter(replies: &mut [Option<Result<RenewReply, LockError>>], lines: &[usize], answers: Lines) {
+    for (at, answer) in iter::zip(lines, answers) {
+        replies[*at] = answer.transpose();
+    }
+}
+
+/// Answers all lines that have no answer with this error.
+fn fill(replies: &mut [Option<Result<RenewReply, LockError>>], error: &LockError) {
+    for reply in replies {
+        reply.get_or_insert_with(|| Err(error.clone()));
     }
 }
 

@@ -23,6 +23,7 @@ mod error;
 mod keys;
 mod link;
 mod options;
+mod patient;
 mod replies;
 mod requests;
 mod row_lock;

@@ -9,7 +9,7 @@ use crate::link::{Set, only};
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, FreezeView, GrantState,
     HolderFields, HolderSummary, HolderView, LeaseId, LockError, LockName, LostReason, Metadata,
-    Mode, OperationReply, ReleaseReply, RenewReply, Renewed, ShortLeaseId, Snapshot, WaiterView,
+    Mode, OperationReply, ReleaseReply, RenewReply, ShortLeaseId, Snapshot, WaiterView,
 };
 
 /// A row, read by the names of its columns. A column that is not there is empty.
@@ -187,7 +187,7 @@ pub(crate) fn acquired(
             })
         }
         "queued" => Ok(AcquireReply::Queued {
-            position: Some(row.count("place")?),
+            position: row.maybe::<i64>("place")?.and_then(|place| usize::try_from(place).ok()),
             holder: row.blocker()?,
             next_look: row.sure_duration("look")?,
         }),
@@ -224,26 +224,31 @@ fn unknown(outcome: &str) -> LockError {
     protocol(format!("an answer says '{}'", outcome.escape_debug()))
 }
 
-/// Reads one line of a batch: outcome, rest, place, next look and note.
-fn line(words: &str) -> Result<RenewReply, LockError> {
+/// Reads one line of a batch: outcome, rest, place, next look and note. `None`: another session has
+/// locked the name's row, and nothing was done.
+fn line(words: &str) -> Result<Option<RenewReply>, LockError> {
     let odd = || protocol("a line of the batch has another shape");
     let words: Vec<&str> = words.split(' ').collect();
     let [outcome, rest, place, look, note] = words.as_slice() else { return Err(odd()) };
     let duration = |word: &str| word.parse().map(Duration::from_micros).map_err(|_| odd());
-    match *outcome {
-        "renewed" => Ok(RenewReply::Renewed { left: Some(duration(rest)?) }),
-        "queued" => Ok(RenewReply::Queued {
-            position: Some(place.parse().map_err(|_| odd())?),
+    Ok(Some(match *outcome {
+        "locked" => return Ok(None),
+        "renewed" => RenewReply::Renewed { left: Some(duration(rest)?) },
+        "queued" => RenewReply::Queued {
+            position: match *place {
+                "-" => None,
+                number => Some(number.parse().map_err(|_| odd())?),
+            },
             next_look: duration(look)?,
-        }),
-        "handed" => Ok(RenewReply::Handed { claim_within: Some(duration(rest)?) }),
-        "revoked" => Ok(RenewReply::Revoked {
+        },
+        "handed" => RenewReply::Handed { claim_within: Some(duration(rest)?) },
+        "revoked" => RenewReply::Revoked {
             reason: from_hex(note).ok_or_else(odd)?,
             left: Some(duration(rest)?),
-        }),
-        "unknown" => Ok(RenewReply::Unknown),
-        other => Err(unknown(other)),
-    }
+        },
+        "unknown" => RenewReply::Unknown,
+        other => return Err(unknown(other)),
+    }))
 }
 
 fn from_hex(word: &str) -> Option<String> {
@@ -253,11 +258,14 @@ fn from_hex(word: &str) -> Option<String> {
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// The answers to a batch, line by line; `None` where the name's row was locked.
+pub(crate) type Lines = Vec<Result<Option<RenewReply>, LockError>>;
+
 /// Reads the answers to a batch, whose lines were sent in this order.
-pub(crate) fn renewed(answer: &[Set], order: &[usize]) -> Renewed {
+pub(crate) fn renewed(answer: &[Set], order: &[usize]) -> Result<Lines, LockError> {
     let text: &str = only(answer)?.sure("answers")?;
     let missing = || Err(protocol("a line of the batch was not answered"));
-    let mut replies: Vec<Result<RenewReply, LockError>> = order.iter().map(|_| missing()).collect();
+    let mut replies: Lines = order.iter().map(|_| missing()).collect();
     for (at, words) in order.iter().zip(text.lines()) {
         if let Some(reply) = replies.get_mut(*at) {
             *reply = line(words);

@@ -1,7 +1,8 @@
 //! What we keep in the database: found, made, or brought up to date.
 //!
 //! - Tables and procedures carry our mark in their comments. What is called as they are and has no
-//!   such mark is somebody else's, and is left as it is.
+//!   such mark is somebody else's, and is left as it is. The mark is no proof: who may make
+//!   procedures here can run statements with the rights of whoever locks (docs/mysql.md).
 //! - Any number of clients may find nothing, or something older, at once: one makes it, the others
 //!   wait for that. Each statement makes one thing whole, if it is not there; who was stopped on
 //!   the way leaves what the next one completes. The table `about` is made last.
@@ -9,6 +10,7 @@
 //!   versions work on the same tables. Within a `FORMAT` the tables keep their columns and what
 //!   these mean.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
@@ -57,12 +59,19 @@ pub(crate) fn look(names: &Names) -> String {
     let procedures = list(PROCEDURES.iter().map(|name| names.procedure(name)).collect());
     format!(
         "select 'table' as sort, t.table_name as name, t.table_comment as comment, \
-            t.engine as engine from information_schema.tables t \
+            t.engine as engine, null as maker from information_schema.tables t \
          where t.table_schema = database() and t.table_name in ({tables}) \
-         union all select 'procedure', r.routine_name, r.routine_comment, 'InnoDB' \
+         union all select 'procedure', r.routine_name, r.routine_comment, 'InnoDB', r.definer \
          from information_schema.routines r \
          where r.routine_schema = database() and r.routine_name in ({procedures})"
     )
+}
+
+/// The accounts that made the procedures, from the answer to [`look`].
+pub(crate) fn makers(told: &Answer) -> String {
+    let rows = told.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
+    let makers: BTreeSet<String> = rows.filter_map(|row| row.maybe("maker").ok()?).collect();
+    makers.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// Reads the answer to [`look`].

@@ -37,7 +37,10 @@ pub(crate) fn inspect(names: &Names, wanted: &[LockName], most: usize) -> String
              union all (select 'waiter', w.name, substr(w.lease_id, 1, 4), w.mode, w.permits, \
                 w.total, null, greatest(0, {NOW} - w.queued_at), null, null, w.kind, null, \
                 w.metadata, null, null \
-             from {waiters} w where w.name = {name} order by w.place limit {most})"
+             from {waiters} w where w.name = {name} \
+                and w.place >= (select h.first_place from {heads} h where h.name = {name}) \
+                and w.place < (select h.next_place from {heads} h where h.name = {name}) \
+             order by w.place limit {most})"
         );
     }
     text

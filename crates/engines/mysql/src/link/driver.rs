@@ -2,10 +2,12 @@
 //!
 //! - Invariant V1: a statement whose asker has gone before it was written is not written.
 //! - Invariant V2: whoever asked is told whether its statement was sent.
+//! - Invariant V3: a statement that cannot be written now does not stop the reading of answers: a
+//!   server that is writing a large answer reads nothing until that is read.
 
 use std::collections::VecDeque;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use super::dial::Stream;
@@ -52,8 +54,52 @@ pub(super) struct Driver {
     writer: WriteHalf<Box<dyn Stream>>,
     asks: mpsc::Receiver<Ask>,
     under_way: VecDeque<Reply>,
+    output: Output,
     input: Input,
     reading: Reading,
+}
+
+/// The statement that is being written; empty between two of them.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+/// What one step of writing has done.
+#[derive(Clone, Copy)]
+enum Step {
+    Wrote(usize),
+    Flushed,
+}
+
+impl Output {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Writes as much as fits, or flushes when all is written.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has written nothing.
+    async fn write_some(&self, writer: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<Step> {
+        let rest = &self.bytes[self.written..];
+        if rest.is_empty() {
+            writer.flush().await?;
+            return Ok(Step::Flushed);
+        }
+        match writer.write(rest).await? {
+            0 => Err(std::io::ErrorKind::WriteZero.into()),
+            count => Ok(Step::Wrote(count)),
+        }
+    }
+
+    fn advance(&mut self, step: Step) {
+        match step {
+            Step::Wrote(count) => self.written += count,
+            Step::Flushed => *self = Output::default(),
+        }
+    }
 }
 
 /// Sets a stream to work.
@@ -65,6 +111,7 @@ pub(super) fn on(stream: Box<dyn Stream>) -> (Asker, Driver) {
         writer,
         asks,
         under_way: VecDeque::new(),
+        output: Output::default(),
         input: Input::default(),
         reading: Reading::default(),
     };
@@ -97,7 +144,7 @@ impl Driver {
     async fn serve(&mut self) -> std::io::Result<()> {
         let mut buffer = vec![0; READ_AT_ONCE];
         loop {
-            let may_send = self.under_way.len() < UNDER_WAY;
+            let may_take = self.output.is_empty() && self.under_way.len() < UNDER_WAY;
             tokio::select! {
                 biased;
                 read = self.reader.read(&mut buffer) => {
@@ -108,22 +155,25 @@ impl Driver {
                     self.input.push(&buffer[..count]);
                     self.answer()?;
                 }
-                ask = self.asks.recv(), if may_send => match ask {
-                    Some(ask) => self.send(ask).await?,
+                wrote = self.output.write_some(&mut self.writer), if !self.output.is_empty() => {
+                    let step = wrote?;
+                    self.output.advance(step);
+                }
+                ask = self.asks.recv(), if may_take => match ask {
+                    Some(ask) => self.take(ask)?,
                     None => return Ok(()),
                 },
             }
         }
     }
 
-    async fn send(&mut self, ask: Ask) -> std::io::Result<()> {
-        if ask.reply.is_closed() {
-            return Ok(());
+    /// Takes a statement that is to be written next.
+    fn take(&mut self, ask: Ask) -> std::io::Result<()> {
+        if !ask.reply.is_closed() {
+            self.output = Output { bytes: query(&ask.text)?, written: 0 };
+            self.under_way.push_back(ask.reply);
         }
-        let bytes = query(&ask.text)?;
-        self.under_way.push_back(ask.reply);
-        self.writer.write_all(&bytes).await?;
-        self.writer.flush().await
+        Ok(())
     }
 
     fn answer(&mut self) -> std::io::Result<()> {
@@ -148,5 +198,51 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.give_up("it was given up");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::wire::{read_one, write_one};
+    use super::*;
+
+    const COLUMN: &[u8] = b"\x03def\x00\x00\x00\x01a\x00\x0c";
+    const END: &[u8] = b"\xfe\x00\x00\x02\x00";
+    const LARGE: usize = 64 << 10;
+
+    /// The server writes an answer before it reads on, and the statement does not fit into what is
+    /// on the way: two sides that only write wait for each other for ever.
+    #[tokio::test]
+    async fn answers_are_read_while_a_statement_is_being_written() {
+        let (near, mut far) = tokio::io::duplex(1 << 10);
+        let (asker, mut driver) = on(Box::new(near));
+        let server = async move {
+            read_one(&mut far).await.expect("the first statement");
+            let mut header = [0; 4];
+            far.read_exact(&mut header).await.expect("the second has begun");
+            let row = [&[0xfd, 0, 0, 1][..], &[b'r'; LARGE]].concat();
+            for (number, packet) in [&b"\x01"[..], COLUMN, END, &row, END].iter().enumerate() {
+                let number = u8::try_from(number).expect("few");
+                write_one(&mut far, number, packet).await.expect("written");
+            }
+            let mut rest = vec![0; LARGE + 1];
+            far.read_exact(&mut rest).await.expect("the rest of the second");
+            write_one(&mut far, 1, b"\x00\x00\x00\x02\x00\x00\x00").await.expect("written");
+            // Kept until both are answered.
+            std::future::pending::<()>().await;
+        };
+        let asked = async {
+            let (first, second) = tokio::join!(asker.ask("a"), asker.ask("b".repeat(LARGE)));
+            (first.expect("answered")[0].rows.len(), second.expect("answered").len())
+        };
+        let limit = Duration::from_secs(20);
+        let answered = tokio::select! {
+            answered = tokio::time::timeout(limit, asked) => answered,
+            why = driver.run() => panic!("{why}"),
+            () = server => unreachable!("it waits"),
+        };
+        assert_eq!(answered.expect("neither side waits for the other"), (1, 0));
     }
 }

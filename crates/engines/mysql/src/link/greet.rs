@@ -43,7 +43,7 @@ pub(super) async fn greet(
 ) -> Result<Facts, LockError> {
     let before = clock.now();
     let ask = "select version() as version, connection_id() as number, \
-        @@global.read_only as follows";
+        @@global.read_only as follows limit 1";
     let told = asker.ask(ask).await.map_err(|failed| of_greeting(&failed))?;
     let round_trip = before.until(clock.now());
     let row = only(&told)?;
@@ -66,20 +66,26 @@ pub(super) async fn greet(
             "a pooler is between us and the server: waiters are left to their heartbeat"
         );
     } else {
-        set(asker, options).await?;
+        set(asker, options, is_mariadb).await?;
     }
     Ok(Facts { version, is_mariadb, pooled, round_trip })
 }
 
-/// The settings of our session that a command relies on. Its procedures begin their transactions
-/// themselves, and bring the settings with which they were made.
-async fn set(asker: &Asker, options: &MysqlOptions) -> Result<(), LockError> {
+/// The settings of our session that a command relies on, whatever the server or its `init_connect`
+/// has set before. Its procedures begin their transactions themselves, and bring the settings with
+/// which they were made.
+async fn set(asker: &Asker, options: &MysqlOptions, is_mariadb: bool) -> Result<(), LockError> {
     // The server gives up before we do: its error is certain, our own impatience is not.
     let limit = (options.command_timeout().as_secs() * 6 / 10).max(1);
-    let text = format!(
+    let mut text = format!(
         "set session autocommit = 1, completion_type = 'NO_CHAIN', sql_mode = '{SQL_MODE}', \
-         innodb_lock_wait_timeout = {limit}, lock_wait_timeout = {limit}"
+         innodb_lock_wait_timeout = {limit}, lock_wait_timeout = {limit}, \
+         sql_select_limit = 18446744073709551615, timestamp = default"
     );
+    if is_mariadb {
+        // Other servers do not know these.
+        text.push_str(", tx_read_only = 0, max_statement_time = 0, check_constraint_checks = 1");
+    }
     asker.ask(text).await.map(drop).map_err(|failed| of_greeting(&failed))
 }
 

@@ -1,7 +1,8 @@
 //! One server: how a statement travels to it and what comes back.
 //!
-//! One connection for each engine, and no pool; a second one while somebody wants to be woken. A
-//! task makes it, drives it, and makes it anew when it is lost.
+//! One connection for each engine, and no pool; a second one while somebody wants to be woken, and
+//! a third once a renewal had to wait for a row (`patient`). A task makes it, drives it, and makes
+//! it anew when it is lost.
 //!
 //! - Invariant N1: no statement is sent twice, unless the server has told that it undid the first.
 //! - Invariant N2: an error tells whether the statement may have left: what still waited for a
@@ -277,6 +278,14 @@ impl Link {
     /// Runs a task where the connection's own task runs.
     pub(crate) fn spawn(&self, task: Task<()>) {
         self.shared().home.spawn(task);
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.shared().clock
+    }
+
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.shared().options.command_timeout()
     }
 
     /// What our tables and procedures are called.

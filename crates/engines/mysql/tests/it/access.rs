@@ -10,7 +10,9 @@ use holdline_core::{
 };
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
-use crate::support::{HOLD, connect, ending, engine, let_go, queue, renew, request, take, url_at};
+use crate::support::{
+    HOLD, connect, ending, engine, eventually, let_go, queue, renew, request, take, url_at,
+};
 
 async fn refused(url: &str) -> LockError {
     let error = connect(url).await.expect_err("refused");
@@ -214,7 +216,7 @@ async fn an_account_that_may_not_make_what_is_missing_is_told_and_goes_on_once_i
     server.sql(
         "create user poor@'%' identified by 'x'; \
          grant select, insert, update, delete, execute on locks.* to poor@'%'; \
-         drop procedure holdline_acquire_2",
+         drop procedure holdline_acquire_3",
     );
     let poor = connect(&server.url_of("poor:x", "locks")).await.expect("let in");
     let error = poor.try_acquire(&request("a")).await.expect_err("refused");
@@ -251,6 +253,8 @@ async fn settings_of_the_server_that_would_break_a_command_are_overruled() {
         "sql-mode=ANSI,ORACLE",
         "default-time-zone=+05:30",
         "character-set-server=latin1",
+        "init-connect=set tx_read_only = 1, max_statement_time = 0.5, sql_select_limit = 0, \
+         check_constraint_checks = 0, timestamp = 1000000000",
     ] {
         config = config.with_line(line);
     }
@@ -264,6 +268,23 @@ async fn settings_of_the_server_that_would_break_a_command_are_overruled() {
         take(&other, &second).await;
         let_go(&other, &second).await;
     }
+    let held = request("ä");
+    take(&one, &held).await;
+    assert_eq!(
+        one.list(&ListRequest { limit: 9, ..ListRequest::default() })
+            .await
+            .expect("listed")
+            .names
+            .len(),
+        1
+    );
+    // A sleep of the inbox is not ended by a limit of statements.
+    let sleeps = "select count(*) from information_schema.processlist where state = 'User sleep' \
+        and time_ms > 1500";
+    eventually("it sleeps on", || server.sql(sleeps) != ["0"]).await;
+    server.sql("update holdline_about set floor = 9007199254740991; commit");
+    let error = one.try_acquire(&request("new")).await.expect_err("no token is left");
+    assert!(error.to_string().contains("no fencing token is left"), "{error}");
 }
 
 #[tokio::test]

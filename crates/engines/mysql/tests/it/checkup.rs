@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Checkup, Finding, Health};
+use holdline_mysql::mysql_async::prelude::Queryable;
 use holdline_mysql::{MysqlOptions, checkup};
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
 use crate::replicas;
-use crate::support::{connect, engine, eventually, let_go, queue, request, take, url_at};
+use crate::support::{
+    PATIENCE, connect, engine, eventually, let_go, queue, request, sign_in, take, url_at,
+};
 
 pub(crate) async fn look(url: &str) -> Checkup {
     let options = MysqlOptions::from_url(url).expect("a good URL");
@@ -43,12 +46,15 @@ async fn a_server_that_is_fit_has_nothing_to_tell_and_settings_that_change_are_t
         "idle",
         "packets",
         "pooler",
+        "snapshots",
         "clock",
         "tables",
         "names",
     ];
     assert_eq!(checks, all, "{found:?}");
     assert_eq!(ill(&found), [""; 0], "{found:?}");
+    let made = found.findings().iter().any(|one| one.found().ends_with("made by holdline@%"));
+    assert!(made, "{found:?}");
     for (wrong, right, check) in [
         ("innodb_flush_log_at_trx_commit = 2", "innodb_flush_log_at_trx_commit = 1", "durability"),
         ("wait_timeout = 30", "wait_timeout = 28800", "idle"),
@@ -66,6 +72,29 @@ async fn a_server_that_is_fit_has_nothing_to_tell_and_settings_that_change_are_t
     server.clock().step_forward(Duration::from_secs(100));
     let found = look(&server.url()).await;
     assert_eq!(ill(&found), ["clock"], "{found:?}");
+}
+
+/// A dump, or a session that somebody forgot. Whose it is the server shows with a right only.
+#[tokio::test]
+async fn a_transaction_that_is_open_for_long_is_told() {
+    let server = MariaDbServer::start(MariaDbConfig::default().with_fsync().with_clock());
+    take(&engine(&server).await, &request("made")).await;
+    let mut old = sign_in(server.address()).await;
+    old.query_drop("start transaction with consistent snapshot").await.expect("begun");
+    server.clock().step_forward(Duration::from_secs(400));
+    assert_eq!(ill(&look(&server.url()).await), ["clock"]);
+    server.sql("grant process on *.* to holdline@'%'");
+    let found = look(&server.url()).await;
+    assert_eq!(ill(&found), ["snapshots", "clock"], "{found:?}");
+    let fix = found.findings().iter().find_map(|one| one.fix().filter(|fix| fix.contains("KILL")));
+    assert!(fix.is_some_and(|fix| fix.contains(&format!("KILL {}", old.id()))), "{found:?}");
+    old.query_drop("rollback").await.expect("still there");
+    // InnoDB answers from a copy that it renews only after 100 ms without a reader.
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while ill(&look(&server.url()).await) != ["clock"] {
+        assert!(std::time::Instant::now() < deadline, "it is still reported");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// No server of MySQL is tested; this one only says that it is one. It is worked with all the same.

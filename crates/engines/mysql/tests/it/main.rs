@@ -4,6 +4,7 @@ mod access;
 mod checkup;
 mod clocks;
 mod connections;
+mod crowds;
 mod losses;
 mod names;
 mod replicas;

@@ -56,8 +56,8 @@ async fn what_was_made_by_half_is_completed() {
         "drop table holdline_waiters",
         "delete from holdline_about",
         "drop table holdline_about",
-        "drop procedure holdline_settle_2",
-        "drop procedure holdline_acquire_2",
+        "drop procedure holdline_settle_3",
+        "drop procedure holdline_acquire_3",
     ] {
         server.sql(statement);
         let engine = engine(&server).await;
@@ -74,7 +74,7 @@ async fn what_is_not_ours_is_told_and_left() {
     for (prefix, statement, says) in [
         ("t_", "create table t_heads (a int) engine = InnoDB", "table `t_heads` is not ours"),
         ("v_", "create view v_about as select 1 as format", "table `v_about` is not ours"),
-        ("p_", "create procedure p_renew_2() select 1", "procedure `p_renew_2` is not ours"),
+        ("p_", "create procedure p_renew_3() select 1", "procedure `p_renew_3` is not ours"),
         (
             "m_",
             "create table m_marks (a int) engine = MyISAM comment = 'Holdline: lease ids'",

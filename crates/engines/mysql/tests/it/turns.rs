@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
-use holdline_core::{AcquireRequest, Certainty, Engine, Hold, Operation, Purpose, RenewReply};
+use holdline_core::{
+    AcquireRequest, Certainty, Engine, Hold, ListRequest, Operation, Purpose, ReleaseReply,
+    RenewReply, RenewRequest,
+};
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
-use crate::support::{HOLD, connect, engine, eventually, let_go, queue, renew, request, take};
+use crate::support::{
+    HOLD, connect, ending, engine, eventually, let_go, queue, renew, request, take,
+};
 
-/// Keeps the row of the name `a` until the thread that does so is killed by this.
+/// Keeps the row of the name `a` in a table until the thread that does so is killed by this.
 struct Keeper {
     server: Arc<MariaDbServer>,
     thread: Option<std::thread::JoinHandle<Result<Vec<String>, String>>>,
@@ -15,13 +20,14 @@ struct Keeper {
 
 impl Keeper {
     async fn start(server: &Arc<MariaDbServer>) -> Keeper {
+        Keeper::of(server, "holdline_heads").await
+    }
+
+    async fn of(server: &Arc<MariaDbServer>, table: &str) -> Keeper {
         let keeper = server.clone();
-        let thread = std::thread::spawn(move || {
-            keeper.try_sql(
-                "begin; select 1 from holdline_heads where name = 'a' for update; \
-                 select sleep(600)",
-            )
-        });
+        let keep =
+            format!("begin; select 1 from {table} where name = 'a' for update; select sleep(600)");
+        let thread = std::thread::spawn(move || keeper.try_sql(&keep));
         let sleeps = "select count(*) from information_schema.processlist \
             where info = 'select sleep(600)'";
         eventually("the row is kept", || server.sql(sleeps) == ["1"]).await;
@@ -50,6 +56,9 @@ async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
         let error = renew(&engine, &held, Purpose::Keep(HOLD)).await.expect_err("locked");
         assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
         assert!(error.to_string().contains("waited too long"), "{error}");
+        let error = engine.release(&ending(&held, false)).await.expect_err("locked");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+        assert!(error.to_string().contains("waited too long"), "{error}");
     }
     keeper.end();
     // Whoever waited in vain has let go of all that it had: the next one meets nothing.
@@ -57,9 +66,50 @@ async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
     let_go(&engine, &held).await;
 }
 
+/// A line of a batch.
+fn line(asked: &AcquireRequest, purpose: Purpose) -> RenewRequest {
+    RenewRequest {
+        name: asked.name.clone(),
+        lease_id: asked.lease_id,
+        client: asked.client,
+        purpose,
+    }
+}
+
+/// The other lines of the batch are answered, and other commands are not held up for as long as
+/// the row is locked.
+#[tokio::test]
+async fn a_row_that_somebody_locks_fails_its_own_line_of_a_batch_and_no_other() {
+    let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
+    let engine = engine(&server).await;
+    let held: Vec<_> = ["0", "a", "a", "b"].map(request).into();
+    for at in [0, 1, 3] {
+        take(&engine, &held[at]).await;
+    }
+    queue(&engine, &held[2]).await;
+    let mut keeper = Keeper::start(&server).await;
+    let lines: Vec<_> = std::iter::zip(&held, [0, 1, 2, 3])
+        .map(|(one, at)| line(one, if at == 2 { Purpose::Wait } else { Purpose::Keep(HOLD) }))
+        .collect();
+    let told = engine.renew(&lines).await;
+    for at in [0, 3] {
+        assert!(matches!(told[at], Ok(RenewReply::Renewed { .. })), "{at}: {told:?}");
+    }
+    for at in [1, 2] {
+        let error = told[at].as_ref().expect_err("locked");
+        assert!(error.to_string().contains("locked by another session"), "{error}");
+    }
+    // A page of names is shown with the one that cannot be brought up to date.
+    let all = ListRequest { limit: 10, ..ListRequest::default() };
+    assert_eq!(engine.list(&all).await.expect("listed").names.len(), 3);
+    keeper.end();
+    let told = engine.renew(&lines).await;
+    assert!(told.iter().all(Result::is_ok), "{told:?}");
+}
+
 /// Within a statement the server's clock stands still, also while it waits.
 #[tokio::test]
-async fn a_renewal_that_waited_for_a_row_hands_over_the_whole_claim_window() {
+async fn a_command_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
     let engine = engine(&server).await;
     let (dead, waits) = (request("a"), request("a"));
@@ -71,7 +121,7 @@ async fn a_renewal_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     );
     let mut keeper = Keeper::start(&server).await;
     let waiting = "select count(*) from information_schema.processlist \
-        where user = 'holdline' and info like '%holdline_heads%for update'";
+        where user = 'holdline' and info like '%holdline_heads%'";
     let free_from = async {
         eventually("it waits", || server.sql(waiting) == ["1"]).await;
         let now = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
@@ -79,53 +129,43 @@ async fn a_renewal_that_waited_for_a_row_hands_over_the_whole_claim_window() {
         keeper.end();
         free
     };
-    let (told, free) = tokio::join!(renew(&engine, &waits, Purpose::Wait), free_from);
-    assert!(matches!(told, Ok(RenewReply::Handed { .. })), "{told:?}");
-    let handed = server.sql("select since from holdline_holders where name = 'a' and slot = 0");
-    let handed: i64 = handed[0].parse().expect("a moment");
+    // Any command on the name hands it over.
+    let stranger = ending(&request("a"), false);
+    let (told, free) = tokio::join!(engine.release(&stranger), free_from);
+    assert!(matches!(told, Ok(ReleaseReply::NotHeld { .. })), "{told:?}");
+    let handed = "select since from holdline_holders where name = 'a' and slot = 0 \
+        and claimed = 0 and deadline = since + 10000000";
+    let handed: i64 = server.sql(handed)[0].parse().expect("a moment");
     assert!(handed >= free, "handed over {} µs before it could be", free - handed);
     take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;
     let_go(&engine, &waits).await;
 }
 
-/// The server breaks a ring of waits by undoing one of them: that one is asked again by us.
+/// The server breaks a deadlock by undoing one transaction: that command is sent again by us.
 #[tokio::test]
 async fn a_command_that_is_undone_to_break_a_ring_is_asked_again_unseen() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
     let engine = engine(&server).await;
-    for name in ["a", "b"] {
-        take(&engine, &request(name)).await;
-    }
-    let (first, second) = (request("a"), request("b"));
-    // Lines of a batch are taken in order; a stranger takes them the other way round, and has
-    // changed so much that the server undoes us.
+    let held = request("a");
+    take(&engine, &held).await;
+    // A stranger locks the rows of the name in the other order, and has changed so much that the
+    // server undoes us.
     let stranger = server.clone();
     let thread = std::thread::spawn(move || {
         stranger.try_sql(
             "create table if not exists heavy (a int primary key, b int) engine = InnoDB; begin; \
              insert into heavy select seq, seq from seq_1_to_1000; \
-             update holdline_heads set used = used where name = 'b'; \
-             select 1 from holdline_heads where name = 'b' for update; \
+             select 1 from holdline_holders where name = 'a' for update; \
              do sleep(1); select 1 from holdline_heads where name = 'a' for update; rollback",
         )
     });
     let sleeps =
         "select count(*) from information_schema.processlist where info like 'do sleep(1)%'";
     eventually("the row is kept", || server.sql(sleeps) == ["1"]).await;
-    let lines: Vec<_> = [&first, &second]
-        .into_iter()
-        .map(|asked| holdline_core::RenewRequest {
-            name: asked.name.clone(),
-            lease_id: asked.lease_id,
-            client: asked.client,
-            purpose: Purpose::Keep(Hold::Leased(std::time::Duration::from_secs(30))),
-        })
-        .collect();
-    let told = engine.renew(&lines).await;
-    assert!(told.iter().all(|told| matches!(told, Ok(RenewReply::Unknown))), "{told:?}");
+    let_go(&engine, &held).await;
     thread.join().expect("no panic").expect("it was not the one that is undone");
     let deadlocks = server.sql("show global status like 'Innodb_deadlocks'");
-    assert_eq!(deadlocks, ["Innodb_deadlocks|1"], "the ring was there");
+    assert_eq!(deadlocks, ["Innodb_deadlocks|1"], "the deadlock was there");
 }
 
 /// A command that is ended in the middle leaves its transaction open; nothing of it may be
@@ -134,33 +174,28 @@ async fn a_command_that_is_undone_to_break_a_ring_is_asked_again_unseen() {
 async fn a_command_that_is_killed_in_the_middle_leaves_nothing() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
     let engine = engine(&server).await;
-    let held = request("b");
-    take(&engine, &request("a")).await;
+    let (held, other) = (request("a"), request("b"));
     take(&engine, &held).await;
-    let mut keeper = Keeper::start(&server).await;
-    let lines: Vec<_> = ["0", "a"]
-        .into_iter()
-        .map(|name| holdline_core::RenewRequest {
-            name: crate::support::name(name),
-            lease_id: held.lease_id,
-            client: held.client,
-            purpose: Purpose::Wait,
-        })
-        .collect();
+    take(&engine, &other).await;
+    // The release has changed the name's first row by then.
+    let mut keeper = Keeper::of(&server, "holdline_holders").await;
     let waits = "select id from information_schema.processlist \
-        where user = 'holdline' and info like '%holdline_heads%for update'";
+        where user = 'holdline' and info like 'update holdline_holders%'";
     let killed = async {
         eventually("it waits", || !server.sql(waits).is_empty()).await;
         for id in server.sql(waits) {
             server.sql(&format!("kill query {id}"));
         }
     };
-    let (told, ()) = tokio::join!(engine.renew(&lines), killed);
-    let error = told[0].as_ref().expect_err("stopped");
+    let release = ending(&held, false);
+    let (told, ()) = tokio::join!(engine.release(&release), killed);
+    let error = told.expect_err("stopped");
     assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
     keeper.end();
-    renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
+    renew(&engine, &other, Purpose::Keep(HOLD)).await.expect("renewed");
     assert_eq!(server.sql("select count(*) from information_schema.innodb_trx"), ["0"]);
+    let told = renew(&engine, &held, Purpose::Keep(HOLD)).await;
+    assert!(matches!(told, Ok(RenewReply::Renewed { .. })), "{told:?}");
 }
 
 /// A lease may be shorter than the window in which it was to be claimed.

@@ -165,8 +165,8 @@ async fn who_has_no_room_for_one_more_to_wake_hands_over_all_the_same() {
     queue(&engine, &next).await;
     let handed = server.sql(
         "set @handed = 0, @told = repeat('x', 1024); \
-         call holdline_leave_2('a', 0); \
-         call holdline_hand_over_2('a', \
+         call holdline_leave_3('a', 0); \
+         call holdline_hand_over_3('a', \
             timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), @handed, @told); \
          select @handed",
     );

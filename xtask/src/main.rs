@@ -9,6 +9,7 @@
 mod bench;
 mod cargo;
 mod check;
+mod evidence;
 mod examples;
 mod interop;
 mod markdown;
@@ -29,6 +30,7 @@ usage: cargo xtask VERB
   check --list      the steps
   tidy              style as a test
   tidy --list       the rules
+  guarantees        write the tables of docs/guarantees from the evidence
   services redis [--count N] [--flavour debian|valkey|redis8]
   services redis-cluster [--count N] [--flavour debian|valkey|redis8]
   services sentinel | postgres | mariadb | etcd | etcd-cluster | zookeeper |
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         ["services", words @ ..] => services::run(words),
         ["bench", sections @ ..] => bench::run(sections),
         ["interop", "prepare"] => interop::prepare().map(|()| true),
+        ["guarantees"] => evidence::write(),
         ["tidy"] => tidy::run(),
         ["tidy", "--list"] => {
             tidy::list();

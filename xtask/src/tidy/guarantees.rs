@@ -1,37 +1,78 @@
-//! The table of guarantees, the track record and the list of what doctor looks at name tests, and
-//! those tests exist.
+//! The evidence for the guarantees, the track record and the list of what doctor looks at name
+//! tests, and those tests exist. The tables of the guarantees are those of the evidence, and their
+//! cells are short enough to be read.
 
 use super::Finding;
+use crate::evidence::{self, CELL, Evidence, SOURCE};
 use crate::tree::{SourceFile, Tree};
 use std::collections::BTreeSet;
 
-/// The documents whose tables name tests. They must be there: without them nothing is checked.
-const TABLES: [&str; 3] = ["docs/guarantees.md", "docs/track-record.md", "docs/doctor.md"];
+/// The documents that name tests. They must be there: without them nothing is checked.
+const DOCUMENTS: [&str; 4] =
+    [SOURCE, "docs/guarantees.md", "docs/track-record.md", "docs/doctor.md"];
 /// The suite's cases are functions that tests call by a table of their own.
 const SUITE: &str = "crates/conformance/src/";
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let tests: BTreeSet<(&str, &str)> = tree.rust().flat_map(|(file, _)| tests_of(file)).collect();
     let mut found = Vec::new();
-    for path in TABLES {
-        let Some(table) = tree.file(path) else {
-            found.push(Finding::whole(path, "missing"));
-            continue;
-        };
-        for (index, row) in table.text.lines().enumerate().filter(|(_, l)| l.starts_with('|')) {
-            for test in tests_in(row) {
-                let mut parts = test.rsplit("::").filter(|part| *part != "tests");
-                let name = parts.next().unwrap_or_default();
-                let module = parts.next().unwrap_or_default();
-                // A path that names no module but `tests` may mean any.
-                let any = module.is_empty() && tests.iter().any(|(_, test)| *test == name);
-                if !any && !tests.contains(&(module, name)) {
-                    let says = format!("there is no test `{test}`");
-                    found.push(Finding::at(path, index + 1, says));
-                }
+    for path in DOCUMENTS {
+        match tree.file(path) {
+            Some(document) => found.extend(unknown_tests(document, &tests)),
+            None => found.push(Finding::whole(path, "missing")),
+        }
+    }
+    if let Some(source) = tree.file(SOURCE) {
+        match Evidence::parse(&source.text) {
+            Ok(evidence) => found.extend(pages(tree, &evidence)),
+            Err((line, says)) => found.push(Finding::at(SOURCE, line, says)),
+        }
+    }
+    found
+}
+
+fn unknown_tests(document: &SourceFile, tests: &BTreeSet<(&str, &str)>) -> Vec<Finding> {
+    let all = document.path == SOURCE;
+    let lines = document.text.lines().enumerate();
+    let rows = lines.filter(|(_, line)| all || line.starts_with('|'));
+    let named = rows.flat_map(|(index, row)| tests_in(row).map(move |test| (index + 1, test)));
+    let unknown = named.filter(|(_, test)| {
+        let mut parts = test.rsplit("::").filter(|part| *part != "tests");
+        let name = parts.next().unwrap_or_default();
+        let module = parts.next().unwrap_or_default();
+        // A path that names no module but `tests` may mean any.
+        let any = module.is_empty() && tests.iter().any(|(_, test)| *test == name);
+        !any && !tests.contains(&(module, name))
+    });
+    let says = |test| format!("there is no test `{test}`");
+    unknown.map(|(line, test)| Finding::at(&document.path, line, says(test))).collect()
+}
+
+/// What the pages have beside the evidence or lack of it, and cells that are too long.
+fn pages(tree: &Tree, evidence: &Evidence<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut without = evidence.stores();
+    for page in evidence::pages(tree) {
+        let filled = evidence.filled(&page.text);
+        if filled != page.text {
+            let same = filled.lines().zip(page.text.lines()).take_while(|(a, b)| a == b).count();
+            let says = "not what the evidence says: run `cargo xtask guarantees`";
+            found.push(Finding::at(&page.path, same + 1, says));
+        }
+        for (index, line) in page.text.lines().enumerate() {
+            evidence::store_of(line).map(|store| without.remove(store));
+            let cells = line.split('|').filter(|_| line.starts_with('|'));
+            if let Some(long) = cells.map(|cell| cell.trim().chars().count()).find(|n| *n > CELL) {
+                let says = format!("a cell of {long} characters, of at most {CELL}");
+                found.push(Finding::at(&page.path, index + 1, says));
             }
         }
     }
+    found.extend(
+        without.iter().map(|store| {
+            Finding::whole(SOURCE, format!("no page has `<!-- evidence: {store} -->`"))
+        }),
+    );
     found
 }
 
@@ -68,12 +109,18 @@ mod tests {
         "crates/a/tests/suite.rs",
         "fn killed_holder_frees() {}\nsuite! { fn paused_holder_is_told() {} }",
     );
-    const EMPTY: (&str, &str) = ("docs/track-record.md", "");
-    const DOCTOR: (&str, &str) = ("docs/doctor.md", "");
+    const EMPTY: [(&str, &str); 4] = [
+        (SOURCE, ""),
+        ("docs/guarantees.md", ""),
+        ("docs/track-record.md", ""),
+        ("docs/doctor.md", ""),
+    ];
 
-    fn told(table: &str, source: (&str, &str)) -> Vec<Option<usize>> {
-        let files = [("docs/guarantees.md", table), EMPTY, DOCTOR, source];
-        found(findings, &files).into_iter().map(|(_, line)| line).collect()
+    /// What is found where `documents` stand in the place of empty ones.
+    fn told(documents: &[(&str, &str)], source: (&str, &str)) -> Vec<(String, Option<usize>)> {
+        let empty = EMPTY.iter().filter(|(path, _)| documents.iter().all(|(p, _)| p != path));
+        let files: Vec<_> = documents.iter().chain(empty).chain([&source]).copied().collect();
+        found(findings, &files)
     }
 
     #[test]
@@ -81,16 +128,18 @@ mod tests {
         let table = "`no::row`\n| fault | local |\n|---|---|\n\
             | kill | `p3::suite::killed_holder_frees` |\n\
             | pause | `suite::paused_holder_is_told`, `Guard::Lost`, `kill -9` |\n";
-        assert_eq!(told(table, SUITE), []);
+        assert_eq!(told(&[("docs/doctor.md", table)], SUITE), []);
     }
 
     #[test]
     fn a_test_that_is_gone_is_found() {
         let table = "| fault | local |\n|---|---|\n| kill | `suite::renamed` |\n";
-        assert_eq!(told(table, SUITE), [Some(3)]);
-        let record = [("docs/guarantees.md", ""), ("docs/track-record.md", table), DOCTOR, SUITE];
-        let record = found(findings, &record);
-        assert_eq!(record, [("docs/track-record.md".to_owned(), Some(3))]);
+        for path in ["docs/guarantees.md", "docs/track-record.md", "docs/doctor.md"] {
+            assert_eq!(told(&[(path, table)], SUITE), [(path.to_owned(), Some(3))]);
+        }
+        let page = ("docs/guarantees.md", "<!-- evidence: etcd -->\n<!-- end of evidence -->\n");
+        let evidence = "= A\n- a | b\n  etcd: `suite::renamed`\n";
+        assert!(told(&[(SOURCE, evidence), page], SUITE).contains(&(SOURCE.to_owned(), Some(3))));
     }
 
     /// Any function of that name was taken for the test.
@@ -98,18 +147,48 @@ mod tests {
     fn a_function_of_the_product_or_of_another_module_is_no_test() {
         let table = "| kill | `suite::frees` |\n";
         let tests = "#[cfg(test)]\nmod tests { fn frees() {} }";
-        assert_eq!(told(table, ("crates/a/src/suite.rs", "fn frees() {}")), [Some(1)]);
-        assert_eq!(told(table, ("crates/a/tests/other.rs", "fn frees() {}")), [Some(1)]);
-        assert_eq!(told(table, ("crates/a/src/suite.rs", tests)), []);
+        let of = |source| told(&[("docs/track-record.md", table)], source).len();
+        assert_eq!(of(("crates/a/src/suite.rs", "fn frees() {}")), 1);
+        assert_eq!(of(("crates/a/tests/other.rs", "fn frees() {}")), 1);
+        assert_eq!(of(("crates/a/src/suite.rs", tests)), 0);
         let made = "each! { frees }";
-        assert_eq!(told(table, ("crates/a/tests/suite.rs", made)), []);
-        assert_eq!(told(table, ("crates/a/src/suite.rs", made)), [Some(1)]);
+        assert_eq!(of(("crates/a/tests/suite.rs", made)), 0);
+        assert_eq!(of(("crates/a/src/suite.rs", made)), 1);
     }
 
     /// Without the table nothing was looked at, and all was well.
     #[test]
-    fn a_table_that_is_missing_is_found() {
-        let missing = found(findings, &[EMPTY, DOCTOR]);
-        assert_eq!(missing, [("docs/guarantees.md".to_owned(), None)]);
+    fn a_document_that_is_missing_is_found() {
+        for (missing, _) in EMPTY {
+            let rest = EMPTY.into_iter().filter(|(path, _)| *path != missing);
+            let missing = [(missing.to_owned(), None)];
+            assert_eq!(found(findings, &rest.collect::<Vec<_>>()), missing);
+        }
+    }
+
+    const EVIDENCE: &str = "= A\n- kill | an error\n  etcd: `suite::killed_holder_frees`\n";
+    const PAGE: &str = "docs/guarantees/etcd.md";
+
+    #[test]
+    fn a_page_with_the_tables_of_the_evidence_is_accepted() {
+        let evidence = Evidence::parse(EVIDENCE).expect("the evidence is right");
+        let page = evidence.filled("<!-- evidence: etcd -->\n<!-- end of evidence -->\n");
+        assert_eq!(told(&[(SOURCE, EVIDENCE), (PAGE, &page)], SUITE), []);
+    }
+
+    #[test]
+    fn tables_that_differ_or_are_missing_are_found() {
+        let page = "# a\n<!-- evidence: etcd -->\n| kill |\n<!-- end of evidence -->\n";
+        let told_of = |page| told(&[(SOURCE, EVIDENCE), (PAGE, page)], SUITE);
+        assert_eq!(told_of(page), [(PAGE.to_owned(), Some(3))]);
+        assert_eq!(told_of("# a\n"), [(SOURCE.to_owned(), None)]);
+        assert_eq!(told(&[(SOURCE, "kill")], SUITE), [(SOURCE.to_owned(), Some(1))]);
+    }
+
+    #[test]
+    fn a_cell_that_is_too_long_is_found() {
+        let row = |n| format!("{}\n| a | {} |\n", "a".repeat(CELL + 1), "ä".repeat(n));
+        assert_eq!(told(&[(PAGE, &row(CELL))], SUITE), []);
+        assert_eq!(told(&[(PAGE, &row(CELL + 1))], SUITE), [(PAGE.to_owned(), Some(2))]);
     }
 }

@@ -129,7 +129,7 @@ const RULES: [Rule; 18] = [
     },
     Rule {
         name: "guarantees",
-        asks: "the tests that docs/guarantees.md names exist",
+        asks: "the tests that the evidence names exist, and the tables are those of the evidence",
         findings: guarantees::findings,
     },
     Rule {

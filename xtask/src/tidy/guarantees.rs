@@ -117,7 +117,10 @@ mod tests {
     ];
 
     /// What is found where `documents` stand in the place of empty ones.
-    fn told(documents: &[(&str, &str)], source: (&str, &str)) -> Vec<(String, Option<usize>)> {
+    fn findings_with(
+        documents: &[(&str, &str)],
+        source: (&str, &str),
+    ) -> Vec<(String, Option<usize>)> {
         let empty = EMPTY.iter().filter(|(path, _)| documents.iter().all(|(p, _)| p != path));
         let files: Vec<_> = documents.iter().chain(empty).chain([&source]).copied().collect();
         found(findings, &files)
@@ -128,18 +131,21 @@ mod tests {
         let table = "`no::row`\n| fault | local |\n|---|---|\n\
             | kill | `p3::suite::killed_holder_frees` |\n\
             | pause | `suite::paused_holder_is_told`, `Guard::Lost`, `kill -9` |\n";
-        assert_eq!(told(&[("docs/doctor.md", table)], SUITE), []);
+        assert_eq!(findings_with(&[("docs/doctor.md", table)], SUITE), []);
     }
 
     #[test]
     fn a_test_that_is_gone_is_found() {
         let table = "| fault | local |\n|---|---|\n| kill | `suite::renamed` |\n";
         for path in ["docs/guarantees.md", "docs/track-record.md", "docs/doctor.md"] {
-            assert_eq!(told(&[(path, table)], SUITE), [(path.to_owned(), Some(3))]);
+            assert_eq!(findings_with(&[(path, table)], SUITE), [(path.to_owned(), Some(3))]);
         }
         let page = ("docs/guarantees.md", "<!-- evidence: etcd -->\n<!-- end of evidence -->\n");
         let evidence = "= A\n- a | b\n  etcd: `suite::renamed`\n";
-        assert!(told(&[(SOURCE, evidence), page], SUITE).contains(&(SOURCE.to_owned(), Some(3))));
+        assert!(
+            findings_with(&[(SOURCE, evidence), page], SUITE)
+                .contains(&(SOURCE.to_owned(), Some(3)))
+        );
     }
 
     /// Any function of that name was taken for the test.
@@ -147,7 +153,7 @@ mod tests {
     fn a_function_of_the_product_or_of_another_module_is_no_test() {
         let table = "| kill | `suite::frees` |\n";
         let tests = "#[cfg(test)]\nmod tests { fn frees() {} }";
-        let of = |source| told(&[("docs/track-record.md", table)], source).len();
+        let of = |source| findings_with(&[("docs/track-record.md", table)], source).len();
         assert_eq!(of(("crates/a/src/suite.rs", "fn frees() {}")), 1);
         assert_eq!(of(("crates/a/tests/other.rs", "fn frees() {}")), 1);
         assert_eq!(of(("crates/a/src/suite.rs", tests)), 0);
@@ -173,22 +179,22 @@ mod tests {
     fn a_page_with_the_tables_of_the_evidence_is_accepted() {
         let evidence = Evidence::parse(EVIDENCE).expect("the evidence is right");
         let page = evidence.filled("<!-- evidence: etcd -->\n<!-- end of evidence -->\n");
-        assert_eq!(told(&[(SOURCE, EVIDENCE), (PAGE, &page)], SUITE), []);
+        assert_eq!(findings_with(&[(SOURCE, EVIDENCE), (PAGE, &page)], SUITE), []);
     }
 
     #[test]
     fn tables_that_differ_or_are_missing_are_found() {
         let page = "# a\n<!-- evidence: etcd -->\n| kill |\n<!-- end of evidence -->\n";
-        let told_of = |page| told(&[(SOURCE, EVIDENCE), (PAGE, page)], SUITE);
-        assert_eq!(told_of(page), [(PAGE.to_owned(), Some(3))]);
-        assert_eq!(told_of("# a\n"), [(SOURCE.to_owned(), None)]);
-        assert_eq!(told(&[(SOURCE, "kill")], SUITE), [(SOURCE.to_owned(), Some(1))]);
+        let of_page = |page| findings_with(&[(SOURCE, EVIDENCE), (PAGE, page)], SUITE);
+        assert_eq!(of_page(page), [(PAGE.to_owned(), Some(3))]);
+        assert_eq!(of_page("# a\n"), [(SOURCE.to_owned(), None)]);
+        assert_eq!(findings_with(&[(SOURCE, "kill")], SUITE), [(SOURCE.to_owned(), Some(1))]);
     }
 
     #[test]
     fn a_cell_that_is_too_long_is_found() {
         let row = |n| format!("{}\n| a | {} |\n", "a".repeat(CELL + 1), "ä".repeat(n));
-        assert_eq!(told(&[(PAGE, &row(CELL))], SUITE), []);
-        assert_eq!(told(&[(PAGE, &row(CELL + 1))], SUITE), [(PAGE.to_owned(), Some(2))]);
+        assert_eq!(findings_with(&[(PAGE, &row(CELL))], SUITE), []);
+        assert_eq!(findings_with(&[(PAGE, &row(CELL + 1))], SUITE), [(PAGE.to_owned(), Some(2))]);
     }
 }

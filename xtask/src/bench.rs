@@ -1,4 +1,5 @@
-//! Figures beside their floors: builds everything in release mode, then runs the benchmarks.
+//! Figures beside their floors: builds everything as it is shipped (profile `dist`), then runs
+//! the benchmarks.
 
 use crate::cargo::cargo;
 use crate::interop;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 /// Runs the sections, or all of them when none is named.
 pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
-    let build = ["build", "--release", "-p", "holdline-cli", "-p", "holdline-bench"];
+    let build = ["build", "--profile", "dist", "-p", "holdline-cli", "-p", "holdline-bench"];
     if !succeeds(&build)? {
         return Ok(false);
     }
@@ -17,7 +18,7 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
         false => None,
     };
     // Not by `cargo run`: for this crate alone it would build others anew, with fewer features.
-    let program = Metadata::read()?.target_directory.join("release/holdline-bench");
+    let program = Metadata::read()?.target_directory.join("dist/holdline-bench");
     let run = |section: Option<&&str>| {
         let mut run = Command::new(&program);
         run.args(section).envs(peers.iter().map(|place| ("HOLDLINE_PEERS", place)));

@@ -3,7 +3,7 @@
 //! One-task latencies on a small machine have two modes (client and server on one core, or on
 //! two), so absolute figures of two runs cannot be compared. Each section therefore runs its
 //! floor and its subject in turn, in several rounds, and reports the median of the ratios of
-//! each round. `cargo xtask bench` builds this in release mode and runs it.
+//! each round. `cargo xtask bench` builds this as it is shipped and runs it.
 
 mod contend;
 mod cycle;

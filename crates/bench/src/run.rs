@@ -42,7 +42,7 @@ fn once(command: &mut Command) -> Result<f64, Failure> {
     Ok(each(start.elapsed(), 1))
 }
 
-/// The release binary, built beside this one.
+/// The binary as it is shipped, built beside this one.
 fn binary() -> Result<PathBuf, Failure> {
     let mut path = std::env::current_exe()?;
     path.set_file_name("holdline");

@@ -41,9 +41,9 @@ pub(crate) struct Cli {
 pub(crate) struct Global {
     /// The engine: local:, local:///directory, redis://host:port,
     /// redis+sentinel://host,host/SERVICE, redis-cluster://host,host,
-    /// redlock://host,host,host, postgres://user@host/database, mysql://user@host/database,
-    /// etcd://host,host,host or zk://host,host,host [default: HOLDLINE_URL, a configuration
-    /// file, or local:]
+    /// redlock://host,host,host, postgres://user@host/database, mysql://user@host/database
+    /// (MariaDB; MySQL is not tested), etcd://host,host,host or zk://host,host,host
+    /// [default: HOLDLINE_URL, a configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) url: Option<String>,
     /// Read this configuration file instead of ./holdline.toml, the user's and the system's
@@ -106,6 +106,7 @@ pub(crate) enum Verb {
     Fence(verbs::fence::FenceArgs),
     /// Stop, kill and cut off holders on a real store, and judge what they saw: exit 0 if all
     /// promises were kept, 1 if not, 2 if the run shows nothing
+    #[cfg(feature = "torture")]
     Torture(verbs::torture::TortureArgs),
     /// Set up, look at or mend a quorum of Redis servers (redlock://)
     Quorum(verbs::quorum::QuorumArgs),
@@ -161,15 +162,23 @@ fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
     // Clap's own pointer to the help is kept as what to do.
     let (message, _) =
         text.split_once("\n\nFor more information, try '--help'.").unwrap_or((text, ""));
-    let fix = match error.get(ContextKind::InvalidArg) {
+    let failure = Failure::usage(message).fix(fix(&error));
+    Unparsed::Wrong { failure, console: plain(arguments) }
+}
+
+fn fix(error: &clap::Error) -> &'static str {
+    let absent = error.get(ContextKind::InvalidSubcommand);
+    match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(missing))
             if missing.iter().any(|argument| argument.starts_with("--if-fencing-token")) =>
         {
             "`holdline who NAME` shows the token; see --help"
         }
+        _ if absent == Some(&ContextValue::String("torture".to_owned())) => {
+            "this build lacks the verb: build it with `--features torture`"
+        }
         _ => "see --help",
-    };
-    Unparsed::Wrong { failure: Failure::usage(message).fix(fix), console: plain(arguments) }
+    }
 }
 
 /// Makes what the user typed harmless in clap's messages.
@@ -237,6 +246,15 @@ mod tests {
             assert!(!cli.global.json);
         }
         assert!(parsed(&["run", "a", "--json", "--", "ls"]).expect("good").global.json);
+    }
+
+    #[test]
+    fn a_build_without_torture_says_how_to_have_it() {
+        let without = clap::Command::new("holdline").subcommand(clap::Command::new("run"));
+        let typed = |verb| without.clone().try_get_matches_from(["holdline", verb]);
+        let fix = |verb| fix(&typed(verb).expect_err("no such verb"));
+        assert!(fix("torture").contains("--features torture"));
+        assert_eq!(fix("tortures"), "see --help");
     }
 
     #[test]

@@ -47,7 +47,11 @@ fn survived(work: fn() -> ExitCode) -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    if let Some(code) = child::hidden_verb().or_else(verbs::torture::hidden_verb) {
+    if let Some(code) = child::hidden_verb() {
+        return code;
+    }
+    #[cfg(feature = "torture")]
+    if let Some(code) = verbs::torture::hidden_verb() {
         return code;
     }
     child::outlive_file_limit();
@@ -115,7 +119,12 @@ fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
 }
 
 async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome {
-    let keeps_none = matches!(verb, Verb::Explain(_) | Verb::Doctor(_) | Verb::Torture(_));
+    let keeps_none = match verb {
+        Verb::Explain(_) | Verb::Doctor(_) => true,
+        #[cfg(feature = "torture")]
+        Verb::Torture(_) => true,
+        _ => false,
+    };
     if address.url.starts_with("memory:") && !keeps_none {
         console.warn("memory: is the memory of this one process: it keeps nobody else out");
     }
@@ -123,6 +132,7 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
         Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
         Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
+        #[cfg(feature = "torture")]
         Verb::Torture(arguments) => return verbs::torture::run(arguments, &address, console).await,
         Verb::Quorum(arguments) => return verbs::quorum::run(arguments, &address, console).await,
         _ => {}
@@ -156,10 +166,11 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         Verb::Run(_)
         | Verb::Acquire(_)
         | Verb::Doctor(_)
-        | Verb::Torture(_)
         | Verb::Quorum(_)
         | Verb::Completions(_)
         | Verb::Man(_) => Err(Failure::internal("a verb went the wrong way")),
+        #[cfg(feature = "torture")]
+        Verb::Torture(_) => Err(Failure::internal("torture opens its own sessions")),
     }
 }
 

@@ -91,7 +91,9 @@ fn clippy() -> Outcome {
         ["clippy", "--workspace", "--all-features", "--all-targets", "--", "-D", "warnings"];
     // A feature only adds: the library must stand without any.
     let bare = ["clippy", "-p", "holdline", "--no-default-features", "--", "-D", "warnings"];
-    all([cargo(&everything), cargo(&bare)])
+    // What `cargo run` and `cargo install` build.
+    let usual = ["clippy", "-p", "holdline-cli", "--", "-D", "warnings"];
+    all([cargo(&everything), cargo(&bare), cargo(&usual)])
 }
 
 /// The private run finds broken links in modules that only we read. The public run comes last:

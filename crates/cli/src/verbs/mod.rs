@@ -15,6 +15,7 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod revoke;
 pub(crate) mod run;
+#[cfg(feature = "torture")]
 pub(crate) mod torture;
 pub(crate) mod wait;
 pub(crate) mod who;

@@ -26,6 +26,7 @@ mod secrets;
 #[cfg(feature = "redis")]
 mod sentinel;
 mod stalls;
+#[cfg(feature = "torture")]
 mod torture;
 mod transcript;
 mod usage;

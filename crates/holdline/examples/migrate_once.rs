@@ -2,7 +2,7 @@
 //! that it was done.
 //!
 //! ```sh
-//! cargo run --example migrate_once --features postgres -- postgres://user@host/database
+//! cargo run -p holdline --example migrate_once --features postgres -- postgres://user@host/database
 //! ```
 //!
 //! The lock keeps two from migrating at once. That it was done is a row in the database and not the

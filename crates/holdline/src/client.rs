@@ -57,6 +57,8 @@ impl Client {
     /// Connects to the engine that a URL names, with default options.
     ///
     /// `local:` is this machine, `redis://host:port` a Redis server (feature `redis`),
+    /// `postgres://user@host/database` a PostgreSQL database (feature `postgres`),
+    /// `mysql://user@host/database` a MariaDB database (feature `mysql`; MySQL is not tested),
     /// `etcd://host,host,host` an etcd cluster (feature `etcd`), `zk://host,host,host` a ZooKeeper
     /// ensemble (feature `zookeeper`), `memory:` this process (`memory:NAME` keeps apart what has
     /// nothing to do with each other).

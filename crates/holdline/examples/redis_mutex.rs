@@ -16,6 +16,7 @@ async fn main() -> Result<(), LockError> {
     Ok(())
 }
 
+/// Writes the report, in one process at a time.
 pub async fn report(client: &Client) -> Result<(), LockError> {
     // Waits in the queue. The lease is renewed for as long as the guard lives.
     let guard = client.mutex("nightly-report")?.lock().await?;

@@ -1,14 +1,17 @@
 //! Every example in the documents is compiled or run.
 //!
 //! Rust blocks of README.md and docs/ are doctests of the library: its file `readme.rs` includes
-//! each document that has one. Blocks marked `sh run` are run by `cargo xtask check examples`.
+//! each document that has one. A block that is only compiled there (`no_run`), since it names a
+//! server, stands in an example of the library too, which the tests run. Blocks marked `sh run`
+//! are run by `cargo xtask check examples`.
 
 use super::Finding;
-use crate::markdown::{fences, prose};
+use crate::markdown::{Fence, fences, prose};
 use crate::tree::{SourceFile, Tree};
 
 const INCLUDES: &str = "crates/holdline/src/readme.rs";
 const LIBRARY: &str = "crates/holdline/src/lib.rs";
+const EXAMPLES: &str = "crates/holdline/examples/";
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let included = tree.file(INCLUDES).map_or("", |f| f.text.as_str());
@@ -25,7 +28,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             found.push(Finding::at(&file.path, line, says));
         }
         if is_for_users(file) {
-            found.extend(rust_blocks(file, included));
+            found.extend(rust_blocks(tree, file, included));
         }
     }
     if tree.file(INCLUDES).is_some() && !declares_includes(tree) {
@@ -47,13 +50,13 @@ fn declares_includes(tree: &Tree) -> bool {
     })
 }
 
-fn rust_blocks(file: &SourceFile, included: &str) -> Vec<Finding> {
+fn rust_blocks(tree: &Tree, file: &SourceFile, included: &str) -> Vec<Finding> {
     let blocks = fences(&file.text);
     let rust: Vec<_> = blocks.iter().filter(|b| b.language() == "rust").collect();
     let mut found = Vec::new();
     for block in &rust {
-        for word in ["ignore", "no_run"].iter().filter(|word| block.has(word)) {
-            let says = format!("`{word}`: an example here is compiled and run");
+        if block.has("ignore") || (block.has("no_run") && !is_an_example(tree, block)) {
+            let says = "`ignore`, or `no_run` and no part of an example: it is not run";
             found.push(Finding::at(&file.path, block.line, says));
         }
     }
@@ -67,12 +70,19 @@ fn rust_blocks(file: &SourceFile, included: &str) -> Vec<Finding> {
     found
 }
 
+/// Whether an example, which the tests run, contains the block.
+fn is_an_example(tree: &Tree, block: &Fence) -> bool {
+    let mut examples = tree.files.iter().filter(|file| file.path.starts_with(EXAMPLES));
+    examples.any(|file| file.text.contains(&block.body.join("\n")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tidy::found;
 
     const LIB: (&str, &str) = (LIBRARY, "#[cfg(doctest)]\nmod readme;");
+    const EXAMPLE: &str = "crates/holdline/examples/one.rs";
     const BLOCK: &str = "# A\n\n```rust\nfn main() {}\n```\n";
 
     #[test]
@@ -107,5 +117,15 @@ mod tests {
             let told = found(findings, &[LIB, (INCLUDES, includes), ("README.md", bad)]);
             assert_eq!(told, [("README.md".to_owned(), Some(1))], "{bad}");
         }
+    }
+
+    #[test]
+    fn a_block_that_is_not_run_stands_in_an_example() {
+        let includes = "#[doc = include_str!(\"../../../README.md\")]\npub struct Readme;";
+        let readme = ("README.md", "```rust,no_run\nfn main() {\n}\n```");
+        let tree = |example| [LIB, (INCLUDES, includes), readme, (EXAMPLE, example)];
+        assert_eq!(found(findings, &tree("//! One.\n\nfn main() {\n}\n")), []);
+        let told = found(findings, &tree("//! One.\n\nfn main() {\n    work();\n}\n"));
+        assert_eq!(told, [("README.md".to_owned(), Some(1))]);
     }
 }

@@ -9,6 +9,7 @@
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
 //! | [`verbs`] | what engines do alike around each command |
 //! | [`hints`] | what engines need to tell those who watch |
+//! | [`sequenced_queue`] | who holds and who waits, for engines whose store numbers the contenders |
 //!
 //! Users import the crate `holdline`; this one is for those who write engines.
 
@@ -31,6 +32,7 @@ mod percent;
 pub mod quorum;
 mod record;
 pub mod renewal;
+pub mod sequenced_queue;
 mod shared_disk;
 pub mod snapshot;
 pub mod table;
@@ -56,7 +58,8 @@ pub use moment::{Clock, Moment};
 pub use name::{LockName, NameError};
 pub use nearest::nearest;
 pub use percent::percent_decode;
-pub use record::Record;
+pub use record::{Marks, Record};
+pub use sequenced_queue::SequencedQueue;
 pub use shared_disk::shared_file_system;
 pub use snapshot::{
     FreezeView, GrantState, HolderSummary, HolderView, ListPage, ListRequest, Snapshot, WaiterView,

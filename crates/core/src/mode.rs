@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::LockError;
+
 /// The largest number of permits that a semaphore may have.
 pub const MAX_PERMITS: u32 = 1_000_000;
 
@@ -46,6 +48,24 @@ impl Mode {
             Mode::Permits { of, .. } => Some(of),
             Mode::Exclusive | Mode::Shared => None,
         }
+    }
+
+    /// Checks that this mode may share a name that is in use: exclusive and shared go together,
+    /// permits only with permits of the same total. `permits_of`: the total that is in use.
+    ///
+    /// # Errors
+    /// `Invalid` names the kind of lock that uses the name.
+    pub fn check_beside(
+        self,
+        permits_of: Option<u32>,
+        engine: &'static str,
+    ) -> Result<(), LockError> {
+        let message = match permits_of {
+            in_use if in_use == self.permits_of() => return Ok(()),
+            Some(of) => format!("the name is in use as a semaphore of {of}, not as {self}"),
+            None => format!("the name is in use as a mutex or read/write lock, not as {self}"),
+        };
+        Err(LockError::invalid(engine, "mode", message))
     }
 }
 

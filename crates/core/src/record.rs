@@ -1,8 +1,13 @@
 //! What a store that keeps a text for each contender keeps in it: how it asked, how it is kept,
 //! what it tells about itself. The layout is known to other programs, so it is part of the keys.
+//! And what such a store remembers once the record is gone.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::contract::RenewReply;
+use crate::error::{Certainty, ErrorKind, LockError, LostReason};
 use crate::lease::Hold;
 use crate::metadata::Metadata;
 
@@ -43,10 +48,40 @@ impl Record {
     }
 }
 
+/// What such a store remembers about a lease id that has no record any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The lease id was given up.
+    pub gone: bool,
+    /// The grant was revoked, for this reason.
+    pub revoked: Option<String>,
+}
+
+impl Marks {
+    /// Checks that the lease id may still be used: one that was given up or revoked never is.
+    ///
+    /// # Errors
+    /// `Cancelled` or `Lost`.
+    pub fn check(&self, engine: &'static str) -> Result<(), LockError> {
+        let kind = match &self.revoked {
+            _ if self.gone => ErrorKind::Cancelled,
+            Some(reason) => ErrorKind::Lost { reason: LostReason::Revoked(reason.clone()) },
+            None => return Ok(()),
+        };
+        Err(LockError::new(engine, kind, Certainty::NotApplied))
+    }
+
+    /// Returns the answer to a renewal under the lease id.
+    pub fn into_renew_reply(self) -> RenewReply {
+        match self.revoked {
+            Some(reason) => RenewReply::Revoked { reason, left: Some(Duration::ZERO) },
+            None => RenewReply::Unknown,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -59,5 +94,19 @@ mod tests {
         for bytes in ["", "{}", "text", &newer] {
             assert_eq!(Record::from_bytes(bytes.as_bytes()), None, "{bytes}");
         }
+    }
+    #[test]
+    fn a_lease_id_that_was_given_up_or_revoked_is_never_used_again() {
+        let revoked = Some("maintenance".to_owned());
+        for (gone, revoked, says) in [
+            (true, None, "given up"),
+            (true, revoked.clone(), "given up"),
+            (false, revoked, "maintenance"),
+        ] {
+            let error = Marks { gone, revoked }.check("e").expect_err("over");
+            assert!(error.to_string().contains(says), "{error}");
+            assert_eq!(error.certainty(), Certainty::NotApplied);
+        }
+        assert!(Marks::default().check("e").is_ok());
     }
 }

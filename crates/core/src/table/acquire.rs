@@ -136,14 +136,10 @@ impl<S: Store> Table<'_, S> {
     /// Exclusive and shared go together; permits only with permits of the same total.
     fn check_kind(&self, mode: Mode) -> Result<(), LockError> {
         let in_use = !self.head.holders.is_empty() || self.head.queued > 0;
-        if !in_use || self.head.permits_of == mode.permits_of() {
-            return Ok(());
+        match in_use {
+            true => mode.check_beside(self.head.permits_of, self.profile.engine),
+            false => Ok(()),
         }
-        let message = match self.head.permits_of {
-            Some(of) => format!("the name is in use as a semaphore of {of}, not as {mode}"),
-            None => format!("the name is in use as a mutex or read/write lock, not as {mode}"),
-        };
-        Err(LockError::invalid(self.profile.engine, "mode", message))
     }
 
     fn is_open_to(&self, mode: Mode) -> bool {

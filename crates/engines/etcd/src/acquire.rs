@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
+use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, ErrorKind, Hold, LeaseId, LockError, LockName,
-    LostReason, Mode, Moment, Record,
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, Hold, LeaseId, LockError, LockName, Mode,
+    Moment, Record,
 };
 use tokio::join;
 
@@ -15,9 +16,9 @@ use crate::ops::{
     Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, none_since, put,
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
-use crate::queue::Queue;
+use crate::queue::{self, Queue};
 use crate::sessions::Key;
-use crate::store::{Marks, Store, described, record, token};
+use crate::store::{self, Store, described, record, token};
 
 /// How often a request for permits is tried while others take some in between.
 const ATTEMPTS: usize = 8;
@@ -82,7 +83,7 @@ impl Store {
         let first = RangeRequest { keys_only: true, ..first_of(self.layout.queue(name), 1) };
         let reply = self.client.range(first).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
-        let queue = Queue::read_keys(&self.layout, name, reply.kvs)?;
+        let queue = queue::read_keys(&self.layout, name, reply.kvs)?;
         let Some((place, None)) = queue.find(id) else { return Ok(None) };
         if place.mode() != request.mode {
             return Ok(None);
@@ -111,13 +112,13 @@ impl Store {
         ];
         parts.extend(held.as_ref().map(|held| get(key_value(held.key.clone()))));
         let mut answers = self.read(parts).await?;
-        let marks = Marks::read(&answers.keys()?);
+        let marks = store::marks(&answers.keys()?);
         let first = answers.keys()?;
-        let queue = Queue::read_keys(&self.layout, name, answers.keys()?)?;
+        let queue = queue::read_keys(&self.layout, name, answers.keys()?)?;
         let own = if held.is_some() { answers.keys()?.pop() } else { None };
         let (Some(held), Some(own)) = (held, own) else {
             self.held.forget(name, id);
-            dead(&marks)?;
+            marks.check(ENGINE)?;
             return Ok(request.known.then_some(AcquireReply::Unknown));
         };
         let asked = record(&own.value)?.asked;
@@ -236,7 +237,7 @@ impl Store {
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
             }
             Some(at) => {
-                let first = Queue::read(&self.layout, &request.name, first)?;
+                let first = queue::read(&self.layout, &request.name, first)?;
                 let first = first.holders().first();
                 let holder = first.map(|first| described(first, None)).transpose()?.map(Box::new);
                 let next_look = QUEUE_HEARTBEAT;
@@ -326,7 +327,7 @@ impl Store {
         if decides {
             return Ok(Entered::Alone { revision });
         }
-        match Queue::read_keys(&self.layout, &request.name, answers.keys()?) {
+        match queue::read_keys(&self.layout, &request.name, answers.keys()?) {
             Ok(queue) => Ok(Entered::There { queue, first: answers.keys()?, revision }),
             Err(foreign) => {
                 self.take_back(&request.name, request.lease_id, own.to_vec()).await?;
@@ -356,12 +357,12 @@ impl Store {
         if !answers.keys()?.is_empty() {
             return Ok(Some(Entered::Repeated));
         }
-        dead(&Marks::read(&answers.keys()?))?;
-        let first = Queue::read(&self.layout, &request.name, answers.keys()?)?;
-        let queue = Queue::read_keys(&self.layout, &request.name, answers.keys()?)?;
+        store::marks(&answers.keys()?).check(ENGINE)?;
+        let first = queue::read(&self.layout, &request.name, answers.keys()?)?;
+        let queue = queue::read_keys(&self.layout, &request.name, answers.keys()?)?;
         let Some(holder) = first.holders().first() else { return Ok(None) };
-        check_kind(&queue, request.mode)?;
-        if request.queue || allows(&queue, request.mode) {
+        queue.check_mode(ENGINE, request.mode)?;
+        if request.queue || queue.admits(request.mode) {
             return Ok(None);
         }
         let holder = self.summary(holder).await?;
@@ -372,44 +373,6 @@ impl Store {
             next_look: QUEUE_HEARTBEAT,
         };
         Ok(Some(Entered::Refused(busy)))
-    }
-}
-
-/// Tells whether one more of this mode would hold the name at once.
-fn allows(queue: &Queue, mode: Mode) -> bool {
-    let mut used = 0_u32;
-    queue.waiting().is_empty()
-        && queue.holders().iter().all(|place| match (mode, place.mode()) {
-            (Mode::Shared, Mode::Shared) => true,
-            (Mode::Permits { count, of }, Mode::Permits { count: held, .. }) => {
-                used = used.saturating_add(held);
-                used.saturating_add(count) <= of
-            }
-            _ => false,
-        })
-}
-
-/// Exclusive and shared go together; permits only with permits of the same total.
-fn check_kind(queue: &Queue, mode: Mode) -> Result<(), LockError> {
-    let message = match queue.permits_of() {
-        in_use if in_use == mode.permits_of() => return Ok(()),
-        Some(of) => format!("the name is in use as a semaphore of {of}, not as {mode}"),
-        None => format!("the name is in use as a mutex or read/write lock, not as {mode}"),
-    };
-    Err(LockError::invalid(ENGINE, "mode", message))
-}
-
-/// A lease id that was given up, or revoked, does not come back.
-fn dead(marks: &Marks) -> Result<(), LockError> {
-    if marks.gone {
-        return Err(not_applied(ErrorKind::Cancelled));
-    }
-    match &marks.revoked {
-        Some(reason) => {
-            let reason = LostReason::Revoked(reason.clone());
-            Err(not_applied(ErrorKind::Lost { reason }))
-        }
-        None => Ok(()),
     }
 }
 

@@ -45,7 +45,7 @@ pub async fn checkup(options: &EtcdOptions) -> Result<Checkup, LockError> {
 async fn look(options: &EtcdOptions) -> Result<Checkup, LockError> {
     let mut checkup = Checkup::new(ENGINE);
     let (mut stand, mut silent, mut quotas) = (Vec::new(), Vec::new(), Vec::new());
-    for member in options.members() {
+    for member in &options.cluster.members {
         match Client::new(&options.only(member))?.status().await {
             Ok(status) => {
                 quotas.push(Quota::of(member, &status, options).await);

@@ -95,7 +95,7 @@ impl Client {
     pub(crate) fn new(options: &EtcdOptions) -> Result<Client, LockError> {
         let tls = options.tls_config()?;
         let mut members = Vec::new();
-        for member in options.members() {
+        for member in &options.cluster.members {
             let scheme = if tls.is_some() { "https" } else { "http" };
             let bad = |error: tonic::transport::Error| {
                 LockError::invalid(crate::error::ENGINE, "url", format!("{member}: {error}"))
@@ -113,9 +113,12 @@ impl Client {
         }
         Ok(Client(Arc::new(Inner {
             members,
-            user: options.credentials(),
-            connect_timeout: options.connect_timeout(),
-            deadline: options.command_timeout(),
+            user: options
+                .cluster
+                .credentials()
+                .map(|(user, password)| (user.to_owned(), password.to_owned())),
+            connect_timeout: options.cluster.connect_timeout,
+            deadline: options.cluster.command_timeout,
             stale: AtomicBool::new(false),
             state: Mutex::default(),
         })))

@@ -1,14 +1,11 @@
 //! The engine: each verb runs as a task of its own, where the engine is at home.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, ErrorKind, Expiry, HandOff,
-    Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
+    Capabilities, Clock, ClockKind, ErrorKind, Expiry, HandOff, LeaseRange, LockError,
 };
 use tokio::sync::Mutex;
 
@@ -20,7 +17,7 @@ use crate::options::EtcdOptions;
 use crate::proto::RangeRequest;
 use crate::sessions::Sessions;
 use crate::store::Store;
-use crate::watcher::{Wanted, Watcher};
+use crate::watcher::Watcher;
 use holdline_net::workplace::Workplace;
 
 /// How many lines one call renews.
@@ -36,7 +33,7 @@ pub struct EtcdEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    home: Workplace,
+    workplace: Workplace,
 }
 
 impl EtcdEngine {
@@ -51,20 +48,20 @@ impl EtcdEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<EtcdEngine, LockError> {
         options.validate()?;
-        let home = Workplace::here(ENGINE)?;
+        let workplace = Workplace::here(ENGINE)?;
         let client = Client::new(options)?;
         let layout = Layout::new(options.prefix());
         let (key, range_end) = layout.names("");
         let probe =
             RangeRequest { key, range_end, limit: 1, keys_only: true, ..Default::default() };
         let asking = client.clone();
-        let reply = home.run(async move { asking.range(probe).await }).await?;
+        let reply = workplace.run(async move { asking.range(probe).await }).await?;
         // It only asked, so nothing was applied.
         let reply = reply.map_err(|trouble| at_first(trouble, options))?;
         let cluster = reply.header.map_or(0, |header| header.cluster_id);
         let store = Store {
             capabilities: capabilities(options, cluster),
-            watcher: Watcher::start(&home, client.clone()),
+            watcher: Watcher::start(&workplace, client.clone()),
             sessions: Sessions::new(client.clone(), clock.clone()),
             held: HeldIds::default(),
             grave: Mutex::default(),
@@ -72,18 +69,11 @@ impl EtcdEngine {
             clock,
             layout,
         };
-        Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), home })))
-    }
-
-    /// Runs a verb as a task. Dropping the answer does not end it.
-    async fn run<T, F>(&self, verb: impl FnOnce(Arc<Store>) -> F) -> Result<T, LockError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, LockError>> + Send + 'static,
-    {
-        self.0.home.run(verb(self.0.store.clone())).await?
+        Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), workplace })))
     }
 }
+
+holdline_net::verbs_as_tasks!(EtcdEngine);
 
 /// What is told when the first question fails.
 fn at_first(trouble: Trouble, options: &EtcdOptions) -> LockError {
@@ -107,69 +97,8 @@ fn capabilities(options: &EtcdOptions, cluster: u64) -> Capabilities {
         hand_off: HandOff::Direct,
         lag: LAG,
         clock: ClockKind::Boottime,
-        max_waiters: options.max_waiters(),
+        max_waiters: options.cluster.max_waiters,
         max_batch: BATCH,
         ..Capabilities::reference(ENGINE, identity)
-    }
-}
-
-impl Verbs for EtcdEngine {
-    fn capabilities(&self) -> &Capabilities {
-        &self.0.store.capabilities
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let request = request.clone();
-        self.run(async move |store| store.acquire(&request).await).await
-    }
-
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        let lines: Vec<RenewRequest> = lines.iter().copied().cloned().collect();
-        self.run(async move |store| store.renew(&lines).await).await
-    }
-
-    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        let request = request.clone();
-        self.run(async move |store| store.release(&request).await).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let name = name.clone();
-        self.run(async move |store| store.inspect(&name).await).await
-    }
-
-    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        let request = request.clone();
-        self.run(async move |store| store.list(&request).await).await
-    }
-
-    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-        let store = &self.0.store;
-        let wanted = store.held.find(name, lease_id).map(|held| Wanted {
-            own: (held.key.clone(), held.written + 1),
-            before: store.before(name, &held.blockers, held.read_at),
-        });
-        Box::pin(store.watcher.open(lease_id, wanted))
-    }
-
-    fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
-        match operation {
-            // Why it lacks them the store says in words of its own.
-            Operation::Freeze { .. } | Operation::Unfreeze { .. } => Ok(()),
-            _ => operation.check(&self.0.store.capabilities),
-        }
-    }
-
-    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        let operation = operation.clone();
-        self.run(async move |store| store.operate(&operation).await).await
-    }
-}
-
-impl fmt::Debug for EtcdEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdEngine")
-            .field("identity", &self.0.store.capabilities.identity)
-            .finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+use holdline_core::sequenced_queue::Contender;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
     ErrorKind, GrantState, Hold, HolderSummary, HolderView, ListPage, ListRequest, LockError,
@@ -12,7 +13,7 @@ use holdline_core::{
 
 use crate::ops::all_of;
 use crate::proto::RangeRequest;
-use crate::queue::{Place, Queue};
+use crate::queue::{self, Place, Queue};
 use crate::store::{Store, record_of, short, token};
 
 /// The longest page of a listing.
@@ -25,7 +26,7 @@ const AT_ONCE: usize = 16;
 impl Store {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         let reply = self.client.range(all_of(self.layout.queue(name))).await?;
-        let queue = Queue::read(&self.layout, name, reply.kvs)?;
+        let queue = queue::read(&self.layout, name, reply.kvs)?;
         let lasts = self.last(&queue).await?;
         let mut snapshot = Snapshot::free(name.clone());
         for place in queue.holders().iter().take(MAX_VIEWS) {

@@ -10,7 +10,7 @@ use crate::error::{ENGINE, Trouble, unavailable};
 use crate::keys::Stander;
 use crate::ops::{all_of, delete, made_at, put, rewrite, written_at};
 use crate::proto::TxnRequest;
-use crate::queue::{Place, Queue};
+use crate::queue::{self, Place};
 use crate::store::{Store, record_of};
 
 /// How often a change is tried while others change the same key.
@@ -40,7 +40,7 @@ impl Store {
     ) -> Result<OperationReply, LockError> {
         for _ in 0..ATTEMPTS {
             let reply = self.client.range(all_of(self.layout.queue(name))).await?;
-            let queue = Queue::read(&self.layout, name, reply.kvs)?;
+            let queue = queue::read(&self.layout, name, reply.kvs)?;
             let revision = i64::try_from(token.get()).unwrap_or(i64::MAX);
             let found = queue.holders().iter().find(|one| one.kv.create_revision == revision);
             let Some(place) = found else { return Ok(OperationReply::NothingThere) };

@@ -1,64 +1,39 @@
-//! What can be set for an etcd engine, in code or in a URL.
+//! The settings of an etcd engine, in code or in a URL.
 //!
 //! `etcd://[user[:password]@]host[:port][,host[:port]…]`, `etcds://` for TLS. No password is ever
 //! shown: not by `Debug`, not in a message.
 
 use std::path::Path;
-use std::time::Duration;
 
 use holdline_core::LockError;
 use holdline_net::files::read_pem;
-use holdline_net::secret::Secret;
+use holdline_net::settings::ClusterSettings;
 use holdline_net::tls::TlsFiles;
 use holdline_net::url::{Reader, Server};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::error::ENGINE;
 
-const TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(10)..=Duration::from_secs(60);
-const MOST_WAITERS: usize = 100_000;
 const LONGEST_PREFIX: usize = 256;
-/// Where Debian and most others keep the authorities that the machine trusts.
+/// The certificate authorities that the machine trusts, on Debian and most other systems.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const URL: Reader = Reader { engine: ENGINE, port: 2379 };
-const PARAMETERS: [&str; 10] = [
-    "ca",
-    "cert",
-    "command_timeout_ms",
-    "connect_timeout_ms",
-    "key",
-    "max_waiters",
-    "password_env",
-    "password_file",
-    "prefix",
-    "user",
-];
+const PARAMETERS: [&str; 4] = ["ca", "cert", "key", "prefix"];
 
 /// The settings of an etcd engine.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    members: Vec<Server>,
+    pub(crate) cluster: ClusterSettings,
     prefix: String,
-    user: Option<String>,
-    password: Secret,
     tls: Option<TlsFiles>,
-    connect_timeout: Duration,
-    command_timeout: Duration,
-    max_waiters: usize,
 }
 
 impl Default for EtcdOptions {
     fn default() -> EtcdOptions {
         EtcdOptions {
-            members: vec![URL.here()],
+            cluster: ClusterSettings::new(URL),
             prefix: "holdline/".to_owned(),
-            user: None,
-            password: Secret::default(),
             tls: None,
-            connect_timeout: Duration::from_secs(3),
-            command_timeout: Duration::from_secs(3),
-            max_waiters: 10_000,
         }
     }
 }
@@ -69,8 +44,8 @@ impl EtcdOptions {
     /// `max_waiters`, and for TLS `ca`, `cert` and `key`.
     ///
     /// # Errors
-    /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
-    /// parameter is told with the nearest known spelling. No connection was made.
+    /// `Invalid` names what is wrong with the URL, and never shows its password. For an unknown
+    /// parameter it suggests the nearest known one. No connection was made.
     pub fn from_url(url: &str) -> Result<EtcdOptions, LockError> {
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
         let tls = match scheme {
@@ -79,9 +54,8 @@ impl EtcdOptions {
             _ => return Err(URL.bad("must begin with `etcd://` or `etcds://`")),
         };
         let mut options = EtcdOptions { tls, ..EtcdOptions::default() };
-        let (credentials, parameters) = URL.split(rest)?;
-        (options.user, options.password) = (credentials.user, Secret::new(credentials.password));
-        options.members = members(credentials.place)?;
+        let (hosts, parameters) = options.cluster.read(URL, rest)?;
+        options.cluster.members = members(hosts)?;
         for (key, value) in parameters {
             options.set(&key, value)?;
         }
@@ -94,14 +68,8 @@ impl EtcdOptions {
             "ca" => self.tls_file(key)?.ca = Some(value.into()),
             "cert" => self.tls_file(key)?.cert = Some(value.into()),
             "key" => self.tls_file(key)?.key = Some(value.into()),
-            "command_timeout_ms" => self.command_timeout = URL.millis(key, &value)?,
-            "connect_timeout_ms" => self.connect_timeout = URL.millis(key, &value)?,
-            "max_waiters" => self.max_waiters = URL.number(key, &value)?,
-            "password_env" => self.password = Secret::from_variable(ENGINE, &value)?,
-            "password_file" => self.password = Secret::from_file(ENGINE, Path::new(&value))?,
             "prefix" => self.prefix = value,
-            "user" => self.user = Some(value),
-            unknown => return Err(URL.unknown(unknown, PARAMETERS, &PARAMETERS)),
+            common => self.cluster.set(URL, &PARAMETERS, common, &value)?,
         }
         Ok(())
     }
@@ -115,20 +83,9 @@ impl EtcdOptions {
     /// Checks the settings against each other.
     ///
     /// # Errors
-    /// `Invalid` names the setting that is wrong and what it may be.
+    /// `Invalid` names the setting and its limits.
     pub fn validate(&self) -> Result<(), LockError> {
-        for (field, value) in
-            [("connect_timeout", self.connect_timeout), ("command_timeout", self.command_timeout)]
-        {
-            if !TIMEOUTS.contains(&value) {
-                let message = format!("must be from 10ms to 60s, not {value:?}");
-                return Err(LockError::invalid(ENGINE, field, message));
-            }
-        }
-        if !(1..=MOST_WAITERS).contains(&self.max_waiters) {
-            let message = format!("must be from 1 to {MOST_WAITERS}, not {}", self.max_waiters);
-            return Err(LockError::invalid(ENGINE, "max_waiters", message));
-        }
+        self.cluster.validate(ENGINE)?;
         let good = self.prefix.is_empty() || self.prefix.ends_with('/');
         if !good || self.prefix.len() > LONGEST_PREFIX || self.prefix.contains('\0') {
             let message = format!(
@@ -137,17 +94,7 @@ impl EtcdOptions {
             );
             return Err(LockError::invalid(ENGINE, "prefix", message));
         }
-        match (&self.user, self.password.expose()) {
-            (Some(_), None) => {
-                let message =
-                    "needs a password: in the URL, by `password_file`, `password_env`, or in code";
-                Err(LockError::invalid(ENGINE, "user", message))
-            }
-            (None, Some(_)) => {
-                Err(LockError::invalid(ENGINE, "user", "is missing: etcd knows no password alone"))
-            }
-            _ => self.validate_tls(),
-        }
+        self.validate_tls()
     }
 
     fn validate_tls(&self) -> Result<(), LockError> {
@@ -159,87 +106,34 @@ impl EtcdOptions {
         Ok(())
     }
 
-    /// Sets user and password, which then need not stand in a URL.
-    #[must_use]
-    pub fn with_credentials(
-        mut self,
-        user: impl Into<String>,
-        password: impl Into<String>,
-    ) -> EtcdOptions {
-        self.user = Some(user.into());
-        self.password = Secret::new(Some(password.into()));
-        self
-    }
-
-    /// Sets what stands before the name in every key: `holdline/` unless set.
+    /// Sets the prefix of every key; the default is `holdline/`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> EtcdOptions {
         self.prefix = prefix.into();
         self
     }
-
-    /// Sets how long making a connection to one member may take; 3 s unless set.
-    #[must_use]
-    pub fn with_connect_timeout(mut self, limit: Duration) -> EtcdOptions {
-        self.connect_timeout = limit;
-        self
-    }
-
-    /// Sets how long one request may take; 3 s unless set.
-    #[must_use]
-    pub fn with_command_timeout(mut self, limit: Duration) -> EtcdOptions {
-        self.command_timeout = limit;
-        self
-    }
-
-    /// Sets how many contenders may queue for one name; 10,000 unless set.
-    #[must_use]
-    pub fn with_max_waiters(mut self, max_waiters: usize) -> EtcdOptions {
-        self.max_waiters = max_waiters;
-        self
-    }
 }
 
-impl EtcdOptions {
-    pub(crate) fn members(&self) -> &[Server] {
-        &self.members
-    }
+holdline_net::with_cluster_settings!(EtcdOptions);
 
+impl EtcdOptions {
     /// The same settings for one of the members alone.
     pub(crate) fn only(&self, member: &Server) -> EtcdOptions {
-        EtcdOptions { members: vec![member.clone()], ..self.clone() }
+        let members = vec![member.clone()];
+        let cluster = ClusterSettings { members, ..self.cluster.clone() };
+        EtcdOptions { cluster, ..self.clone() }
     }
 
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    pub(crate) fn credentials(&self) -> Option<(String, String)> {
-        Some((self.user.clone()?, self.password.expose()?.to_owned()))
-    }
-
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.connect_timeout
-    }
-
-    pub(crate) fn command_timeout(&self) -> Duration {
-        self.command_timeout
-    }
-
-    pub(crate) fn max_waiters(&self) -> usize {
-        self.max_waiters
-    }
-
-    /// Tells whether the password would travel a network where others can read it.
+    /// Tells whether the password would be sent to another machine in clear text.
     pub(crate) fn exposes_password(&self) -> bool {
-        let here = |member: &Server| {
-            let parsed = member.host.parse::<std::net::IpAddr>();
-            member.host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
-        };
-        self.tls.is_none() && self.password.expose().is_some() && !self.members.iter().all(here)
+        self.tls.is_none() && self.cluster.needs_tls()
     }
 
-    /// Tells whether TLS is spoken, and nothing shown that says who we are.
+    /// Tells whether TLS is used without a client certificate.
     pub(crate) fn shows_no_certificate(&self) -> bool {
         self.tls.as_ref().is_some_and(|files| files.cert.is_none())
     }
@@ -284,13 +178,17 @@ mod tests {
     fn members_user_and_prefix_are_read_and_the_password_is_not_shown() {
         let url = "etcd://ann:p%40ss@a,b:7,[::1]:9?prefix=locks/&command_timeout_ms=500";
         let options = EtcdOptions::from_url(url).expect("good");
-        let members: Vec<String> = options.members().iter().map(ToString::to_string).collect();
+        let members: Vec<String> =
+            options.cluster.members.iter().map(ToString::to_string).collect();
         assert_eq!(members, ["a:2379", "b:7", "[::1]:9"]);
-        assert_eq!(options.credentials(), Some(("ann".into(), "p@ss".into())));
-        assert_eq!((options.prefix(), options.command_timeout().as_millis()), ("locks/", 500));
+        assert_eq!(options.cluster.credentials(), Some(("ann", "p@ss")));
+        assert_eq!(
+            (options.prefix(), options.cluster.command_timeout.as_millis()),
+            ("locks/", 500)
+        );
         assert!(options.exposes_password() && !format!("{options:?}").contains("p@ss"));
         let empty = EtcdOptions::from_url("etcd://").expect("good");
-        assert_eq!(empty.members(), EtcdOptions::default().members());
+        assert_eq!(empty.cluster.members, EtcdOptions::default().cluster.members);
     }
 
     #[test]

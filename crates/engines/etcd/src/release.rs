@@ -6,8 +6,8 @@ use crate::error::{Trouble, protocol};
 use crate::held::Held;
 use crate::ops::{all_of, delete, get, keys_of, made_at, present, put};
 use crate::proto::{RequestOp, TxnRequest};
-use crate::queue::Queue;
-use crate::store::{Marks, Store};
+use crate::queue;
+use crate::store::{self, Store};
 
 impl Store {
     pub(crate) async fn release(
@@ -64,7 +64,7 @@ impl Store {
         let look = get(all_of(self.layout.marks(name, id)));
         let Some(held) = held else {
             let mut answers = self.read([Some(look), mark].into_iter().flatten().collect()).await?;
-            return Ok(ReleaseReply::NotHeld { revoked: Marks::read(&answers.keys()?).revoked });
+            return Ok(ReleaseReply::NotHeld { revoked: store::marks(&answers.keys()?).revoked });
         };
         let key = held.key.clone();
         let revision = held.token.and_then(|token| i64::try_from(token.get()).ok());
@@ -77,12 +77,12 @@ impl Store {
         let failure = [Some(look), mark].into_iter().flatten().collect();
         let mut answers = self.txn(TxnRequest { compare: vec![compare], success, failure }).await?;
         if !answers.succeeded {
-            return Ok(ReleaseReply::NotHeld { revoked: Marks::read(&answers.keys()?).revoked });
+            return Ok(ReleaseReply::NotHeld { revoked: store::marks(&answers.keys()?).revoked });
         }
         let waited = reads_queue && {
             // What else stands there was not touched, and is not judged here.
-            let queue = Queue::read_keys(&self.layout, name, answers.keys()?).unwrap_or_default();
-            queue.find(id).is_some_and(|(_, waits)| waits.is_some())
+            let queue = queue::read_keys(&self.layout, name, answers.keys()?);
+            queue.is_ok_and(|queue| queue.find(id).is_some_and(|(_, waits)| waits.is_some()))
         };
         Ok(match waited {
             true => ReleaseReply::Withdrawn,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
-    Certainty, Hold, LeaseId, LockError, Moment, Purpose, RenewReply, RenewRequest, Renewed,
+    Certainty, Hold, LockError, Moment, Purpose, RenewReply, RenewRequest, Renewed,
 };
 use tokio::join;
 
@@ -19,9 +19,9 @@ use crate::error::{Trouble, unavailable};
 use crate::held::Held;
 use crate::ops::{all_of, get, key_alone, key_value, keys_of, put, written_at};
 use crate::proto::{KeyValue, TxnRequest};
-use crate::queue::Queue;
+use crate::queue::{self, Queue};
 use crate::sessions::{Key, Session};
-use crate::store::{Marks, Store, record};
+use crate::store::{self, Store, record};
 
 /// How many parts one transaction may have, as servers have it unless told otherwise.
 const PARTS: usize = 128;
@@ -87,7 +87,7 @@ impl Store {
                     }
                     None => {
                         let kvs = answers.keys()?;
-                        Seen::Queue(Queue::read_keys(&self.layout, &line.name, kvs))
+                        Seen::Queue(queue::read_keys(&self.layout, &line.name, kvs))
                     }
                 });
             }
@@ -209,17 +209,9 @@ impl Store {
     /// Says why a lease id has no key.
     async fn missing(&self, line: &RenewRequest) -> Result<RenewReply, LockError> {
         self.held.forget(&line.name, line.lease_id);
-        let marks = self.marks(line).await?;
-        Ok(match marks.revoked {
-            Some(reason) => RenewReply::Revoked { reason, left: Some(std::time::Duration::ZERO) },
-            None => RenewReply::Unknown,
-        })
-    }
-
-    async fn marks(&self, line: &RenewRequest) -> Result<Marks, LockError> {
-        let id: LeaseId = line.lease_id;
-        let reply = self.client.range(all_of(self.layout.marks(&line.name, id))).await?;
-        Ok(Marks::read(&reply.kvs))
+        let marks = self.layout.marks(&line.name, line.lease_id);
+        let reply = self.client.range(all_of(marks)).await?;
+        Ok(store::marks(&reply.kvs).into_renew_reply())
     }
 }
 

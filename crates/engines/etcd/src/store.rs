@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    Capabilities, Clock, FencingToken, HolderSummary, LeaseId, LockError, LockName, Metadata,
-    Moment, Record, ShortLeaseId,
+    Capabilities, Clock, FencingToken, Hints, HolderSummary, LeaseId, LockError, LockName, Marks,
+    Metadata, Moment, Record, ShortLeaseId,
 };
+use holdline_net::workplace::Workplace;
 use tokio::sync::Mutex;
 
 use crate::client::Client;
@@ -15,9 +17,9 @@ use crate::held::{Held, HeldIds};
 use crate::keys::{Layout, Stander};
 use crate::ops::{Answers, key_value, keys_of};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{Place, Queue};
+use crate::queue::{self, Place, Queue};
 use crate::sessions::{Session, Sessions};
-use crate::watcher::{Before, Watcher};
+use crate::watcher::{Before, Wanted, Watcher};
 
 /// How long the lease of marks is made for, and how much of it a new mark needs.
 const GRAVE: Duration = Duration::from_secs(75);
@@ -36,20 +38,12 @@ pub(crate) struct Store {
     pub(crate) grave: Mutex<Option<(i64, Moment)>>,
 }
 
-/// What stands about a lease id that has no key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
-    pub(crate) gone: bool,
-    pub(crate) revoked: Option<String>,
-}
-
-impl Marks {
-    pub(crate) fn read(kvs: &[KeyValue]) -> Marks {
-        let revoked = kvs.iter().find(|kv| kv.key.ends_with(b"/revoked"));
-        Marks {
-            gone: kvs.iter().any(|kv| kv.key.ends_with(b"/gone")),
-            revoked: revoked.map(|kv| String::from_utf8_lossy(&kv.value).into_owned()),
-        }
+/// Reads the marks about a lease id.
+pub(crate) fn marks(kvs: &[KeyValue]) -> Marks {
+    let revoked = kvs.iter().find(|kv| kv.key.ends_with(b"/revoked"));
+    Marks {
+        gone: kvs.iter().any(|kv| kv.key.ends_with(b"/gone")),
+        revoked: revoked.map(|kv| String::from_utf8_lossy(&kv.value).into_owned()),
     }
 }
 
@@ -67,7 +61,7 @@ impl Store {
     pub(crate) async fn queue(&self, name: &LockName) -> Result<(Queue, i64), LockError> {
         let reply = self.client.range(keys_of(self.layout.queue(name))).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
-        Ok((Queue::read_keys(&self.layout, name, reply.kvs)?, revision))
+        Ok((queue::read_keys(&self.layout, name, reply.kvs)?, revision))
     }
 
     /// Returns what is known of a lease id, here or by the name's queue.
@@ -149,6 +143,14 @@ impl Store {
             _ => self.layout.queue(name),
         };
         Some(Before { span, keys: keys.iter().cloned().collect(), from: revision + 1 })
+    }
+
+    pub(crate) fn watch(&self, _: &Workplace, name: &LockName, id: LeaseId) -> Hints {
+        let wanted = self.held.find(name, id).map(|held| Wanted {
+            own: (held.key.clone(), held.written + 1),
+            before: self.before(name, &held.blockers, held.read_at),
+        });
+        Box::pin(self.watcher.open(id, wanted))
     }
 
     /// Returns how much of a session is left, counted from `since`; asks where nothing is known.

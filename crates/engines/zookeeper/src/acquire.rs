@@ -10,8 +10,9 @@
 use std::sync::Arc;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
+use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, Moment, Record,
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, Marks, Moment, Record,
 };
 use tokio::join;
 
@@ -43,7 +44,7 @@ impl Store {
     /// Says why a lease id is not known that was.
     async fn unknown(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let wire = self.wire().await?;
-        self.marks(&wire, request.lease_id).await?.check()?;
+        self.marks(&wire, request.lease_id).await?.check(ENGINE)?;
         Ok(AcquireReply::Unknown)
     }
 
@@ -53,7 +54,7 @@ impl Store {
         wire: &Wire,
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
-        self.marks(wire, request.lease_id).await?.check()?;
+        self.marks(wire, request.lease_id).await?.check(ENGINE)?;
         match request.known {
             true => Ok(AcquireReply::Unknown),
             false => Err(ended_on_the_way()),
@@ -216,7 +217,7 @@ impl Store {
         let (queue, marks) =
             join!(self.queue(wire, &request.name), self.marks(wire, request.lease_id));
         let queue = queue?;
-        marks?.check()?;
+        marks?.check(ENGINE)?;
         queue.check_kind(request.mode, self.layout.family_of(request.mode))?;
         if queue.find(request.lease_id).is_some() {
             return Err(used_by_another().into());
@@ -229,7 +230,7 @@ impl Store {
         if !queue.holders().is_empty() && request.queue && queue.waiting().len() >= limit {
             return Err(not_applied(ErrorKind::TooManyWaiters { limit }).into());
         }
-        match request.queue || queue.allows(request.mode) {
+        match request.queue || queue.admits(request.mode) {
             true => Ok(None),
             false => Ok(Some(self.busy(wire, request, &queue).await?)),
         }
@@ -244,7 +245,7 @@ impl Store {
         queue: &Queue,
     ) -> Result<Option<AcquireReply>, Trouble> {
         let path = self.layout.queue(&request.name);
-        if queue.is_empty() && wire.delete_empty(&path).await? {
+        if queue.contenders().is_empty() && wire.delete_empty(&path).await? {
             return Ok(None);
         }
         tracing::debug!(name = %request.name, "a worn-out queue lets nobody in until it is empty");
@@ -272,14 +273,15 @@ impl Store {
         &self,
         made: &Made<'_>,
         request: &AcquireRequest,
-        (queue, marks): (Result<Queue, Trouble>, Result<crate::store::Marks, Trouble>),
+        (queue, marks): (Result<Queue, Trouble>, Result<Marks, Trouble>),
     ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
         let seen = match (queue, marks) {
             (Err(trouble), _) | (_, Err(trouble)) => Err(trouble.into_error()),
             (Ok(queue), Ok(marks)) => {
                 let family = self.layout.family_of(request.mode);
-                let checked = marks.check().and_then(|()| queue.check_kind(request.mode, family));
+                let checked =
+                    marks.check(ENGINE).and_then(|()| queue.check_kind(request.mode, family));
                 let twin = queue.all_of(id).any(|place| place.child != made.child);
                 checked.and_then(|()| if twin { Err(used_by_another()) } else { Ok(queue) })
             }

@@ -54,8 +54,8 @@ pub async fn checkup(
 async fn look(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     let mut checkup = Checkup::new(ENGINE);
     let (mut stand, mut idle, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-    let limit = options.connect_timeout();
-    for member in options.members() {
+    let limit = options.cluster.connect_timeout;
+    for member in &options.cluster.members {
         match probe::limits(member, limit).await {
             Ok(limits) => stand.push(Member {
                 name: member.to_string(),
@@ -79,7 +79,7 @@ async fn look(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     checkup.add(version(&stand));
     checkup.add(ticks(&stand));
     checkup.add(rights(options, longest, clock).await);
-    if options.exposes_password() {
+    if options.cluster.needs_tls() {
         let finding = Finding::ok("password", PASSWORD, "travels without TLS");
         checkup.add(finding.warn("let it go over a tunnel, or a network that nobody else reads"));
     }

@@ -1,15 +1,13 @@
 //! The engine: each verb runs as a task of its own, where the engine is at home.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdline_core::lease::{MAX_FIRST_LEASE, MIN_LEASE};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, Expiry, HandOff, Hint,
-    Hints, LeaseId, LeaseRange, ListPage, ListRequest, LockError, LockName, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
+    Capabilities, Certainty, Clock, ClockKind, Expiry, HandOff, Hint, LeaseId, LeaseRange,
+    LockError, LockName,
 };
 use tokio::sync::Mutex;
 
@@ -22,7 +20,6 @@ use crate::seen::Seen;
 use crate::session::Session;
 use crate::sessions::{Key, Sessions};
 use crate::store::Store;
-use crate::watcher;
 use holdline_net::workplace::Workplace;
 
 /// How many lines one call renews.
@@ -40,7 +37,7 @@ pub struct ZooKeeperEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    home: Workplace,
+    workplace: Workplace,
 }
 
 impl ZooKeeperEngine {
@@ -55,9 +52,10 @@ impl ZooKeeperEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<ZooKeeperEngine, LockError> {
         options.validate()?;
-        let home = Workplace::of_process(ENGINE)?;
-        let (members, limit) = (options.members().to_vec(), options.connect_timeout());
-        let limits = home.run(async move { probe::limits_of_any(&members, limit).await }).await?;
+        let workplace = Workplace::of_process(ENGINE)?;
+        let (members, limit) = (options.cluster.members.clone(), options.cluster.connect_timeout);
+        let limits =
+            workplace.run(async move { probe::limits_of_any(&members, limit).await }).await?;
         let limits = limits.map_err(|why| unavailable(why, Certainty::NotApplied))?;
         let sessions = Arc::new(Sessions::new(options.clone(), limits.shortest, clock.clone()));
         let store = Arc::new(Store {
@@ -78,11 +76,11 @@ impl ZooKeeperEngine {
             Ok::<(), LockError>(())
         };
         // It only asked, so nothing was applied.
-        let looked = home.run(look).await?;
+        let looked = workplace.run(look).await?;
         looked.map_err(|error| crate::error::not_applied(error.kind().clone()))?;
         let weak = Arc::downgrade(&store);
         let ending = sessions.clone();
-        home.spawn(async move {
+        workplace.spawn(async move {
             loop {
                 let over = ending.next_over().await;
                 let Some(store) = weak.upgrade().filter(|_| !over.is_empty()) else { return };
@@ -92,18 +90,11 @@ impl ZooKeeperEngine {
                 tokio::spawn(async move { store.end_all(&over, ended).await });
             }
         });
-        Ok(ZooKeeperEngine(Arc::new(Inner { store, home })))
-    }
-
-    /// Runs a verb as a task. Dropping the answer does not end it.
-    async fn run<T, F>(&self, verb: impl FnOnce(Arc<Store>) -> F) -> Result<T, LockError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, LockError>> + Send + 'static,
-    {
-        self.0.home.run(verb(self.0.store.clone())).await?
+        Ok(ZooKeeperEngine(Arc::new(Inner { store, workplace })))
     }
 }
+
+holdline_net::verbs_as_tasks!(ZooKeeperEngine);
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -162,7 +153,7 @@ fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabiliti
         hand_off: HandOff::Direct,
         lag: limits.shortest + LAG,
         clock: ClockKind::Boottime,
-        max_waiters: options.max_waiters(),
+        max_waiters: options.cluster.max_waiters,
         max_batch: BATCH,
         ..Capabilities::reference(ENGINE, identity(options))
     })
@@ -170,63 +161,7 @@ fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabiliti
 
 /// Which nodes they are.
 fn identity(options: &ZooKeeperOptions) -> String {
-    let mut hosts: Vec<String> = options.members().iter().map(ToString::to_string).collect();
+    let mut hosts: Vec<String> = options.cluster.members.iter().map(ToString::to_string).collect();
     hosts.sort_unstable();
     format!("{} {}", hosts.join(","), options.chroot())
-}
-
-impl Verbs for ZooKeeperEngine {
-    fn capabilities(&self) -> &Capabilities {
-        &self.0.store.capabilities
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let request = request.clone();
-        self.run(async move |store| store.acquire(&request).await).await
-    }
-
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        let lines: Vec<RenewRequest> = lines.iter().copied().cloned().collect();
-        self.run(async move |store| store.renew(&lines).await).await
-    }
-
-    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        let request = request.clone();
-        self.run(async move |store| store.release(&request).await).await
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let name = name.clone();
-        self.run(async move |store| store.inspect(&name).await).await
-    }
-
-    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        let request = request.clone();
-        self.run(async move |store| store.list(&request).await).await
-    }
-
-    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-        Box::pin(watcher::open(&self.0.store, &self.0.home, name, lease_id))
-    }
-
-    fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
-        match operation {
-            // Why it lacks them the store says in words of its own.
-            Operation::Freeze { .. } | Operation::Unfreeze { .. } => Ok(()),
-            _ => operation.check(&self.0.store.capabilities),
-        }
-    }
-
-    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        let operation = operation.clone();
-        self.run(async move |store| store.operate(&operation).await).await
-    }
-}
-
-impl fmt::Debug for ZooKeeperEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZooKeeperEngine")
-            .field("identity", &self.0.store.capabilities.identity)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,16 +1,17 @@
-//! Who holds a name and who waits, from the nodes of its queue.
+//! The queue of a name, read from its nodes: contenders in the order of their sequence numbers.
 //!
-//! - Q1: nodes stand in the order of their numbers. The first ones hold the name, as many as fit
-//!   together; the first that does not fit waits, and everybody behind it.
-//! - Q2: new nodes come at the end, so who holds goes on to hold, and only a node that goes lets
-//!   others in. So an old view, which shows nodes that are gone, never lets one in too early.
+//! Who holds the name and who waits is decided by [`SequencedQueue`].
+//!
 //! - Q3: ZooKeeper counts the nodes that a queue's node has ever had in 31 bits. Beyond them its
 //!   numbers repeat or are negative, and the order is lost. So from [`WORN_OUT`] on nobody is let
 //!   into the queue until it is empty, and then its node is deleted: the next one counts from 0. A
 //!   name that other programs have driven beyond the end is refused, since nobody can tell who is
 //!   first.
 
-use holdline_core::{Escaped, LeaseId, LockError, Mode};
+use std::ops::Deref;
+
+use holdline_core::sequenced_queue::Contender;
+use holdline_core::{Escaped, LeaseId, LockError, Mode, SequencedQueue};
 
 use crate::error::{ENGINE, foreign};
 use crate::keys::{Stander, stander};
@@ -28,22 +29,29 @@ pub(crate) struct Place {
     pub(crate) stander: Stander,
 }
 
-/// The nodes of a name's queue, in order.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The contenders of a name.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Queue {
-    places: Vec<Place>,
-    holding: usize,
+    order: SequencedQueue<Place>,
     /// The number of the next node, as far as it was read.
     next: i64,
 }
 
-impl Place {
-    pub(crate) fn mode(&self) -> Mode {
+impl Contender for Place {
+    fn mode(&self) -> Mode {
         self.stander.mode
     }
 
     fn is(&self, id: LeaseId) -> bool {
         self.stander.ours && self.stander.id == id
+    }
+}
+
+impl Deref for Queue {
+    type Target = SequencedQueue<Place>;
+
+    fn deref(&self) -> &SequencedQueue<Place> {
+        &self.order
     }
 }
 
@@ -64,8 +72,7 @@ impl Queue {
         }
         places.sort_by_key(|place| place.stander.number);
         check_numbers(&places)?;
-        let holding = holding(&places);
-        Ok(Queue { places, holding, next: 0 })
+        Ok(Queue { order: SequencedQueue::new(places), next: 0 })
     }
 
     /// Notes the number of the next node.
@@ -78,59 +85,19 @@ impl Queue {
         self.next >= WORN_OUT
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    pub(crate) fn holders(&self) -> &[Place] {
-        &self.places[..self.holding]
-    }
-
-    pub(crate) fn waiting(&self) -> &[Place] {
-        &self.places[self.holding..]
-    }
-
-    /// Finds a lease id: its place, and how many wait before it; `None` there when it holds.
-    pub(crate) fn find(&self, id: LeaseId) -> Option<(&Place, Option<usize>)> {
-        let at = self.places.iter().position(|place| place.is(id))?;
-        Some((&self.places[at], at.checked_sub(self.holding)))
-    }
-
     /// Returns all nodes of a lease id: one, unless two clients use the same.
     pub(crate) fn all_of(&self, id: LeaseId) -> impl Iterator<Item = &Place> {
-        self.places.iter().filter(move |place| place.is(id))
-    }
-
-    /// Returns the nodes that a waiting lease id must see go before it can hold the name: the
-    /// nearest that keeps it out, or all before it where any may be the one.
-    pub(crate) fn blockers(&self, id: LeaseId) -> Vec<String> {
-        let Some(at) = self.places.iter().position(|place| place.is(id)) else {
-            return Vec::new();
-        };
-        let before = &self.places[..at];
-        let found: Vec<&Place> = match self.places[at].mode() {
-            Mode::Permits { .. } => before.iter().collect(),
-            Mode::Exclusive => before.last().into_iter().collect(),
-            Mode::Shared => {
-                before.iter().rev().find(|place| place.mode() != Mode::Shared).into_iter().collect()
-            }
-        };
-        found.into_iter().map(|place| place.child.clone()).collect()
+        self.contenders().iter().filter(move |place| place.is(id))
     }
 
     /// Tells whether one of another library stands there.
     pub(crate) fn has_others(&self) -> bool {
-        self.places.iter().any(|place| !place.stander.ours)
+        self.contenders().iter().any(|place| !place.stander.ours)
     }
 
     /// Tells whether nobody else stands there.
     pub(crate) fn is_alone(&self, id: LeaseId) -> bool {
-        self.places.iter().all(|place| place.is(id))
-    }
-
-    /// Returns the mode of the semaphore, if it is one.
-    pub(crate) fn permits_of(&self) -> Option<u32> {
-        self.places.first()?.mode().permits_of()
+        self.contenders().iter().all(|place| place.is(id))
     }
 
     /// Checks that a contender of this mode may share the name with who is there: exclusive and
@@ -140,47 +107,23 @@ impl Queue {
     /// # Errors
     /// `Invalid`, with what would do.
     pub(crate) fn check_kind(&self, mode: Mode, family: Option<Family>) -> Result<(), LockError> {
-        let mut others = self.places.iter().filter(|place| !place.stander.ours);
+        self.check_mode(ENGINE, mode)?;
+        let mut others = self.contenders().iter().filter(|place| !place.stander.ours);
         let unseeing = others.find(|place| place.stander.family != family);
-        let unseeing = unseeing.and_then(|place| place.stander.family);
-        let message = match (self.permits_of(), unseeing.filter(|_| family.is_some())) {
-            (in_use, None) if self.places.is_empty() || in_use == mode.permits_of() => {
-                return Ok(());
+        let unseeing = unseeing.and_then(|place| place.stander.family).filter(|_| family.is_some());
+        let Some(theirs) = unseeing else { return Ok(()) };
+        let (what, way) = match theirs {
+            Family::Curator => (
+                "Curator's InterProcessMutex",
+                "ask for an exclusive lock, and without `family` in the URL",
+            ),
+            Family::CuratorReadWrite => {
+                ("Curator's read/write locks", "write `family=curator-readwrite` into the URL")
             }
-            (Some(of), _) => format!("the name is in use as a semaphore of {of}, not as {mode}"),
-            (None, None) => {
-                format!("the name is in use as a mutex or read/write lock, not as {mode}")
-            }
-            (None, Some(theirs)) => {
-                let (what, way) = match theirs {
-                    Family::Curator => (
-                        "Curator's InterProcessMutex",
-                        "ask for an exclusive lock, and without `family` in the URL",
-                    ),
-                    Family::CuratorReadWrite => (
-                        "Curator's read/write locks",
-                        "write `family=curator-readwrite` into the URL",
-                    ),
-                    Family::Kazoo => ("kazoo's locks", "write `family=kazoo` into the URL"),
-                };
-                format!("one of {what} uses the name, and would not see us: {way}")
-            }
+            Family::Kazoo => ("kazoo's locks", "write `family=kazoo` into the URL"),
         };
+        let message = format!("one of {what} uses the name, and would not see us: {way}");
         Err(LockError::invalid(ENGINE, "mode", message))
-    }
-
-    /// Tells whether one more of this mode would hold the name at once.
-    pub(crate) fn allows(&self, mode: Mode) -> bool {
-        let mut used = 0_u32;
-        self.waiting().is_empty()
-            && self.holders().iter().all(|place| match (mode, place.mode()) {
-                (Mode::Shared, Mode::Shared) => true,
-                (Mode::Permits { count, of }, Mode::Permits { count: held, .. }) => {
-                    used = used.saturating_add(held);
-                    used.saturating_add(count) <= of
-                }
-                _ => false,
-            })
     }
 }
 
@@ -197,49 +140,12 @@ fn check_numbers(places: &[Place]) -> Result<(), LockError> {
     )))
 }
 
-/// Counts how many of the first hold the name together: one alone, or shared ones, or as many of
-/// one semaphore as it has permits for.
-fn holding(places: &[Place]) -> usize {
-    let Some(first) = places.first().map(Place::mode) else { return 0 };
-    let mut used = 0_u32;
-    let fits = |place: &&Place| match (first, place.mode()) {
-        (Mode::Shared, Mode::Shared) => true,
-        (Mode::Permits { of: total, .. }, Mode::Permits { count, of }) if of == total => {
-            used = used.saturating_add(count);
-            used <= of
-        }
-        _ => false,
-    };
-    places.iter().take_while(fits).count().max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn id(number: u8) -> LeaseId {
         LeaseId::from_bytes([number; 16])
-    }
-
-    fn child(number: u8, mode: Mode) -> String {
-        let kind = match mode {
-            Mode::Exclusive => "lock-".to_owned(),
-            Mode::Shared => "__READ__".to_owned(),
-            Mode::Permits { count, of } => format!("__PERM__{of}-{count}-"),
-        };
-        format!("_c_{}-{kind}{number:010}", id(number).to_hex())
-    }
-
-    /// The modes in order, numbered from 1.
-    fn queue(modes: &[Mode]) -> Queue {
-        let children = modes.iter().zip(1..=9).map(|(mode, number)| child(number, *mode));
-        let mut children: Vec<String> = children.collect();
-        children.reverse();
-        Queue::read(children).expect("ours")
-    }
-
-    fn permits(count: u32) -> Mode {
-        Mode::Permits { count, of: 4 }
     }
 
     #[test]
@@ -261,43 +167,6 @@ mod tests {
         assert_eq!(queue.holders()[0].stander.number, last);
         assert!(!queue.clone().counted(WORN_OUT - 1).is_worn_out());
         assert!(queue.counted(WORN_OUT).is_worn_out());
-    }
-
-    #[test]
-    fn the_first_that_fit_together_hold() {
-        use Mode::{Exclusive, Shared};
-        for (modes, holding) in [
-            (vec![], 0),
-            (vec![Exclusive, Exclusive], 1),
-            (vec![Exclusive, Shared], 1),
-            (vec![Shared, Shared, Exclusive], 2),
-            (vec![Shared, Exclusive, Shared], 1),
-            (vec![permits(1), permits(2), permits(1)], 3),
-            (vec![permits(2), permits(3), permits(1)], 1),
-            (vec![permits(4)], 1),
-            (vec![permits(1), Mode::Permits { count: 1, of: 9 }], 1),
-        ] {
-            let queue = queue(&modes);
-            assert_eq!(queue.holders().len(), holding, "{modes:?}");
-            assert_eq!(queue.waiting().len(), modes.len() - holding, "{modes:?}");
-        }
-    }
-
-    #[test]
-    fn whoever_waits_looks_at_what_keeps_it_out() {
-        use Mode::{Exclusive, Shared};
-        for (modes, of, wanted) in [
-            (vec![Exclusive, Exclusive, Exclusive], 3, vec![2]),
-            (vec![Exclusive, Shared, Shared], 3, vec![1]),
-            (vec![Shared, Shared, Exclusive], 3, vec![2]),
-            (vec![permits(3), permits(1), permits(2)], 3, vec![1, 2]),
-            (vec![Exclusive], 9, vec![]),
-        ] {
-            let queue = queue(&modes);
-            let wanted: Vec<String> =
-                wanted.into_iter().map(|n| child(n, modes[usize::from(n) - 1])).collect();
-            assert_eq!(queue.blockers(id(of)), wanted, "{modes:?}");
-        }
     }
 
     #[test]
@@ -326,9 +195,11 @@ mod tests {
             assert!(fix.contains("write `family=kazoo`"), "{fix}");
         }
         assert_eq!(told(&kazoo(), Mode::Exclusive, Some(Family::Kazoo)), "");
-        let fix = told(&curator("lock-"), permits(1), None);
+        let fix = told(&curator("lock-"), Mode::Permits { count: 1, of: 4 }, None);
         assert!(fix.contains("in use as a mutex"), "{fix}");
-        let fix = told(&queue(&[permits(1)]), Mode::Exclusive, mutex);
+        let permit = format!("_c_{}-__PERM__4-1-0000000001", id(1).to_hex());
+        let permit = Queue::read(vec![permit]).expect("one of ours");
+        let fix = told(&permit, Mode::Exclusive, mutex);
         assert!(fix.contains("semaphore of 4"), "{fix}");
         assert!(Queue::read(vec!["config".into()]).is_err());
     }

@@ -272,9 +272,6 @@ impl Store {
         }
         let marks = marks?;
         self.held.forget(&line.name, line.lease_id);
-        Ok(match marks.revoked {
-            Some(reason) => RenewReply::Revoked { reason, left: Some(Duration::ZERO) },
-            None => RenewReply::Unknown,
-        })
+        Ok(marks.into_renew_reply())
     }
 }

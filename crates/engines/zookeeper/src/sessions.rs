@@ -120,8 +120,8 @@ impl Sessions {
                 Ok(client) => break (client, before, stops),
                 // It gives up after the time of the session, which may be less than what a busy
                 // machine needs.
-                Err(Trouble::NoAnswer(_)) if started.elapsed() < self.options.command_timeout() => {
-                }
+                Err(Trouble::NoAnswer(_))
+                    if started.elapsed() < self.options.cluster.command_timeout => {}
                 // Nothing hangs on it yet.
                 Err(trouble) => {
                     let kind = trouble.into_error().kind().clone();

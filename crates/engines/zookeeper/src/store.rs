@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
+use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    Capabilities, Clock, ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName,
-    LostReason, Metadata, Record,
+    Capabilities, Clock, FencingToken, HolderSummary, LeaseId, LockError, LockName, Marks,
+    Metadata, Record,
 };
 use tokio::sync::Mutex;
 
-use crate::error::{Trouble, foreign, not_applied, protocol};
+use crate::error::{Trouble, foreign, protocol};
 use crate::held::{Held, HeldIds};
 use crate::keys::Layout;
 use crate::queue::{Place, Queue};
@@ -36,29 +37,6 @@ pub(crate) struct Store {
     /// The session for all that hangs on none, and how long it lasts.
     pub(crate) main: Mutex<Option<Arc<Session>>>,
     pub(crate) main_time: Duration,
-}
-
-/// What stands about a lease id that has no node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
-    pub(crate) gone: bool,
-    pub(crate) revoked: Option<String>,
-}
-
-impl Marks {
-    /// A lease id that was given up, or revoked, does not come back.
-    pub(crate) fn check(&self) -> Result<(), LockError> {
-        if self.gone {
-            return Err(not_applied(ErrorKind::Cancelled));
-        }
-        match &self.revoked {
-            Some(reason) => {
-                let reason = LostReason::Revoked(reason.clone());
-                Err(not_applied(ErrorKind::Lost { reason }))
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 impl Store {
@@ -116,7 +94,8 @@ impl Store {
         queue: &Queue,
     ) -> Result<(), LockError> {
         let Some((place, waits)) = queue.find(id) else { return Ok(()) };
-        let (child, blockers) = (place.child.clone(), queue.blockers(id));
+        let child = place.child.clone();
+        let blockers: Vec<_> = queue.blockers(id).iter().map(|place| place.child.clone()).collect();
         let mut bad = None;
         self.held.update(name, id, |held| {
             held.child = Some(child);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use futures_util::future::BoxFuture;
 use holdline_core::hints::{WatchStream, Watches};
-use holdline_core::{Hint, LeaseId, LockName};
+use holdline_core::{Hint, Hints, LeaseId, LockName};
 use tokio::sync::oneshot;
 use zookeeper_client::{EventType, SessionState, WatchedEvent};
 
@@ -33,7 +33,7 @@ const LATER: Duration = Duration::from_millis(50);
 type Event = BoxFuture<'static, WatchedEvent>;
 
 /// The hints of one watch. Dropping it ends what listens for it.
-pub(crate) struct WatchOf {
+struct WatchOf {
     stream: WatchStream,
     _listening: oneshot::Sender<()>,
 }
@@ -46,27 +46,33 @@ impl Stream for WatchOf {
     }
 }
 
-/// Opens a watch.
-pub(crate) fn open(store: &Arc<Store>, home: &Workplace, name: &LockName, id: LeaseId) -> WatchOf {
-    let stream = Watches::open(&store.watches, id);
-    let (listening, mut dropped) = oneshot::channel();
-    match store.held.find(name, id) {
-        Some(held) => {
-            let mut ear = Ear { store: store.clone(), name: name.clone(), id, held };
-            home.spawn(async move {
-                tokio::select! {
-                    // Never sent, only dropped.
-                    _ = &mut dropped => {}
-                    () = ear.listen() => {}
-                }
-            });
+impl Store {
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        executor: &Workplace,
+        name: &LockName,
+        id: LeaseId,
+    ) -> Hints {
+        let stream = Watches::open(&self.watches, id);
+        let (listening, mut dropped) = oneshot::channel();
+        match self.held.find(name, id) {
+            Some(held) => {
+                let mut ear = Ear { store: self.clone(), name: name.clone(), id, held };
+                executor.spawn(async move {
+                    tokio::select! {
+                        // Never sent, only dropped.
+                        _ = &mut dropped => {}
+                        () = ear.listen() => {}
+                    }
+                });
+            }
+            // There is nothing to watch.
+            None => {
+                self.watches.tell(id, Hint::CheckLease);
+            }
         }
-        // There is nothing to watch.
-        None => {
-            store.watches.tell(id, Hint::CheckLease);
-        }
+        Box::pin(WatchOf { stream, _listening: listening })
     }
-    WatchOf { stream, _listening: listening }
 }
 
 /// What listens for one lease id.

@@ -27,7 +27,7 @@ impl Wire {
     pub(crate) fn new(client: Client, options: &ZooKeeperOptions) -> Wire {
         Wire {
             client,
-            limit: options.command_timeout(),
+            limit: options.cluster.command_timeout,
             open: options.is_open(),
             root: options.chroot().to_owned(),
             dead: Arc::default(),

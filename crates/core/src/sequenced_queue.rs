@@ -1,0 +1,213 @@
+//! A queue whose order the store decides: who holds the name and who waits.
+//!
+//! For engines whose store numbers the contenders of a name in the order in which they arrive, such
+//! as etcd (create revisions) and ZooKeeper (sequence numbers). The engine reads the contenders and
+//! sorts them by number; the rules are here.
+//!
+//! - Q1: the first contenders hold the name, as many as fit together. The first that does not fit
+//!   waits, and so does every contender after it.
+//! - Q2: new contenders join at the end. So a holder stays a holder until it leaves, and only a
+//!   contender that leaves lets another in. An outdated view never lets a contender in too early.
+
+use crate::error::LockError;
+use crate::lease_id::LeaseId;
+use crate::mode::Mode;
+
+/// A contender in a queue.
+pub trait Contender {
+    /// Returns the mode that it asked for.
+    fn mode(&self) -> Mode;
+
+    /// Tells whether it asked under this lease id. A contender of another library has none.
+    fn is(&self, id: LeaseId) -> bool;
+}
+
+/// The contenders of a name, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequencedQueue<C> {
+    contenders: Vec<C>,
+    holding: usize,
+}
+
+impl<C: Contender> SequencedQueue<C> {
+    /// Makes a queue of contenders that are sorted by their numbers.
+    pub fn new(contenders: Vec<C>) -> SequencedQueue<C> {
+        let holding = holding(contenders.iter().map(C::mode));
+        SequencedQueue { contenders, holding }
+    }
+
+    /// Returns all contenders.
+    pub fn contenders(&self) -> &[C] {
+        &self.contenders
+    }
+
+    /// Returns the contenders that hold the name.
+    pub fn holders(&self) -> &[C] {
+        &self.contenders[..self.holding]
+    }
+
+    /// Returns the contenders that wait.
+    pub fn waiting(&self) -> &[C] {
+        &self.contenders[self.holding..]
+    }
+
+    /// Finds a lease id: its contender, and how many waiters are before it. `None` in the second
+    /// place: it holds the name.
+    pub fn find(&self, id: LeaseId) -> Option<(&C, Option<usize>)> {
+        let at = self.contenders.iter().position(|one| one.is(id))?;
+        Some((&self.contenders[at], at.checked_sub(self.holding)))
+    }
+
+    /// Returns the contenders that a waiting lease id must see leave before it can hold the name:
+    /// the nearest one that excludes it; or, for permits, all before it, since any may be the one.
+    pub fn blockers(&self, id: LeaseId) -> Vec<&C> {
+        let Some(at) = self.contenders.iter().position(|one| one.is(id)) else { return Vec::new() };
+        let mut before = self.contenders[..at].iter();
+        match self.contenders[at].mode() {
+            Mode::Permits { .. } => before.collect(),
+            Mode::Exclusive => before.next_back().into_iter().collect(),
+            Mode::Shared => before.rfind(|one| one.mode() != Mode::Shared).into_iter().collect(),
+        }
+    }
+
+    /// Returns the semaphore's total; `None` if the name is not used as a semaphore.
+    pub fn permits_of(&self) -> Option<u32> {
+        self.contenders.first()?.mode().permits_of()
+    }
+
+    /// Tells whether one more contender of this mode would hold the name at once.
+    pub fn admits(&self, mode: Mode) -> bool {
+        let modes = self.contenders.iter().map(C::mode).chain([mode]);
+        holding(modes) > self.contenders.len()
+    }
+
+    /// Checks that a contender of this mode may share the queue with those in it.
+    ///
+    /// # Errors
+    /// `Invalid`, as [`Mode::check_beside`].
+    pub fn check_mode(&self, engine: &'static str, mode: Mode) -> Result<(), LockError> {
+        match self.contenders.is_empty() {
+            true => Ok(()),
+            false => mode.check_beside(self.permits_of(), engine),
+        }
+    }
+}
+
+/// Counts how many of the first modes hold the name together: one exclusive, or several shared, or
+/// as many of one semaphore as it has permits for.
+fn holding(mut modes: impl Iterator<Item = Mode>) -> usize {
+    let Some(first) = modes.next() else { return 0 };
+    let mut used = match first {
+        Mode::Permits { count, .. } => count,
+        Mode::Exclusive | Mode::Shared => 0,
+    };
+    let fits = |mode: &Mode| match (first, *mode) {
+        (Mode::Shared, Mode::Shared) => true,
+        (Mode::Permits { of: total, .. }, Mode::Permits { count, of }) if of == total => {
+            used = used.saturating_add(count);
+            used <= of
+        }
+        _ => false,
+    };
+    1 + modes.take_while(fits).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use Mode::{Exclusive, Shared};
+
+    use super::*;
+
+    /// Its place, from 1, and its mode.
+    struct Numbered(u8, Mode);
+
+    impl Contender for Numbered {
+        fn mode(&self) -> Mode {
+            self.1
+        }
+
+        fn is(&self, id: LeaseId) -> bool {
+            id == LeaseId::from_bytes([self.0; 16])
+        }
+    }
+
+    fn queue(modes: &[Mode]) -> SequencedQueue<Numbered> {
+        SequencedQueue::new((1..).zip(modes).map(|(place, mode)| Numbered(place, *mode)).collect())
+    }
+
+    fn permits(count: u32) -> Mode {
+        Mode::Permits { count, of: 4 }
+    }
+
+    #[test]
+    fn the_first_contenders_that_fit_together_hold() {
+        for (modes, holding) in [
+            (vec![], 0),
+            (vec![Exclusive, Exclusive], 1),
+            (vec![Exclusive, Shared], 1),
+            (vec![Shared, Shared, Exclusive], 2),
+            (vec![Shared, Exclusive, Shared], 1),
+            (vec![permits(1), permits(2), permits(1)], 3),
+            (vec![permits(1), permits(2), permits(1), permits(1)], 3),
+            (vec![permits(2), permits(3), permits(1)], 1),
+            (vec![permits(4)], 1),
+            (vec![permits(1), Exclusive], 1),
+            (vec![Exclusive, permits(1)], 1),
+            (vec![permits(1), Mode::Permits { count: 1, of: 9 }], 1),
+        ] {
+            let queue = queue(&modes);
+            assert_eq!(queue.holders().len(), holding, "{modes:?}");
+            assert_eq!(queue.waiting().len(), modes.len() - holding, "{modes:?}");
+            for (place, mode) in (1..).zip(&modes) {
+                let (found, waits) = queue.find(LeaseId::from_bytes([place; 16])).expect("there");
+                assert_eq!(found.1, *mode);
+                assert_eq!(waits, (usize::from(place) - 1).checked_sub(holding), "{modes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_contender_is_admitted_if_it_would_hold_at_the_end_of_the_queue() {
+        for (modes, mode, admitted) in [
+            (vec![], Exclusive, true),
+            (vec![Exclusive], Exclusive, false),
+            (vec![Exclusive], Shared, false),
+            (vec![Shared, Shared], Shared, true),
+            (vec![Shared, Exclusive], Shared, false),
+            (vec![permits(1), permits(1)], permits(2), true),
+            (vec![permits(1), permits(2)], permits(2), false),
+            (vec![permits(3), permits(2)], permits(1), false),
+        ] {
+            assert_eq!(queue(&modes).admits(mode), admitted, "{mode} behind {modes:?}");
+        }
+    }
+
+    #[test]
+    fn a_waiter_is_blocked_by_the_contenders_that_exclude_it() {
+        for (modes, of, blockers) in [
+            (vec![Exclusive, Exclusive, Exclusive], 3, vec![2]),
+            (vec![Exclusive, Shared, Shared], 3, vec![1]),
+            (vec![Shared, Shared, Exclusive], 3, vec![2]),
+            (vec![permits(3), permits(1), permits(2)], 3, vec![1, 2]),
+            (vec![Exclusive], 9, vec![]),
+        ] {
+            let queue = queue(&modes);
+            let found = queue.blockers(LeaseId::from_bytes([of; 16]));
+            assert_eq!(found.iter().map(|one| one.0).collect::<Vec<_>>(), blockers, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn a_mode_that_cannot_share_the_queue_is_invalid() {
+        assert!(queue(&[]).check_mode("e", permits(1)).is_ok());
+        assert!(queue(&[Exclusive]).check_mode("e", Shared).is_ok());
+        for (modes, mode, says) in [
+            ([Exclusive], permits(1), "in use as a mutex"),
+            ([permits(1)], Exclusive, "semaphore of 4"),
+            ([permits(1)], Mode::Permits { count: 1, of: 9 }, "semaphore of 4"),
+        ] {
+            let error = queue(&modes).check_mode("e", mode).expect_err("another kind").to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

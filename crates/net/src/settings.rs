@@ -1,0 +1,222 @@
+//! The settings that engines of several servers have in common: where the servers are, who we are,
+//! how long a request may take, how many may wait.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use holdline_core::LockError;
+
+use crate::secret::Secret;
+use crate::url::{Reader, Server};
+
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+const MOST_WAITERS: usize = 100_000;
+const PARAMETERS: [&str; 6] = [
+    "command_timeout_ms",
+    "connect_timeout_ms",
+    "max_waiters",
+    "password_env",
+    "password_file",
+    "user",
+];
+
+/// The parameters of a URL, in its order.
+pub type Parameters = Vec<(String, String)>;
+
+/// The common settings. `Debug` does not show the password.
+#[derive(Clone, Debug)]
+pub struct ClusterSettings {
+    /// The servers, in the order of the URL.
+    pub members: Vec<Server>,
+    /// The user, if the servers ask for one.
+    pub user: Option<String>,
+    /// The user's password.
+    pub password: Secret,
+    /// How long making a connection to one server may take.
+    pub connect_timeout: Duration,
+    /// How long one request may take.
+    pub command_timeout: Duration,
+    /// How many contenders may wait for one name.
+    pub max_waiters: usize,
+}
+
+impl ClusterSettings {
+    /// Returns the defaults: one server on this machine, no user, 3 s, 10,000 waiters.
+    pub fn new(url: Reader) -> ClusterSettings {
+        ClusterSettings {
+            members: vec![url.here()],
+            user: None,
+            password: Secret::default(),
+            connect_timeout: Duration::from_secs(3),
+            command_timeout: Duration::from_secs(3),
+            max_waiters: 10_000,
+        }
+    }
+
+    /// Reads the credentials of a URL, from what follows its scheme. Returns the place and the
+    /// parameters, which the engine sets or passes to [`set`](Self::set).
+    ///
+    /// # Errors
+    /// As [`Reader::split`].
+    pub fn read<'a>(
+        &mut self,
+        url: Reader,
+        rest: &'a str,
+    ) -> Result<(&'a str, Parameters), LockError> {
+        let (credentials, parameters) = url.split(rest)?;
+        (self.user, self.password) = (credentials.user, Secret::new(credentials.password));
+        Ok((credentials.place, parameters))
+    }
+
+    /// Sets the field that a parameter of the URL names. `own` are the parameters that only this
+    /// engine has.
+    ///
+    /// # Errors
+    /// `Invalid`: the value is wrong for this parameter, or the parameter is unknown.
+    pub fn set(
+        &mut self,
+        url: Reader,
+        own: &[&str],
+        key: &str,
+        value: &str,
+    ) -> Result<(), LockError> {
+        match key {
+            "command_timeout_ms" => self.command_timeout = url.millis(key, value)?,
+            "connect_timeout_ms" => self.connect_timeout = url.millis(key, value)?,
+            "max_waiters" => self.max_waiters = url.number(key, value)?,
+            "password_env" => self.password = Secret::from_variable(url.engine, value)?,
+            "password_file" => self.password = Secret::from_file(url.engine, Path::new(value))?,
+            "user" => self.user = Some(value.to_owned()),
+            unknown => {
+                let mut known = [own, &PARAMETERS].concat();
+                known.sort_unstable();
+                return Err(url.unknown(unknown, known.iter().copied(), &known));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// `Invalid` names the setting and its limits.
+    pub fn validate(&self, engine: &'static str) -> Result<(), LockError> {
+        for (field, value) in
+            [("connect_timeout", self.connect_timeout), ("command_timeout", self.command_timeout)]
+        {
+            if !TIMEOUTS.contains(&value) {
+                let message = format!("must be from 10ms to 60s, not {value:?}");
+                return Err(LockError::invalid(engine, field, message));
+            }
+        }
+        if !(1..=MOST_WAITERS).contains(&self.max_waiters) {
+            let message = format!("must be from 1 to {MOST_WAITERS}, not {}", self.max_waiters);
+            return Err(LockError::invalid(engine, "max_waiters", message));
+        }
+        let message = match (&self.user, self.password.expose()) {
+            (Some(_), None) => {
+                "needs a password: in the URL, by `password_file`, `password_env`, or in code"
+            }
+            (None, Some(_)) => "is missing: the servers accept no password alone",
+            _ => return Ok(()),
+        };
+        Err(LockError::invalid(engine, "user", message))
+    }
+
+    /// Returns user and password; `None` without a user.
+    pub fn credentials(&self) -> Option<(&str, &str)> {
+        Some((self.user.as_deref()?, self.password.expose()?))
+    }
+
+    /// Tells whether a password would be sent to another machine in clear text, unless TLS is used.
+    pub fn needs_tls(&self) -> bool {
+        self.password.expose().is_some() && !self.members.iter().all(Server::is_here)
+    }
+}
+
+/// Adds the methods that set the common settings to an engine's options, which have them in a field
+/// `cluster`.
+#[macro_export]
+macro_rules! with_cluster_settings {
+    ($options:ident) => {
+        impl $options {
+            /// Sets user and password, which then need not be in the URL.
+            #[must_use]
+            pub fn with_credentials(
+                mut self,
+                user: impl Into<String>,
+                password: impl Into<String>,
+            ) -> $options {
+                self.cluster.user = Some(user.into());
+                self.cluster.password = $crate::secret::Secret::new(Some(password.into()));
+                self
+            }
+
+            /// Sets the time limit of a connection to one member; the default is 3 s.
+            #[must_use]
+            pub fn with_connect_timeout(mut self, limit: ::std::time::Duration) -> $options {
+                self.cluster.connect_timeout = limit;
+                self
+            }
+
+            /// Sets the time limit of one request; the default is 3 s.
+            #[must_use]
+            pub fn with_command_timeout(mut self, limit: ::std::time::Duration) -> $options {
+                self.cluster.command_timeout = limit;
+                self
+            }
+
+            /// Sets how many contenders may wait for one name; the default is 10,000.
+            #[must_use]
+            pub fn with_max_waiters(mut self, max_waiters: usize) -> $options {
+                self.cluster.max_waiters = max_waiters;
+                self
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: Reader = Reader { engine: "test", port: 7 };
+
+    #[test]
+    fn a_parameter_sets_its_field_and_an_unknown_one_is_refused_with_all_that_are_known() {
+        let mut settings = ClusterSettings::new(URL);
+        let (place, parameters) =
+            settings.read(URL, "ann:pw@a,b?max_waiters=9&x=y").expect("a good URL");
+        assert_eq!((place, settings.credentials()), ("a,b", Some(("ann", "pw"))));
+        let mut set = |(key, value): &(String, String)| settings.set(URL, &["own"], key, value);
+        assert!(set(&parameters[0]).is_ok());
+        let error = set(&parameters[1]).expect_err("unknown").to_string();
+        assert!(error.contains("max_waiters, own, password_env"), "{error}");
+        assert_eq!(settings.max_waiters, 9);
+        assert!(settings.validate("test").is_ok() && !format!("{settings:?}").contains("pw"));
+        assert!(!settings.needs_tls(), "the only member is this machine");
+        settings.members = URL.servers(place).expect("two servers");
+        assert!(settings.needs_tls());
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_invalid() {
+        for (key, value, field) in [
+            ("connect_timeout_ms", "9", "connect_timeout"),
+            ("command_timeout_ms", "60001", "command_timeout"),
+            ("max_waiters", "0", "max_waiters"),
+            ("max_waiters", "100001", "max_waiters"),
+            ("user", "ann", "needs a password"),
+        ] {
+            let mut settings = ClusterSettings::new(URL);
+            settings.set(URL, &[], key, value).expect("a good value");
+            let error = settings.validate("test").expect_err("out of range").to_string();
+            assert!(error.contains(field), "{key}={value}: {error}");
+        }
+        let password = Secret::new(Some("pw".to_owned()));
+        let nobody = ClusterSettings { password, ..ClusterSettings::new(URL) };
+        let error = nobody.validate("test").expect_err("no user").to_string();
+        assert!(error.contains("no password alone"), "{error}");
+    }
+}

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use holdline_core::{Clock, Engine, LockError, LockName, Moment};
+
+/// How long a client may take to reconnect to a store that was restarted.
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// A boxed future, as the object-safe traits here need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -115,6 +118,36 @@ pub enum Disturbance {
     CheckForeign(LockName),
     /// Stops the store and starts it again with all that it has stored.
     Restart,
+}
+
+/// The clients of a real store that a factory has opened.
+#[derive(Default)]
+pub struct Opened(Mutex<Vec<Arc<dyn Engine>>>);
+
+impl Opened {
+    /// Remembers a client.
+    pub fn add(&self, engine: impl Engine) -> Arc<dyn Engine> {
+        let engine: Arc<dyn Engine> = Arc::new(engine);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(engine.clone());
+        engine
+    }
+
+    /// Waits until every client gets an answer from a store that was restarted. A request that
+    /// meets the end of its connection has an unknown outcome, which is not what a restart is to
+    /// show: so the clients reconnect before anything else is asked.
+    pub async fn reconnect(&self) -> Disturbed {
+        let engines = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let nobody = crate::asking::name("nobody");
+        for engine in engines {
+            let deadline = Instant::now() + LIMIT;
+            while let Err(error) = engine.inspect(&nobody).await {
+                if Instant::now() > deadline {
+                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
+                }
+            }
+        }
+        Disturbed::Done
+    }
 }
 
 /// How a disturbance went.

@@ -26,6 +26,7 @@ pub mod bench;
 pub mod case;
 mod cases;
 pub mod clock;
+pub mod contender;
 pub mod factory;
 pub mod failure;
 pub mod history;
@@ -41,6 +42,6 @@ pub mod table_engine;
 pub use bench::Bench;
 pub use holdline_torture::{checker, recorder};
 
-pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Scale, Time};
+pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Opened, Scale, Time};
 pub use report::{Line, Report, Status};
 pub use run::{run, run_one};

@@ -1,21 +1,18 @@
 //! The MariaDB engine on a real server.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
-use holdline_core::{Engine, LockError, LockName};
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Opened, Scale, Time, run};
+use holdline_core::{Engine, LockError};
 use holdline_mysql::{MysqlEngine, MysqlOptions};
 use holdline_services::{MariaDbConfig, MariaDbServer};
-
-/// How long a client may take to find a server that is there again.
-const LIMIT: Duration = Duration::from_secs(90);
 
 struct MariaDb {
     server: MariaDbServer,
     /// All clients that were opened: after a restart they have to find the server again.
-    engines: Mutex<Vec<MysqlEngine>>,
+    engines: Opened,
 }
 
 impl MariaDb {
@@ -24,17 +21,7 @@ impl MariaDb {
     /// before anything is asked again.
     async fn restart(&self) -> Disturbed {
         self.server.restart();
-        let engines = self.engines.lock().expect("nobody panicked").clone();
-        let nobody = LockName::new("nobody").expect("a good name");
-        for engine in engines {
-            let deadline = Instant::now() + LIMIT;
-            while let Err(error) = Engine::inspect(&engine, &nobody).await {
-                if Instant::now() > deadline {
-                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
-                }
-            }
-        }
-        Disturbed::Done
+        self.engines.reconnect().await
     }
 }
 
@@ -54,9 +41,7 @@ impl Factory for MariaDb {
                 .with_max_waiters(100)
                 .with_command_timeout(Duration::from_secs(10));
             let engine = MysqlEngine::connect(&options, Arc::new(MachineClock)).await?;
-            self.engines.lock().expect("nobody panicked").push(engine.clone());
-            let engine: Arc<dyn Engine> = Arc::new(engine);
-            Ok(engine)
+            Ok(self.engines.add(engine))
         })
     }
 
@@ -83,5 +68,5 @@ impl Factory for MariaDb {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_real_time() {
     let server = MariaDbServer::start(MariaDbConfig::default());
-    run(MariaDb { server, engines: Mutex::default() }).await.conclude();
+    run(MariaDb { server, engines: Opened::default() }).await.conclude();
 }

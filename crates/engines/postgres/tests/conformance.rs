@@ -1,16 +1,13 @@
 //! The PostgreSQL engine on real servers: Debian's, and a newer one.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
-use holdline_core::{Engine, LockError, LockName};
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Opened, Scale, Time, run};
+use holdline_core::{Engine, LockError};
 use holdline_postgres::{PostgresEngine, PostgresOptions};
 use holdline_services::{PostgresConfig, PostgresFlavour, PostgresServer};
-
-/// How long a client may take to find a server that is there again.
-const LIMIT: Duration = Duration::from_secs(90);
 
 /// How many histories suffice where only the server is another.
 const FEW: usize = 40;
@@ -20,13 +17,13 @@ struct Postgres {
     flavour: PostgresFlavour,
     test: &'static str,
     /// All clients that were opened: after a restart they have to find the server again.
-    engines: Mutex<Vec<PostgresEngine>>,
+    engines: Opened,
 }
 
 impl Postgres {
     fn start(test: &'static str, flavour: PostgresFlavour) -> Postgres {
         let server = PostgresServer::start(PostgresConfig::default().with_flavour(flavour));
-        Postgres { server, flavour, test, engines: Mutex::default() }
+        Postgres { server, flavour, test, engines: Opened::default() }
     }
 
     /// Stops the server and starts it again. A request that meets the end of its connection has an
@@ -34,17 +31,7 @@ impl Postgres {
     /// before anything is asked again.
     async fn restart(&self) -> Disturbed {
         self.server.restart();
-        let engines = self.engines.lock().expect("nobody panicked").clone();
-        let nobody = LockName::new("nobody").expect("a good name");
-        for engine in engines {
-            let deadline = Instant::now() + LIMIT;
-            while let Err(error) = engine.inspect(&nobody).await {
-                if Instant::now() > deadline {
-                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
-                }
-            }
-        }
-        Disturbed::Done
+        self.engines.reconnect().await
     }
 }
 
@@ -64,9 +51,7 @@ impl Factory for Postgres {
                 .with_max_waiters(100)
                 .with_command_timeout(Duration::from_secs(10));
             let engine = PostgresEngine::connect(&options, Arc::new(MachineClock)).await?;
-            self.engines.lock().expect("nobody panicked").push(engine.clone());
-            let engine: Arc<dyn Engine> = Arc::new(engine);
-            Ok(engine)
+            Ok(self.engines.add(engine))
         })
     }
 

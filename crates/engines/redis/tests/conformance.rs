@@ -1,16 +1,14 @@
 //! The Redis engine on real servers: Debian's by both protocols, and the newest that can be had.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Opened, Scale, Time, run};
 use holdline_core::{Engine, LockError, LockName};
 use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
-/// How long a client may take to find a server that is there again.
-const LIMIT: Duration = Duration::from_secs(90);
 /// How many histories suffice where only the server or the protocol is another.
 const FEW: usize = 50;
 const FOREIGN: &str = "somebody else's lock";
@@ -21,7 +19,7 @@ struct Redis {
     parameters: &'static str,
     histories: usize,
     /// All clients that were opened: after a restart they have to find the server again.
-    engines: Mutex<Vec<RedisEngine>>,
+    engines: Opened,
 }
 
 impl Redis {
@@ -33,7 +31,7 @@ impl Redis {
             test,
             parameters: "",
             histories: Scale::quick().histories,
-            engines: Mutex::default(),
+            engines: Opened::default(),
         }
     }
 
@@ -42,17 +40,7 @@ impl Redis {
     /// before anything is asked again.
     async fn restart(&self) -> Disturbed {
         self.server.restart();
-        let engines = self.engines.lock().expect("nobody panicked").clone();
-        let nobody = LockName::new("nobody").expect("a good name");
-        for engine in engines {
-            let deadline = Instant::now() + LIMIT;
-            while let Err(error) = engine.inspect(&nobody).await {
-                if Instant::now() > deadline {
-                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
-                }
-            }
-        }
-        Disturbed::Done
+        self.engines.reconnect().await
     }
 
     fn options(&self) -> Result<RedisOptions, LockError> {
@@ -85,9 +73,7 @@ impl Factory for Redis {
         Box::pin(async {
             let clock = Arc::new(MachineClock);
             let engine = RedisEngine::connect(&self.options()?, clock).await?;
-            self.engines.lock().expect("nobody panicked").push(engine.clone());
-            let engine: Arc<dyn Engine> = Arc::new(engine);
-            Ok(engine)
+            Ok(self.engines.add(engine))
         })
     }
 

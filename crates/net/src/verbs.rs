@@ -4,7 +4,7 @@
 /// Implements [`Verbs`](holdline_core::Verbs) and `Debug` for an engine.
 ///
 /// The engine's first field gives access to `store`, an `Arc` of the type that has the verbs as
-/// methods, and to `workplace`, the [`Workplace`](crate::workplace::Workplace) where they run.
+/// methods, and to `executor`, the [`Workplace`](crate::workplace::Workplace) where they run.
 /// Dropping the future of a verb does not stop its task.
 #[macro_export]
 macro_rules! verbs_as_tasks {
@@ -23,13 +23,13 @@ macro_rules! verbs_as_tasks {
                     request: &AcquireRequest,
                 ) -> Result<AcquireReply, LockError> {
                     let (store, request) = (self.0.store.clone(), request.clone());
-                    self.0.workplace.run(async move { store.acquire(&request).await }).await?
+                    self.0.executor.run(async move { store.acquire(&request).await }).await?
                 }
 
                 async fn renew(&self, requests: &[&RenewRequest]) -> Renewed {
                     let requests: Vec<_> = requests.iter().copied().cloned().collect();
                     let store = self.0.store.clone();
-                    self.0.workplace.run(async move { store.renew(&requests).await }).await?
+                    self.0.executor.run(async move { store.renew(&requests).await }).await?
                 }
 
                 async fn release(
@@ -37,21 +37,21 @@ macro_rules! verbs_as_tasks {
                     request: &ReleaseRequest,
                 ) -> Result<ReleaseReply, LockError> {
                     let (store, request) = (self.0.store.clone(), request.clone());
-                    self.0.workplace.run(async move { store.release(&request).await }).await?
+                    self.0.executor.run(async move { store.release(&request).await }).await?
                 }
 
                 async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
                     let (store, name) = (self.0.store.clone(), name.clone());
-                    self.0.workplace.run(async move { store.inspect(&name).await }).await?
+                    self.0.executor.run(async move { store.inspect(&name).await }).await?
                 }
 
                 async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
                     let (store, request) = (self.0.store.clone(), request.clone());
-                    self.0.workplace.run(async move { store.list(&request).await }).await?
+                    self.0.executor.run(async move { store.list(&request).await }).await?
                 }
 
                 fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-                    self.0.store.watch(&self.0.workplace, name, lease_id)
+                    self.0.store.watch(&self.0.executor, name, lease_id)
                 }
 
                 fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
@@ -67,7 +67,7 @@ macro_rules! verbs_as_tasks {
                     operation: &Operation,
                 ) -> Result<OperationReply, LockError> {
                     let (store, operation) = (self.0.store.clone(), operation.clone());
-                    self.0.workplace.run(async move { store.operate(&operation).await }).await?
+                    self.0.executor.run(async move { store.operate(&operation).await }).await?
                 }
             }
 

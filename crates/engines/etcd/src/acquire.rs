@@ -1,4 +1,4 @@
-//! Asking for a name: a fresh request, asking again, and what a queue that moved on means.
+//! Acquiring: a fresh request, a repeated request, and the answers for each state of the queue.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use holdline_core::{
 };
 use tokio::join;
 
-use crate::error::{ENGINE, Trouble, not_applied, protocol, unavailable};
+use crate::error::{ENGINE, RequestError, not_applied, protocol, unavailable};
 use crate::held::Held;
 use crate::ops::{
     Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, none_since, put,
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::queue::{self, Queue};
-use crate::sessions::Key;
+use crate::sessions::SessionKey;
 use crate::store::{self, Store, described, record, token};
 
-/// How often a request for permits is tried while others take some in between.
+/// How often a request for permits is tried while other clients take permits in between.
 const ATTEMPTS: usize = 8;
 
-/// What the transaction of a fresh request brought.
+/// The outcome of the transaction of a fresh request.
 enum Entered {
-    /// The key is there; the queue as it stands with it, and its first key with the record.
+    /// The key exists: the queue with it, and the first key of the queue with its record.
     There { queue: Queue, first: Vec<KeyValue>, revision: i64 },
-    /// The name was free, and nobody queues.
+    /// The name was free, and no contender waits.
     Alone { revision: i64 },
-    /// Nothing of ours was left.
+    /// The key was not put.
     Refused(AcquireReply),
-    /// The key was there already: the request is a repetition.
+    /// The key existed before: the request is a repetition.
     Repeated,
 }
 
-/// How a request may be entered.
-struct Entry {
+/// The conditions under which a key is put.
+struct Conditions {
     compare: Vec<Compare>,
-    /// Whether the transaction alone says that the name is held.
+    /// Whether success of the transaction alone means that the name is held.
     decides: bool,
 }
 
@@ -48,8 +48,8 @@ impl Store {
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
-        // Another process may have asked under this id: who holds a detached lease is nobody's
-        // process, and may be asked for again by any that knows the id.
+        // Another process may have asked under this id: a detached lease belongs to no process, and
+        // any process that knows the id may ask for it again.
         let anywhere = request.known || matches!(request.hold, Hold::Detached(_));
         let known = match self.held.find(name, id) {
             None if anywhere => self.find(name, id).await?,
@@ -68,8 +68,8 @@ impl Store {
         self.ask_fresh(request).await
     }
 
-    /// The usual claim, by one small reading: the first key of the queue is ours. `None`: it is
-    /// not, or not as it was asked for.
+    /// The usual claim, which reads one key: the first key of the queue is this contender's.
+    /// `None`: it is not, or this request differs from the one before.
     async fn claim(
         &self,
         request: &AcquireRequest,
@@ -84,20 +84,20 @@ impl Store {
         let reply = self.client.range(first).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
         let queue = queue::read_keys(&self.layout, name, reply.kvs)?;
-        let Some((place, None)) = queue.find(id) else { return Ok(None) };
-        if place.mode() != request.mode {
+        let Some((entry, None)) = queue.find(id) else { return Ok(None) };
+        if entry.mode() != request.mode {
             return Ok(None);
         }
         self.learn(name, id, &queue, revision)?;
-        let token = token(place)?;
+        let token = token(entry)?;
         Ok(Some(match self.left(&held.session, since).await? {
             Some(left) => AcquireReply::Granted { token, left: Some(left), anchor: None },
             None => AcquireReply::Unknown,
         }))
     }
 
-    /// Answers for a lease id that was asked before. `None`: the store does not know it, and the
-    /// request does not say that it must.
+    /// Answers for a lease id that was asked for before. `None`: the store does not know it, and
+    /// the request does not claim that it does.
     async fn ask_again(
         &self,
         request: &AcquireRequest,
@@ -122,7 +122,7 @@ impl Store {
             return Ok(request.known.then_some(AcquireReply::Unknown));
         };
         let asked = record(&own.value)?.asked;
-        let mode = queue.find(id).map(|(place, _)| place.mode());
+        let mode = queue.find(id).map(|(entry, _)| entry.mode());
         if (mode, asked) != (Some(request.mode), request.hold) {
             let message = "was asked before with another mode or lease; draw a new lease id";
             return Err(LockError::invalid(ENGINE, "lease_id", message));
@@ -130,14 +130,14 @@ impl Store {
         self.held.update(name, id, |held| held.asked = Some(asked));
         self.learn(name, id, &queue, answers.revision)?;
         match self.left(&held.session, since).await? {
-            Some(left) => self.stands(request, &queue, first, left).map(Some),
+            Some(left) => self.reply_for(request, &queue, first, left).map(Some),
             None => Ok(Some(AcquireReply::Unknown)),
         }
     }
 
     async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
-        let key = Key::of(request.client, id, request.hold);
+        let key = SessionKey::of(request.client, id, request.hold);
         for _ in 0..ATTEMPTS {
             let since = self.clock.now();
             let session = self.sessions.obtain(key).await?;
@@ -148,13 +148,13 @@ impl Store {
             let entering = self.enter(request, &own, session.lease);
             let (entered, kept) = join!(entering, self.sessions.keep(&session));
             match (entered, kept) {
-                (Err(Trouble::LeaseGone), _) => {
-                    // It was refused, so nothing is left of it; the next one is on a new lease.
+                (Err(RequestError::LeaseGone), _) => {
+                    // The request was refused, so no key exists. The next attempt uses a new lease.
                     self.held.forget(name, id);
                     session.end();
                 }
-                (Err(trouble), _) => {
-                    let error = trouble.into_error();
+                (Err(failure), _) => {
+                    let error = failure.into_error();
                     if error.certainty() == Certainty::NotApplied {
                         self.held.forget(name, id);
                     }
@@ -164,15 +164,15 @@ impl Store {
                     self.held.forget(name, id);
                     return Ok(reply);
                 }
-                (Ok(_), Err(Trouble::LeaseGone)) => return Err(ended_on_the_way()),
-                // What is known to be left of the session still holds.
+                (Ok(_), Err(RequestError::LeaseGone)) => return Err(ended_on_the_way()),
+                // The time that the session is known to have left is still valid.
                 (Ok(entered), _) => return self.entered(request, entered, since).await,
             }
         }
         Err(unavailable("the session ends again and again", Certainty::NotApplied))
     }
 
-    /// Answers for a key that is there now.
+    /// Answers for a key that exists now.
     async fn entered(
         &self,
         request: &AcquireRequest,
@@ -202,15 +202,15 @@ impl Store {
                     return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
                 }
                 self.learn(&request.name, id, &queue, revision)?;
-                let told = self.stands(request, &queue, first, left);
-                if told
+                let reply = self.reply_for(request, &queue, first, left);
+                if reply
                     .as_ref()
                     .is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
                 {
-                    // What it queued behind is none of a lock, which only the value has shown.
+                    // The first key of the queue is foreign, which only its value has shown.
                     self.take_back(&request.name, id, held.key).await?;
                 }
-                told
+                reply
             }
             Entered::Repeated => match self.ask_again(request, Some(held)).await? {
                 Some(reply) => Ok(reply),
@@ -220,20 +220,20 @@ impl Store {
         }
     }
 
-    /// Says how a lease id that has a key stands.
-    fn stands(
+    /// Returns the state of a lease id that has a key.
+    fn reply_for(
         &self,
         request: &AcquireRequest,
         queue: &Queue,
         first: Vec<KeyValue>,
         left: Duration,
     ) -> Result<AcquireReply, LockError> {
-        let Some((place, waits)) = queue.find(request.lease_id) else {
+        let Some((entry, waits)) = queue.find(request.lease_id) else {
             return Ok(AcquireReply::Unknown);
         };
         match waits {
             None => {
-                let token = token(place)?;
+                let token = token(entry)?;
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
             }
             Some(at) => {
@@ -252,38 +252,45 @@ impl Store {
         request: &AcquireRequest,
         own: &[u8],
         lease: i64,
-    ) -> Result<Entered, Trouble> {
+    ) -> Result<Entered, RequestError> {
         let value = Record::new(request.hold, &request.metadata).to_bytes();
-        let mut entry = self.entry(request, own, None);
+        let mut conditions = self.conditions(request, own, None);
         for _ in 0..ATTEMPTS {
             let mut success = vec![put(own.to_vec(), value.clone(), lease)];
-            if !entry.decides {
+            if !conditions.decides {
                 success.push(get(keys_of(self.layout.queue(&request.name))));
                 success.push(get(first_of(self.layout.queue(&request.name), 1)));
             }
-            let failure = self.look(request, own);
-            let txn = TxnRequest { compare: std::mem::take(&mut entry.compare), success, failure };
+            let failure = self.reads(request, own);
+            let txn =
+                TxnRequest { compare: std::mem::take(&mut conditions.compare), success, failure };
             let mut answers = self.txn(txn).await?;
             if answers.succeeded {
-                return self.put_done(request, own, answers, entry.decides).await;
+                return self.put_done(request, own, answers, conditions.decides).await;
             }
             match self.refused(request, &mut answers).await? {
                 Some(entered) => return Ok(entered),
-                // The name allows it, but not by what was compared.
-                None => entry = self.entry(request, own, Some(answers.revision)),
+                // The name allows it, but the conditions were stricter.
+                None => conditions = self.conditions(request, own, Some(answers.revision)),
             }
         }
         let busy = AcquireReply::Busy { holder: None, at_most: None, next_look: QUEUE_HEARTBEAT };
         Ok(Entered::Refused(busy))
     }
 
-    /// What must be so for the key to be put. `seen`: the name allowed it at this revision.
-    fn entry(&self, request: &AcquireRequest, own: &[u8], seen: Option<i64>) -> Entry {
+    /// Returns the conditions for putting the key. `allowed_at`: the name
+    /// allowed it at this revision.
+    fn conditions(
+        &self,
+        request: &AcquireRequest,
+        own: &[u8],
+        allowed_at: Option<i64>,
+    ) -> Conditions {
         let (name, mode) = (&request.name, request.mode);
         let mut compare =
             vec![absent(own.to_vec()), empty(self.layout.marks(name, request.lease_id))];
         let queue = self.layout.queue(name);
-        let decides = match (request.queue, mode, seen) {
+        let decides = match (request.queue, mode, allowed_at) {
             (true, ..) => {
                 compare.extend(self.layout.other_kinds(name, mode).into_iter().map(empty));
                 false
@@ -302,11 +309,11 @@ impl Store {
                 true
             }
         };
-        Entry { compare, decides }
+        Conditions { compare, decides }
     }
 
-    /// What is read when the key cannot be put.
-    fn look(&self, request: &AcquireRequest, own: &[u8]) -> Vec<RequestOp> {
+    /// Returns the reads for the case that the key is not put.
+    fn reads(&self, request: &AcquireRequest, own: &[u8]) -> Vec<RequestOp> {
         vec![
             get(key_value(own.to_vec())),
             get(all_of(self.layout.marks(&request.name, request.lease_id))),
@@ -321,7 +328,7 @@ impl Store {
         own: &[u8],
         mut answers: Answers,
         decides: bool,
-    ) -> Result<Entered, Trouble> {
+    ) -> Result<Entered, RequestError> {
         answers.done()?;
         let revision = answers.revision;
         if decides {
@@ -331,24 +338,24 @@ impl Store {
             Ok(queue) => Ok(Entered::There { queue, first: answers.keys()?, revision }),
             Err(foreign) => {
                 self.take_back(&request.name, request.lease_id, own.to_vec()).await?;
-                Err(Trouble::Error(foreign))
+                Err(RequestError::Error(foreign))
             }
         }
     }
 
-    /// Deletes a key that should not have been put.
+    /// Deletes a key that must not stay.
     async fn take_back(&self, name: &LockName, id: LeaseId, key: Vec<u8>) -> Result<(), LockError> {
         let done = self.read(vec![delete(key)]).await;
-        // It may stand yet, whatever this failure says of itself.
-        done.map_err(|trouble| {
-            let message = format!("a key could not be taken back: {}", trouble.into_error());
+        // The key may still exist, whatever certainty this failure has.
+        done.map_err(|failure| {
+            let message = format!("a key could not be deleted again: {}", failure.into_error());
             unavailable(message, Certainty::Unknown)
         })?;
         self.held.forget(name, id);
         Ok(())
     }
 
-    /// Says why the key was not put; `None` when it may be tried again.
+    /// Returns why the key was not put; `None` if it may be tried again.
     async fn refused(
         &self,
         request: &AcquireRequest,

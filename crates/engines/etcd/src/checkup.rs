@@ -1,7 +1,7 @@
-//! What `doctor` looks at on an etcd cluster.
+//! The checks of `doctor` for an etcd cluster.
 //!
-//! It only asks: nothing is written. What the user may write is asked by a transaction whose
-//! condition cannot hold: the servers check the rights of all its parts all the same.
+//! Nothing is written. The rights of the user are checked by a transaction whose condition is never
+//! true: the servers check the rights of all its operations all the same.
 //!
 //! Read next: `space` for how full the databases are.
 
@@ -10,7 +10,7 @@ mod space;
 use holdline_core::{Checkup, ErrorKind, Finding, LockError};
 
 use crate::client::Client;
-use crate::error::{ENGINE, Trouble};
+use crate::error::{ENGINE, RequestError};
 use crate::keys::Layout;
 use crate::ops::{absent, get, keys_of, present, put};
 use crate::options::EtcdOptions;
@@ -28,9 +28,9 @@ const VERSION: &str = "before 3.5.13 a leader that was stopped may answer keepal
 const FORGETFUL: std::ops::RangeInclusive<(u32, u32, u32)> = (3, 5, 0)..=(3, 5, 2);
 const DATA: &str = "a member whose data differs from the others' may grant a name that is held";
 const RIGHTS: &str = "a lock is keys under the prefix, which must be read and written";
-const PASSWORD: &str = "whoever reads the password can release every lock";
+const PASSWORD: &str = "anyone who reads the password can release every lock";
 
-/// Looks how the cluster of these options stands.
+/// Checks the cluster of these options.
 ///
 /// Takes a few round trips; a member that does not answer costs the time limits of the options.
 ///
@@ -39,30 +39,30 @@ const PASSWORD: &str = "whoever reads the password can release every lock";
 pub async fn checkup(options: &EtcdOptions) -> Result<Checkup, LockError> {
     options.validate()?;
     let options = options.clone();
-    Workplace::here(ENGINE)?.run(async move { look(&options).await }).await?
+    Workplace::here(ENGINE)?.run(async move { check(&options).await }).await?
 }
 
-async fn look(options: &EtcdOptions) -> Result<Checkup, LockError> {
+async fn check(options: &EtcdOptions) -> Result<Checkup, LockError> {
     let mut checkup = Checkup::new(ENGINE);
-    let (mut stand, mut silent, mut quotas) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut statuses, mut silent, mut quotas) = (Vec::new(), Vec::new(), Vec::new());
     for member in &options.cluster.members {
         match Client::new(&options.only(member))?.status().await {
             Ok(status) => {
                 quotas.push(Quota::of(member, &status, options).await);
-                stand.push((member.to_string(), status));
+                statuses.push((member.to_string(), status));
             }
-            Err(trouble) => silent.push(trouble.into_error().to_string()),
+            Err(failure) => silent.push(failure.into_error().to_string()),
         }
     }
-    checkup.add(reachable(&stand, &silent));
-    if stand.is_empty() {
+    checkup.add(reachable(&statuses, &silent));
+    if statuses.is_empty() {
         return Ok(checkup);
     }
     let client = Client::new(options)?;
-    checkup.add(quorum(&client, &stand).await);
-    checkup.add(version(&stand));
-    checkup.add(space::finding(&stand, &quotas));
-    checkup.add(data(&stand));
+    checkup.add(quorum(&client, &statuses).await);
+    checkup.add(version(&statuses));
+    checkup.add(space::finding(&statuses, &quotas));
+    checkup.add(data(&statuses));
     checkup.add(rights(&client, options).await);
     if options.exposes_password() {
         let finding = Finding::ok("password", PASSWORD, "travels without TLS");
@@ -71,44 +71,46 @@ async fn look(options: &EtcdOptions) -> Result<Checkup, LockError> {
     Ok(checkup)
 }
 
-fn reachable(stand: &[(String, StatusResponse)], silent: &[String]) -> Finding {
-    let count = stand.len() + silent.len();
+fn reachable(statuses: &[(String, StatusResponse)], silent: &[String]) -> Finding {
+    let count = statuses.len() + silent.len();
     let found = match silent {
         [] => format!("{count} of {count} named members answer"),
-        silent => format!("{} of {count} named members answer; {}", stand.len(), silent.join("; ")),
+        silent => {
+            format!("{} of {count} named members answer; {}", statuses.len(), silent.join("; "))
+        }
     };
     let finding = Finding::ok("reachable", REACHABLE, found);
-    match (stand.is_empty(), silent.is_empty()) {
+    match (statuses.is_empty(), silent.is_empty()) {
         (true, _) => finding.fail("do what the error says; until then nothing can be locked"),
         (false, false) => finding.warn("start those members, or leave them out of the URL"),
         (false, true) => finding,
     }
 }
 
-async fn quorum(client: &Client, stand: &[(String, StatusResponse)]) -> Finding {
-    if let Some((member, _)) = stand.iter().find(|(_, status)| status.leader == 0) {
+async fn quorum(client: &Client, statuses: &[(String, StatusResponse)]) -> Finding {
+    if let Some((member, _)) = statuses.iter().find(|(_, status)| status.leader == 0) {
         let finding = Finding::ok("quorum", QUORUM, format!("{member} knows of no leader"));
-        return finding.fail("start more members, or mend the network between them");
+        return finding.fail("start more members, or repair the network between them");
     }
     match client.member_list().await {
-        Ok(reply) if reply.members.len() < 3 => {
-            let found = format!("the cluster has {} member(s)", reply.members.len());
+        Ok(messages) if messages.members.len() < 3 => {
+            let found = format!("the cluster has {} member(s)", messages.members.len());
             let finding = Finding::ok("quorum", QUORUM, found);
             finding.warn("run three members, so that one may be lost")
         }
-        Ok(reply) => {
-            let names: Vec<&str> = reply.members.iter().map(|one| one.name.as_str()).collect();
+        Ok(messages) => {
+            let names: Vec<&str> = messages.members.iter().map(|one| one.name.as_str()).collect();
             let found = format!("{} members: {}", names.len(), names.join(", "));
             Finding::ok("quorum", QUORUM, found)
         }
-        Err(trouble) => {
-            Finding::ok("quorum", QUORUM, format!("not known: {}", trouble.into_error()))
+        Err(failure) => {
+            Finding::ok("quorum", QUORUM, format!("not known: {}", failure.into_error()))
         }
     }
 }
 
-fn version(stand: &[(String, StatusResponse)]) -> Finding {
-    let mut versions: Vec<&str> = stand.iter().map(|(_, one)| one.version.as_str()).collect();
+fn version(statuses: &[(String, StatusResponse)]) -> Finding {
+    let mut versions: Vec<&str> = statuses.iter().map(|(_, one)| one.version.as_str()).collect();
     versions.sort_unstable();
     versions.dedup();
     let finding = Finding::ok("version", VERSION, versions.join(", "));
@@ -133,22 +135,22 @@ fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     Some((parts.next()??, parts.next()??, parts.next()??))
 }
 
-/// What members tell with this word of what is wrong with the cluster.
-fn alarms<'a>(stand: &'a [(String, StatusResponse)], word: &str) -> Vec<&'a str> {
-    let told = stand.iter().flat_map(|(_, one)| one.errors.iter().map(|error| error.trim()));
-    let mut told: Vec<&str> = told.filter(|error| error.contains(word)).collect();
-    told.sort_unstable();
-    told.dedup();
-    told
+/// Returns the alarms of the members that contain this word.
+fn alarms<'a>(statuses: &'a [(String, StatusResponse)], word: &str) -> Vec<&'a str> {
+    let messages = statuses.iter().flat_map(|(_, one)| one.errors.iter().map(|error| error.trim()));
+    let mut messages: Vec<&str> = messages.filter(|error| error.contains(word)).collect();
+    messages.sort_unstable();
+    messages.dedup();
+    messages
 }
 
-fn data(stand: &[(String, StatusResponse)]) -> Finding {
-    let alarms = alarms(stand, "CORRUPT");
+fn data(statuses: &[(String, StatusResponse)]) -> Finding {
+    let alarms = alarms(statuses, "CORRUPT");
     if alarms.is_empty() {
-        return Finding::ok("data", DATA, "no member is told to differ");
+        return Finding::ok("data", DATA, "no member reports a difference");
     }
     Finding::ok("data", DATA, alarms.join(", ")).fail(
-        "remove the member that differs and add it anew with an empty directory, then disarm the \
+        "remove the member that differs and add it again with an empty directory, then disarm the \
          alarm; hand the fencing token to what must not be written twice",
     )
 }
@@ -165,13 +167,13 @@ async fn rights(client: &Client, options: &EtcdOptions) -> Finding {
     let found = format!("may read and write under `{}`", options.prefix());
     match asked {
         Ok(_) => Finding::ok("rights", RIGHTS, found),
-        Err(Trouble::Error(error)) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
+        Err(RequestError::Error(error)) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
             let role = "etcdctl role grant-permission ROLE readwrite --prefix=true";
             let finding = Finding::ok("rights", RIGHTS, error.to_string());
             finding.fail(format!("{role} {}", options.prefix()))
         }
-        Err(trouble) => {
-            let finding = Finding::ok("rights", RIGHTS, trouble.into_error().to_string());
+        Err(failure) => {
+            let finding = Finding::ok("rights", RIGHTS, failure.into_error().to_string());
             finding.warn("ask again when the cluster answers")
         }
     }

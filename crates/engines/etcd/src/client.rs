@@ -1,15 +1,16 @@
-//! How a request travels: by one connection to one member, and to another when that one fails.
+//! The client: requests over one connection to one member, and failover to another member.
 //!
-//! - C1: a request is sent once. It is sent again only after a refusal of its token, which did
-//!   nothing; or, if it only reads or keeps a lease, when its member has gone silent.
-//! - C2: every request has a deadline. A member that does not answer in time, or has no leader,
-//!   is left; the next request goes to the next member.
-//! - C3: no connection, no request: what fails before is certain not to be applied.
+//! - C1: a request is sent once. It is sent again in two cases only: after a refusal of its token,
+//!   which did nothing; or, if it is a read or a keepalive, when its member stops answering.
+//! - C2: every request has a deadline. If a member does not answer in time, or has no leader, the
+//!   next request goes to the next member.
+//! - C3: without a connection no request is sent: a failure to connect is certain not to be
+//!   applied.
 //! - C4: one dial at a time makes the connection, and all requests that need one wait for it. It
-//!   asks several members side by side and ends within the limit for connecting, so members that
-//!   say nothing cost no more than that. No lock is held while it works.
-//! - C5: a member that is silent for a part of a request's time is asked whether it lives, which it
-//!   answers without the others. If it does not, all requests that come next use another member.
+//!   tries several members in parallel, within the connect timeout. So members that do not answer
+//!   cost no more than that timeout. No mutex is held meanwhile.
+//! - C5: if a request waits for a part of its time, the client checks whether the member is alive,
+//!   by a request that a member answers alone. If it is not, later requests use another member.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,7 +32,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::error::{Trouble, deepest, not_applied, protocol, trouble, unavailable};
+use crate::error::{RequestError, deepest, not_applied, protocol, request_error, unavailable};
 use crate::options::EtcdOptions;
 use crate::proto::{
     AuthenticateRequest, AuthenticateResponse, Empty, LeaseGrantRequest, LeaseRequest,
@@ -39,24 +40,24 @@ use crate::proto::{
     TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 
-/// How long a connection with open streams may be silent before it is pinged. Servers close one on
-/// which pings come more often than each 5 s, or while no stream is open.
+/// The interval of pings on a connection with open streams. Servers close a connection if pings
+/// come more often than every 5 s, or while no stream is open.
 const PING_EVERY: Duration = Duration::from_secs(6);
-/// How long a ping may take, and how long the kernel waits before it probes.
+/// The timeout of a ping, and the idle time before the kernel sends a keepalive probe.
 const PROBE: Duration = Duration::from_secs(3);
-/// How long a dial waits for one member before it asks the next one too.
+/// How long a dial waits for one member before it also tries the next.
 const STAGGER: Duration = Duration::from_millis(150);
-/// After which part of a request's time a silent member is asked whether it lives; it has as long
-/// again to answer.
+/// The part of a request's time after which the client checks whether the member is alive. The
+/// check may take as long again.
 const SUSPECT: u32 = 6;
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
-/// The longest answer: as many holders and contenders as are ever read at once.
+/// The longest answer: the most contenders that are ever read at once.
 const LONGEST_ANSWER: usize = 32 * 1024 * 1024;
 
 type Token = MetadataValue<Ascii>;
-/// A request on its way.
+/// A request that was sent.
 type Sending<A> = Pin<Box<dyn Future<Output = Result<A, Status>> + Send>>;
-/// A dial that is under way; its task reports the outcome to all that wait.
+/// A dial in progress; its task reports the outcome to all waiting requests.
 type Dialing = Shared<oneshot::Receiver<Result<Connection, LockError>>>;
 
 /// The members of a cluster. Clones share their connection.
@@ -75,14 +76,14 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// Which member is asked first.
+    /// The index of the member that is tried first.
     first: usize,
     connections: u64,
     connection: Option<Connection>,
     dialing: Option<Dialing>,
 }
 
-/// A connection as it was when a request left by it.
+/// A connection, as it was when a request was sent.
 #[derive(Clone)]
 struct Connection {
     number: u64,
@@ -124,32 +125,32 @@ impl Client {
         })))
     }
 
-    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Trouble> {
+    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, RequestError> {
         self.call("/etcdserverpb.KV/Range", request, true).await
     }
 
-    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Trouble> {
+    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, RequestError> {
         let mut parts = request.success.iter().chain(&request.failure);
         let only_reads = parts.all(|part| matches!(part.request, Some(Part::Range(_)) | None));
         self.call("/etcdserverpb.KV/Txn", request, only_reads).await
     }
 
-    /// Makes a lease; of number 0 the server chooses one.
-    pub(crate) async fn grant(&self, id: i64, ttl: i64) -> Result<LeaseResponse, Trouble> {
+    /// Creates a lease. With id 0 the server chooses the id.
+    pub(crate) async fn grant(&self, id: i64, ttl: i64) -> Result<LeaseResponse, RequestError> {
         let request = LeaseGrantRequest { ttl, id };
         self.call("/etcdserverpb.Lease/LeaseGrant", request, false).await
     }
 
-    /// Tells how many seconds a lease lasts yet, not above zero when it is gone.
-    pub(crate) async fn time_to_live(&self, id: i64) -> Result<i64, Trouble> {
+    /// Returns how many seconds a lease has left; zero or less if it is gone.
+    pub(crate) async fn time_to_live(&self, id: i64) -> Result<i64, RequestError> {
         let path = "/etcdserverpb.Lease/LeaseTimeToLive";
         let reply: LeaseResponse = self.call(path, LeaseRequest { id }, true).await?;
         Ok(reply.ttl)
     }
 
-    /// Keeps a lease; returns for how many seconds from when the server did it, not above zero
-    /// when it is gone.
-    pub(crate) async fn keep_alive(&self, id: i64) -> Result<i64, Trouble> {
+    /// Sends a keepalive; returns how many seconds the lease lasts from then; zero or less if it is
+    /// gone.
+    pub(crate) async fn keep_alive(&self, id: i64) -> Result<i64, RequestError> {
         let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
         let send = move |connection: &Connection| -> Sending<_> {
             let requests = futures_util::stream::iter([LeaseRequest { id }]);
@@ -173,7 +174,7 @@ impl Client {
     pub(crate) async fn watch(
         &self,
         requests: impl Stream<Item = WatchRequest> + Send + 'static,
-    ) -> Result<(u64, Streaming<WatchResponse>), Trouble> {
+    ) -> Result<(u64, Streaming<WatchResponse>), RequestError> {
         let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
         let requests = Mutex::new(Some(requests));
         let send = move |connection: &Connection| -> Sending<_> {
@@ -194,13 +195,13 @@ impl Client {
         self.with_connection(false, send).await
     }
 
-    /// Asks the member that we are connected to how it stands.
-    pub(crate) async fn status(&self) -> Result<StatusResponse, Trouble> {
+    /// Returns the status of the connected member.
+    pub(crate) async fn status(&self) -> Result<StatusResponse, RequestError> {
         self.call(STATUS, Empty {}, true).await
     }
 
     /// Lists the members.
-    pub(crate) async fn member_list(&self) -> Result<MembersResponse, Trouble> {
+    pub(crate) async fn member_list(&self) -> Result<MembersResponse, RequestError> {
         self.call("/etcdserverpb.Cluster/MemberList", Empty {}, true).await
     }
 
@@ -209,7 +210,7 @@ impl Client {
         path: &'static str,
         request: Q,
         repeatable: bool,
-    ) -> Result<A, Trouble>
+    ) -> Result<A, RequestError>
     where
         Q: prost::Message + Clone + 'static,
         A: prost::Message + Default + 'static,
@@ -218,9 +219,9 @@ impl Client {
         self.with_connection(repeatable, send).await
     }
 
-    /// Sends by the connection, and again by another when our token was refused, or when the member
-    /// has gone silent and the request is `repeatable` (C1).
-    async fn with_connection<A, F>(&self, repeatable: bool, send: F) -> Result<A, Trouble>
+    /// Sends a request. Sends it again over another connection if the token was refused, or if the
+    /// member stopped answering and the request is `repeatable` (C1).
+    async fn with_connection<A, F>(&self, repeatable: bool, send: F) -> Result<A, RequestError>
     where
         F: Fn(&Connection) -> Sending<A>,
     {
@@ -238,28 +239,28 @@ impl Client {
                 }
             };
             match why {
-                Trouble::Unauthenticated(_) if self.0.user.is_some() && !refused_token => {
+                RequestError::Unauthenticated(_) if self.0.user.is_some() && !refused_token => {
                     refused_token = true;
                     self.forget(connection.number, 0);
                 }
-                Trouble::Elsewhere(error) => {
+                RequestError::Elsewhere(error) => {
                     self.forget(connection.number, 1);
-                    return Err(Trouble::Elsewhere(error));
+                    return Err(RequestError::Elsewhere(error));
                 }
                 other => return Err(other),
             }
         }
     }
 
-    /// Waits for an answer until `end`. After a part of that time a silent member is asked whether
-    /// it lives, and left if it does not say so (C5). `None`: the request is to be sent again.
+    /// Waits for an answer until `end`. After a part of that time it checks whether the member is
+    /// alive, and drops the connection if it is not (C5). `None`: the request is to be sent again.
     async fn answer<A>(
         &self,
         connection: &Connection,
         mut sent: Sending<A>,
         end: Instant,
         repeatable: bool,
-    ) -> Option<Result<A, Trouble>> {
+    ) -> Option<Result<A, RequestError>> {
         let part = self.0.deadline / SUSPECT;
         let mut answer = timeout_at(end.min(Instant::now() + part), &mut sent).await.ok();
         if answer.is_none() && self.0.members.len() > 1 {
@@ -278,26 +279,26 @@ impl Client {
             answer = timeout_at(end, sent).await.ok();
         }
         Some(match answer {
-            Some(answer) => answer.map_err(|status| trouble(&status)),
+            Some(answer) => answer.map_err(|status| request_error(&status)),
             None => {
                 let message = format!("no answer within {:?}", self.0.deadline);
-                Err(Trouble::Elsewhere(unavailable(message, Certainty::Unknown)))
+                Err(RequestError::Elsewhere(unavailable(message, Certainty::Unknown)))
             }
         })
     }
 
-    /// Says that the connection cannot be used any more: what drives it is gone.
+    /// Records that the connection cannot be used any more, because its runtime is gone.
     pub(crate) fn leave_connection(&self) {
         self.0.stale.store(true, Ordering::SeqCst);
     }
 
-    /// Drops a connection, so that the next request authenticates anew; no other that has taken
-    /// its place meanwhile.
+    /// Drops this connection, so that the next request authenticates again. A newer connection
+    /// stays.
     pub(crate) fn renew_token(&self, number: u64) {
         self.forget(number, 0);
     }
 
-    /// Drops a connection, unless another has taken its place, and moves on by some members.
+    /// Drops this connection, unless it was replaced, and skips `on` members.
     fn forget(&self, number: u64, on: usize) {
         let mut state = self.0.state.lock();
         if state.connection.as_ref().is_some_and(|known| known.number == number) {
@@ -334,7 +335,7 @@ impl Client {
         })
     }
 
-    /// Makes a connection and reports it to all that wait for this dial.
+    /// Makes a connection and reports it to all requests that wait for this dial.
     async fn dial(
         self,
         first: usize,
@@ -354,7 +355,7 @@ impl Client {
                 connection
             })
         };
-        // Nobody may wait any more.
+        // No request may be waiting any more.
         let _ = report.send(outcome);
     }
 
@@ -387,9 +388,9 @@ impl Client {
                 answer = asked.next() => match answer {
                     Some((place, Ok(Ok(connection)))) => return Ok((place, connection)),
                     // A wrong password is wrong everywhere.
-                    Some((_, Ok(Err(Trouble::Error(error))))) => return Err(error),
-                    Some((place, Ok(Err(trouble)))) => {
-                        failures[place] = Some(trouble.into_error());
+                    Some((_, Ok(Err(RequestError::Error(error))))) => return Err(error),
+                    Some((place, Ok(Err(failure)))) => {
+                        failures[place] = Some(failure.into_error());
                         next_at = Instant::now();
                     }
                     Some((place, Err(_))) => {
@@ -404,7 +405,7 @@ impl Client {
         Err(self.nobody_serves(&failures))
     }
 
-    /// Says why no member serves: too few agree, where one of them says so.
+    /// Returns why no member serves: no quorum, if any member reports that.
     fn nobody_serves(&self, failures: &[Option<LockError>]) -> LockError {
         let named = failures.iter().zip(&self.0.members);
         let reasons: Vec<String> = named
@@ -421,8 +422,8 @@ impl Client {
 
     /// Connects to a member and has it answer once: what listens may say nothing, or have no
     /// leader.
-    async fn connect(&self, place: usize) -> Result<Connection, Trouble> {
-        let cannot = |why: String| Trouble::Elsewhere(unavailable(why, Certainty::NotApplied));
+    async fn connect(&self, place: usize) -> Result<Connection, RequestError> {
+        let cannot = |why: String| RequestError::Elsewhere(unavailable(why, Certainty::NotApplied));
         let channel =
             self.0.members[place].1.connect().await.map_err(|error| cannot(deepest(&error)))?;
         let mut connection = Connection { number: 0, channel, token: None };
@@ -432,8 +433,8 @@ impl Client {
         let path = "/etcdserverpb.Auth/Authenticate";
         let request = AuthenticateRequest { name, password };
         let answer: AuthenticateResponse =
-            unary(&connection, path, request).await.map_err(|status| trouble(&status))?;
-        let bad = |_| Trouble::Error(protocol("the server's token cannot be sent back"));
+            unary(&connection, path, request).await.map_err(|status| request_error(&status))?;
+        let bad = |_| RequestError::Error(protocol("the server's token cannot be sent back"));
         connection.token = Some(MetadataValue::try_from(answer.token).map_err(bad)?);
         Ok(connection)
     }
@@ -445,16 +446,16 @@ impl Connection {
     }
 }
 
-/// Tells whether the member answers, and has a leader.
+/// Tells whether the member answers and has a leader.
 async fn lives(connection: &Connection) -> bool {
     ask_status(connection).await.is_ok()
 }
 
-async fn ask_status(connection: &Connection) -> Result<(), Trouble> {
+async fn ask_status(connection: &Connection) -> Result<(), RequestError> {
     let answer: Result<StatusResponse, Status> = unary(connection, STATUS, Empty {}).await;
-    match answer.map_err(|status| trouble(&status)) {
-        Err(Trouble::Elsewhere(error)) => Err(Trouble::Elsewhere(error)),
-        // A member that refuses answers as well: the request itself is told why.
+    match answer.map_err(|status| request_error(&status)) {
+        Err(RequestError::Elsewhere(error)) => Err(RequestError::Elsewhere(error)),
+        // A refusal is an answer too: the request itself gets the reason.
         _ => Ok(()),
     }
 }
@@ -475,7 +476,7 @@ where
     })
 }
 
-/// Says who we are, and that a member without a leader must not answer.
+/// Adds the token, and the demand that a member without a leader must not answer.
 fn dress<T>(message: T, token: Option<Token>) -> Request<T> {
     let mut request = Request::new(message);
     let metadata = request.metadata_mut();
@@ -491,7 +492,7 @@ async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
     grpc.ready().await.map_err(|error| Status::unavailable(deepest(&error)))
 }
 
-/// What an error says, without engine and kind, for a list of members.
+/// Returns the message of an error, without engine and kind, for a list of members.
 fn without_head(error: &LockError) -> String {
     match error.kind() {
         ErrorKind::Unavailable { message } => message.clone(),

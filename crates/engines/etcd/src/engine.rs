@@ -1,4 +1,4 @@
-//! The engine: each verb runs as a task of its own, where the engine is at home.
+//! The engine: its connection and capabilities. Each verb runs as a task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use holdline_core::{
 use tokio::sync::Mutex;
 
 use crate::client::Client;
-use crate::error::{ENGINE, Trouble, not_applied};
+use crate::error::{ENGINE, RequestError, not_applied};
 use crate::held::HeldIds;
 use crate::keys::Layout;
 use crate::options::EtcdOptions;
@@ -20,11 +20,11 @@ use crate::store::Store;
 use crate::watcher::Watcher;
 use holdline_net::workplace::Workplace;
 
-/// How many lines one call renews.
+/// How many leases one call renews.
 const BATCH: usize = 128;
-/// How much later than its lease a dead holder's name may become free: the leader looks for
-/// leases that are over every half second, and deletes them by consensus. An election gives each
-/// lease its whole time once more.
+/// How much later than its lease a dead holder's name may become free. The leader checks for
+/// expired leases every half second, and revokes them by consensus. An election restarts the timer
+/// of each lease.
 pub(crate) const LAG: Duration = Duration::from_secs(1);
 
 /// The engine of one etcd cluster. Clones share its connection.
@@ -33,52 +33,52 @@ pub struct EtcdEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    workplace: Workplace,
+    executor: Workplace,
 }
 
 impl EtcdEngine {
-    /// Makes an engine and waits until a member has answered. `clock` must count the time that the
-    /// machine is suspended, as the servers' do.
+    /// Makes an engine and waits until a member has answered. `clock` must include the time for
+    /// which the machine is suspended, as the servers' clocks do.
     ///
     /// # Errors
-    /// `Invalid`: an option is wrong. `Unavailable`: no member can be reached. `Refused`: they do
-    /// not let us in, or not to our keys. Nothing is held after any of them.
+    /// `Invalid`: an option is wrong. `Unavailable`: no member can be reached. `Refused`: they
+    /// refuse the user, or access to the keys. Nothing is held after any of them.
     pub async fn connect(
         options: &EtcdOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<EtcdEngine, LockError> {
         options.validate()?;
-        let workplace = Workplace::here(ENGINE)?;
+        let executor = Workplace::here(ENGINE)?;
         let client = Client::new(options)?;
         let layout = Layout::new(options.prefix());
         let (key, range_end) = layout.names("");
         let probe =
             RangeRequest { key, range_end, limit: 1, keys_only: true, ..Default::default() };
         let asking = client.clone();
-        let reply = workplace.run(async move { asking.range(probe).await }).await?;
-        // It only asked, so nothing was applied.
-        let reply = reply.map_err(|trouble| at_first(trouble, options))?;
+        let reply = executor.run(async move { asking.range(probe).await }).await?;
+        // The request was a read, so nothing was applied.
+        let reply = reply.map_err(|failure| at_first(failure, options))?;
         let cluster = reply.header.map_or(0, |header| header.cluster_id);
         let store = Store {
             capabilities: capabilities(options, cluster),
-            watcher: Watcher::start(&workplace, client.clone()),
+            watcher: Watcher::start(&executor, client.clone()),
             sessions: Sessions::new(client.clone(), clock.clone()),
             held: HeldIds::default(),
-            grave: Mutex::default(),
+            marks_lease: Mutex::default(),
             client,
             clock,
             layout,
         };
-        Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), workplace })))
+        Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), executor })))
     }
 }
 
 holdline_net::verbs_as_tasks!(EtcdEngine);
 
-/// What is told when the first question fails.
-fn at_first(trouble: Trouble, options: &EtcdOptions) -> LockError {
-    match trouble.into_error().kind().clone() {
-        // A server that asks for a certificate just closes.
+/// Returns the error for a first request that failed.
+fn at_first(failure: RequestError, options: &EtcdOptions) -> LockError {
+    match failure.into_error().kind().clone() {
+        // A server that requires a client certificate just closes the connection.
         ErrorKind::Unavailable { message } if options.shows_no_certificate() => {
             let advice = "if it asks clients for a certificate, set `cert` and `key`";
             not_applied(ErrorKind::Unavailable { message: format!("{message}; {advice}") })

@@ -1,7 +1,7 @@
-//! What can go wrong with etcd, and what the library is told about it.
+//! The errors of etcd, and the errors that the library returns for them.
 //!
-//! A refusal says that the request did nothing. No answer in time, a broken connection, a change
-//! of the leader on the way: the request may have been carried out, or may be yet.
+//! A refusal means that the request did nothing. If there is no answer in time, the connection
+//! breaks, or the leader changes, the request may have been applied, or may still be.
 
 use std::fmt;
 
@@ -11,50 +11,54 @@ use tonic::{Code, Status};
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "etcd";
 
-/// How much of the server's own words is kept.
+/// How much of a server's message is kept.
 const LONGEST_WORDS: usize = 300;
 
-/// Why a request came to nothing, before it is known what that means for a lock.
+/// Why a request failed, before it is clear what that means for a lock.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The lease that it named is not there.
+pub(crate) enum RequestError {
+    /// The lease of the request does not exist.
     LeaseGone,
-    /// The lease that it would have made is there.
+    /// The lease to be created exists.
     LeaseExists,
-    /// The token that names our user is no longer good.
+    /// The authentication token is no longer valid.
     Unauthenticated(LockError),
-    /// Another member may do better.
+    /// Another member may be able to answer.
     Elsewhere(LockError),
-    /// All else.
+    /// Any other error.
     Error(LockError),
 }
 
-impl Trouble {
-    /// Returns the error that the library is told.
+impl RequestError {
+    /// Returns the error for the library.
     pub(crate) fn into_error(self) -> LockError {
         match self {
-            Trouble::LeaseGone => protocol("the lease is gone that was kept a moment ago"),
-            Trouble::LeaseExists => protocol("a lease of our own number was made by another"),
-            Trouble::Unauthenticated(error) | Trouble::Elsewhere(error) | Trouble::Error(error) => {
-                error
+            RequestError::LeaseGone => {
+                protocol("the etcd lease is gone, although it was just kept alive")
             }
+            RequestError::LeaseExists => {
+                protocol("another client made a lease with this lease's id")
+            }
+            RequestError::Unauthenticated(error)
+            | RequestError::Elsewhere(error)
+            | RequestError::Error(error) => error,
         }
     }
 }
 
-impl From<LockError> for Trouble {
-    fn from(error: LockError) -> Trouble {
-        Trouble::Error(error)
+impl From<LockError> for RequestError {
+    fn from(error: LockError) -> RequestError {
+        RequestError::Error(error)
     }
 }
 
-impl From<Trouble> for LockError {
-    fn from(trouble: Trouble) -> LockError {
-        trouble.into_error()
+impl From<RequestError> for LockError {
+    fn from(failure: RequestError) -> LockError {
+        failure.into_error()
     }
 }
 
-/// The words of the server, cut and without what a terminal obeys.
+/// A message of the server, shortened and without control characters.
 #[derive(Debug)]
 struct Words(String);
 
@@ -64,17 +68,17 @@ impl fmt::Display for Words {
     }
 }
 
-/// No answer; `certainty` tells whether the request may have been carried out.
+/// No answer; `certainty` tells whether the request may have been applied.
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }
 
 /// Too few members agree, as while a leader is elected.
-fn no_quorum(told: &Words, certainty: Certainty) -> LockError {
-    LockError::new(ENGINE, ErrorKind::NoQuorum { nodes: vec![told.to_string()] }, certainty)
+fn no_quorum(outcome: &Words, certainty: Certainty) -> LockError {
+    LockError::new(ENGINE, ErrorKind::NoQuorum { nodes: vec![outcome.to_string()] }, certainty)
 }
 
-/// The server answered what it must not. What the request did is unknown.
+/// An unexpected answer. Whether the request was applied is unknown.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
 }
@@ -87,7 +91,7 @@ pub(crate) fn not_applied(kind: ErrorKind) -> LockError {
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
-/// The cause that lies deepest says most: a refused connection, a certificate that is not trusted.
+/// Returns the innermost cause, which says most: a refused connection, an untrusted certificate.
 pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
     let mut deepest = error;
     while let Some(next) = deepest.source() {
@@ -100,33 +104,33 @@ fn refused(message: String) -> LockError {
     not_applied(ErrorKind::Refused { message })
 }
 
-/// What a failed call means.
-pub(crate) fn trouble(status: &Status) -> Trouble {
-    // Why a connection broke stands deep below the words.
+/// Classifies a failed call.
+pub(crate) fn request_error(status: &Status) -> RequestError {
+    // The cause of a broken connection is the innermost source.
     let cause = std::error::Error::source(status).map(deepest).unwrap_or_default();
     let words = format!("{} {cause}", status.message());
     let words: String = words.trim_end().chars().take(LONGEST_WORDS).collect();
     let has = |text: &str| words.contains(text);
-    let told = Words(words.clone());
+    let reply = Words(words.clone());
     if has("requested lease not found") {
-        return Trouble::LeaseGone;
+        return RequestError::LeaseGone;
     }
     if has("lease already exists") {
-        return Trouble::LeaseExists;
+        return RequestError::LeaseExists;
     }
-    // Some requests bring the words of the members among themselves, with no code of their own.
+    // Some requests return the messages between the members, with no code of their own.
     let is_old = has("revision of auth store is old") || has("revision in header is old");
     if status.code() == Code::Unauthenticated || is_old || has("invalid auth token") {
-        let error = refused(format!("the server no longer knows our token ({told})"));
-        return Trouble::Unauthenticated(error);
+        let error = refused(format!("the server no longer knows our token ({reply})"));
+        return RequestError::Unauthenticated(error);
     }
     match refusal(status.code(), &words) {
-        Some(advice) => Trouble::Error(refused(format!("{advice} ({told})"))),
-        None => unanswered(status.code(), &words, &told),
+        Some(advice) => RequestError::Error(refused(format!("{advice} ({reply})"))),
+        None => unanswered(status.code(), &words, &reply),
     }
 }
 
-/// What to do about a request that the server will not carry out, if it is that.
+/// Returns advice, if the server has refused the request.
 fn refusal(code: Code, words: &str) -> Option<&'static str> {
     let has = |text: &str| words.contains(text);
     Some(match code {
@@ -143,7 +147,7 @@ fn refusal(code: Code, words: &str) -> Option<&'static str> {
         _ if has("database space exceeded") => {
             "the server's database is full: compact and defragment it, then disarm its alarm"
         }
-        _ if has("corrupt") => "the server says that its data is corrupt",
+        _ if has("corrupt") => "the server reports that its data is corrupt",
         _ if has("too many operations") => {
             "the server takes too few operations a transaction: raise --max-txn-ops to 128"
         }
@@ -152,27 +156,29 @@ fn refusal(code: Code, words: &str) -> Option<&'static str> {
     })
 }
 
-/// A request that may have been carried out, or was stopped on its way.
-fn unanswered(code: Code, words: &str, told: &Words) -> Trouble {
+/// Returns the error of a request that may have been applied.
+fn unanswered(code: Code, words: &str, outcome: &Words) -> RequestError {
     let has = |text: &str| words.contains(text);
-    // Said before the request is looked at.
+    // This is returned before the request is processed.
     if has("etcdserver: no leader") {
-        return Trouble::Elsewhere(no_quorum(told, Certainty::NotApplied));
+        return RequestError::Elsewhere(no_quorum(outcome, Certainty::NotApplied));
     }
     if has("not capable") || has("too many requests") {
-        let message = format!("the member cannot serve now ({told})");
-        return Trouble::Elsewhere(unavailable(message, Certainty::NotApplied));
+        let message = format!("the member cannot serve now ({outcome})");
+        return RequestError::Elsewhere(unavailable(message, Certainty::NotApplied));
     }
-    // Said when the members did not agree on the request in time; they may do so yet.
+    // The members did not agree in time; the request may still be applied.
     if has("etcdserver: request timed out") || has("etcdserver: leader changed") {
-        return Trouble::Elsewhere(no_quorum(told, Certainty::Unknown));
+        return RequestError::Elsewhere(no_quorum(outcome, Certainty::Unknown));
     }
     match code {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
-            let message = format!("no answer of the cluster ({told})");
-            Trouble::Elsewhere(unavailable(message, Certainty::Unknown))
+            let message = format!("no answer of the cluster ({outcome})");
+            RequestError::Elsewhere(unavailable(message, Certainty::Unknown))
         }
-        _ => Trouble::Error(protocol(format!("the server refused what it should know: {told}"))),
+        _ => RequestError::Error(protocol(format!(
+            "the server refused what it should know: {outcome}"
+        ))),
     }
 }
 
@@ -180,8 +186,8 @@ fn unanswered(code: Code, words: &str, told: &Words) -> Trouble {
 mod tests {
     use super::*;
 
-    fn told(code: Code, words: &str) -> (ErrorKind, Certainty) {
-        let error = trouble(&Status::new(code, words)).into_error();
+    fn outcome(code: Code, words: &str) -> (ErrorKind, Certainty) {
+        let error = request_error(&Status::new(code, words)).into_error();
         (error.kind().clone(), error.certainty())
     }
 
@@ -201,7 +207,7 @@ mod tests {
                 "database is full",
             ),
         ] {
-            let (kind, certainty) = told(code, words);
+            let (kind, certainty) = outcome(code, words);
             assert!(
                 matches!(&kind, ErrorKind::Refused { message } if message.contains(advice)),
                 "{kind:?}"
@@ -218,15 +224,15 @@ mod tests {
             (Code::Unknown, "auth: revision in header is old"),
             (Code::Unknown, "auth: invalid auth token"),
         ] {
-            let found = trouble(&Status::new(code, words));
-            assert!(matches!(found, Trouble::Unauthenticated(_)), "{words}: {found:?}");
+            let found = request_error(&Status::new(code, words));
+            assert!(matches!(found, RequestError::Unauthenticated(_)), "{words}: {found:?}");
         }
     }
 
     #[test]
     fn what_may_have_been_carried_out_is_unknown() {
         for (code, words) in [(Code::Unknown, "transport error"), (Code::DeadlineExceeded, "")] {
-            let (kind, certainty) = told(code, words);
+            let (kind, certainty) = outcome(code, words);
             assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{words}: {kind:?}");
             assert_eq!(certainty, Certainty::Unknown, "{words}");
         }
@@ -240,7 +246,7 @@ mod tests {
             ("etcdserver: request timed out, possibly due to connection lost", Certainty::Unknown),
             ("etcdserver: leader changed", Certainty::Unknown),
         ] {
-            let (kind, certainty) = told(Code::Unavailable, words);
+            let (kind, certainty) = outcome(Code::Unavailable, words);
             assert!(matches!(kind, ErrorKind::NoQuorum { .. }), "{words}: {kind:?}");
             assert_eq!(certainty, expected, "{words}");
         }
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn words_of_the_server_do_not_reach_a_terminal_raw() {
-        let error = trouble(&Status::new(Code::Internal, "a\u{1b}[31mb")).into_error();
+        let error = request_error(&Status::new(Code::Internal, "a\u{1b}[31mb")).into_error();
         assert!(!error.to_string().contains('\u{1b}'), "{error}");
     }
 }

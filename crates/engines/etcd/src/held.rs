@@ -1,7 +1,7 @@
-//! What this engine knows of the lease ids that were asked through it.
+//! What this engine knows about the lease ids that it was asked for.
 //!
-//! - H1: a lease id is noted before its request leaves, so that its undo finds its key.
-//! - H2: it is forgotten when the store has said that nothing stands under it.
+//! - H1: a lease id is recorded before its request is sent, so that a release finds its key.
+//! - H2: it is forgotten when the store has answered that it has no key for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use parking_lot::Mutex;
 
 use crate::sessions::Session;
 
-/// How many lease ids are noted before those whose session has been over for long are swept.
+/// At this number of lease ids, and each doubling of it, those with an expired session are dropped.
 const SWEEP: usize = 1_024;
 
-/// What is known of one lease id.
+/// What is known about one lease id.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) key: Vec<u8>,
     pub(crate) session: Arc<Session>,
-    /// The token, once it is known that the name is held: then it is, as long as the key is there.
+    /// The token, once the name is known to be held. It stays held for as long as the key exists.
     pub(crate) token: Option<FencingToken>,
-    /// How it was asked for, where that is known.
+    /// The hold of the first request, if known.
     pub(crate) asked: Option<Hold>,
-    /// The hold that the record is known to have.
+    /// The hold in the record, if known.
     pub(crate) terms: Option<Hold>,
-    /// The revision at which the key was last seen to be written; 0 when it was not seen yet.
+    /// The newest known revision that wrote the key; 0 if none is known.
     pub(crate) written: i64,
-    /// What must go before it holds the name, and the revision at which that was read.
+    /// The keys that must be deleted before it holds the name, and the revision of that read.
     pub(crate) blockers: Vec<Vec<u8>>,
     pub(crate) read_at: i64,
 }
 
-/// All of them.
+/// All known lease ids.
 #[derive(Default)]
 pub(crate) struct HeldIds(Mutex<HashMap<(LeaseId, LockName), Held>>);
 
@@ -50,8 +50,8 @@ impl Held {
         }
     }
 
-    /// Returns the one key that keeps it waiting as long as it is there. Where any of several may
-    /// let it in, there is none.
+    /// Returns the key that excludes it for as long as the key exists. `None` if the deletion of
+    /// any one of several keys may be enough.
     pub(crate) fn blocker(&self) -> Option<&Vec<u8>> {
         match (self.token, self.blockers.as_slice()) {
             (None, [one]) => Some(one),
@@ -73,7 +73,7 @@ impl HeldIds {
         known.insert((id, name.clone()), held);
     }
 
-    /// Changes what is known, if the id still is.
+    /// Changes what is known, if the id is known.
     pub(crate) fn update(&self, name: &LockName, id: LeaseId, change: impl FnOnce(&mut Held)) {
         if let Some(held) = self.0.lock().get_mut(&(id, name.clone())) {
             change(held);

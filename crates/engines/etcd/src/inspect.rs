@@ -1,4 +1,4 @@
-//! How names stand, for people and tools.
+//! The state of names, for people and tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use holdline_core::{
 
 use crate::ops::all_of;
 use crate::proto::RangeRequest;
-use crate::queue::{self, Place, Queue};
+use crate::queue::{self, Queue, QueueEntry};
 use crate::store::{Store, record_of, short, token};
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
 /// How many keys one step of a listing reads.
 const STEP: i64 = 1_000;
-/// How many names or leases are looked at at once.
+/// How many names or leases are read at once.
 const AT_ONCE: usize = 16;
 
 impl Store {
@@ -29,14 +29,14 @@ impl Store {
         let queue = queue::read(&self.layout, name, reply.kvs)?;
         let lasts = self.last(&queue).await?;
         let mut snapshot = Snapshot::free(name.clone());
-        for place in queue.holders().iter().take(MAX_VIEWS) {
-            snapshot.holders.push(holder(place, &lasts)?);
+        for entry in queue.holders().iter().take(MAX_VIEWS) {
+            snapshot.holders.push(holder(entry, &lasts)?);
         }
-        for place in queue.waiting().iter().take(MAX_VIEWS) {
-            let record = record_of(place)?;
+        for entry in queue.waiting().iter().take(MAX_VIEWS) {
+            let record = record_of(entry)?;
             snapshot.queue.push(WaiterView {
-                lease_id: short(place),
-                mode: place.mode(),
+                lease_id: short(entry),
+                mode: entry.mode(),
                 waited: None,
                 metadata: record.map_or_else(Metadata::default, |record| record.holder),
             });
@@ -47,10 +47,10 @@ impl Store {
         Ok(snapshot)
     }
 
-    /// How long the leases of the holders last yet.
+    /// Returns how long the etcd leases of the holders have left.
     async fn last(&self, queue: &Queue) -> Result<BTreeMap<i64, Duration>, LockError> {
         let leases: BTreeSet<i64> =
-            queue.holders().iter().take(MAX_VIEWS).map(|place| place.kv.lease).collect();
+            queue.holders().iter().take(MAX_VIEWS).map(|entry| entry.kv.lease).collect();
         let ask = async |lease: i64| (lease, self.client.time_to_live(lease).await);
         let asked: Vec<_> = stream::iter(leases).map(ask).buffer_unordered(AT_ONCE).collect().await;
         let mut lasts = BTreeMap::new();
@@ -61,7 +61,7 @@ impl Store {
     }
 
     /// Lists a page. Percent-encoding changes the order of names, so each page reads all keys, a
-    /// thousand at a time, and keeps the names that come next.
+    /// thousand at a time, and keeps the names that come next in order.
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         let limit = request.limit.clamp(1, MAX_PAGE);
         let mut names = self.names_after(request, limit + 1).await?;
@@ -75,7 +75,7 @@ impl Store {
         let mut page = ListPage { names: Vec::new(), after };
         for snapshot in shown {
             match snapshot {
-                // Whoever asks for it by name is told.
+                // `inspect` of this name returns the error.
                 Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {}
                 Ok(snapshot) if snapshot.holder_count == 0 => {}
                 other => page.names.push(other?),
@@ -118,8 +118,8 @@ impl Store {
     }
 }
 
-fn holder(place: &Place, lasts: &BTreeMap<i64, Duration>) -> Result<HolderView, LockError> {
-    let record = record_of(place)?;
+fn holder(entry: &QueueEntry, lasts: &BTreeMap<i64, Duration>) -> Result<HolderView, LockError> {
+    let record = record_of(entry)?;
     let state = match record.as_ref().and_then(|record| record.revoked.clone()) {
         Some(reason) => GrantState::Revoked(reason),
         None => GrantState::Held,
@@ -130,11 +130,11 @@ fn holder(place: &Place, lasts: &BTreeMap<i64, Duration>) -> Result<HolderView, 
         live: false,
         pids: Vec::new(),
         summary: HolderSummary {
-            lease_id: short(place),
-            token: Some(token(place)?),
-            mode: place.mode(),
+            lease_id: short(entry),
+            token: Some(token(entry)?),
+            mode: entry.mode(),
             held_for: None,
-            left: lasts.get(&place.kv.lease).copied(),
+            left: lasts.get(&entry.kv.lease).copied(),
             metadata: record.map_or_else(Metadata::default, |record| record.holder),
         },
     })

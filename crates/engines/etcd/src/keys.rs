@@ -1,38 +1,38 @@
-//! What is stored where.
+//! The layout of the keys.
 //!
 //! | key | value | meaning |
 //! |---|---|---|
-//! | `<prefix><name>/<lease>-<lease id>` | record | an exclusive holder or contender |
-//! | `<prefix><name>/r-<lease>-<lease id>` | record | a shared one |
-//! | `<prefix><name>/p<of>-<count>-<lease>-<lease id>` | record | one of permits |
-//! | `<prefix><name>/<lease>` | empty | one of Go's `concurrency` or of `etcdctl lock` |
+//! | `<prefix><name>/<lease>-<lease id>` | record | an exclusive contender |
+//! | `<prefix><name>/r-<lease>-<lease id>` | record | a shared contender |
+//! | `<prefix><name>/p<of>-<count>-<lease>-<lease id>` | record | a contender for permits |
+//! | `<prefix><name>/<lease>` | empty | a contender of Go's `concurrency` or of `etcdctl lock` |
 //! | `<prefix>/<name>/<lease id>/gone` | empty | a lease id that was given up |
 //! | `<prefix>/<name>/<lease id>/revoked` | reason | a grant that an operator took away |
 //!
-//! `/` and `%` are percent-encoded in names: so no name's keys lie among another's, and an empty
-//! name, under which the marks lie, is nobody's. Who stands where is
-//! decided by the create revision of the key alone. That hexadecimal digits sort before `p` and
-//! `r` is used: a transaction can ask for the keys of one mode.
+//! `/` and `%` are percent-encoded in names. So the ranges of two names do not overlap, and the
+//! empty name, which is the range of the marks, is no lock name. Only the create revision of a key
+//! decides its position in the queue. Hexadecimal digits sort before `p` and `r`, so a transaction
+//! can select the keys of one mode by a range.
 
 use std::fmt::Write;
 
 use holdline_core::{LeaseId, LockName, Mode, percent_decode};
 
-/// Where this engine's keys lie.
+/// The keys of this engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     prefix: String,
 }
 
-/// A range of keys: from the first, to before the second.
+/// A range of keys: from the first up to the second, exclusive.
 pub(crate) type Span = (Vec<u8>, Vec<u8>);
 
-/// Who stands at a key, as far as its name tells.
+/// A contender, as far as its key shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stander {
-    /// One of ours.
+pub(crate) enum ParsedKey {
+    /// A contender of Holdline.
     Ours { lease_id: LeaseId, mode: Mode },
-    /// One of Go's mutexes, on this lease.
+    /// A Go mutex, on this etcd lease.
     Go { lease: i64 },
 }
 
@@ -41,19 +41,19 @@ impl Layout {
         Layout { prefix: prefix.to_owned() }
     }
 
-    /// All keys of a name's queue.
+    /// Returns the range of a name's queue.
     pub(crate) fn queue(&self, name: &LockName) -> Span {
         children(self.stem(name))
     }
 
-    /// The keys that stand alone: exclusive ones, and Go's.
+    /// Returns the range of the exclusive contenders, including Go's.
     pub(crate) fn exclusive(&self, name: &LockName) -> Span {
         let stem = self.stem(name);
         (stem.clone().into_bytes(), format!("{stem}g").into_bytes())
     }
 
-    /// The keys of a name's queue that a contender of this mode cannot share the name with, at any
-    /// time: those of a mutex for a semaphore, and of a semaphore for a mutex.
+    /// Returns the ranges of the contenders that use the name as another kind of lock: those of a
+    /// mutex for a semaphore, and those of a semaphore for a mutex.
     pub(crate) fn other_kinds(&self, name: &LockName, mode: Mode) -> Vec<Span> {
         let stem = self.stem(name);
         let span = |from: String, to: String| -> Span {
@@ -70,7 +70,7 @@ impl Layout {
         }
     }
 
-    /// The key of a contender on an etcd lease.
+    /// Returns the key of a contender on an etcd lease.
     pub(crate) fn contender(
         &self,
         name: &LockName,
@@ -86,39 +86,39 @@ impl Layout {
         format!("{}{head}{lease:x}-{}", self.stem(name), lease_id.to_hex()).into_bytes()
     }
 
-    /// All marks about a lease id.
+    /// Returns the range of the marks about a lease id.
     pub(crate) fn marks(&self, name: &LockName, lease_id: LeaseId) -> Span {
         children(self.marks_stem(name, lease_id))
     }
 
-    /// The mark that a lease id was given up.
+    /// Returns the key of the mark that a lease id was given up.
     pub(crate) fn gone(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
         (self.marks_stem(name, lease_id) + "gone").into_bytes()
     }
 
-    /// The mark that a lease id's grant was revoked.
+    /// Returns the key of the mark that a lease id's grant was revoked.
     pub(crate) fn revoked(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
         (self.marks_stem(name, lease_id) + "revoked").into_bytes()
     }
 
-    /// All keys of names that begin with this text, and perhaps the marks.
+    /// Returns the range of the names that begin with this text; it may include the marks.
     pub(crate) fn names(&self, beginning: &str) -> Span {
         children(format!("{}{}", self.prefix, encode(beginning)))
     }
 
-    /// The name of a key of some queue; `None` for a mark and for what is not ours.
+    /// Returns the lock name of a contender's key; `None` for a mark or a foreign key.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
         let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
-        let (name, stander) = rest.split_once('/')?;
-        parse_stander(stander)?;
+        let (name, parsed) = rest.split_once('/')?;
+        parse_suffix(parsed)?;
         let name = String::from_utf8(percent_decode(name)?).ok()?;
         LockName::new(name).ok()
     }
 
-    /// Who stands at a key of this name's queue; `None` when it is not one of ours, nor of Go's.
-    pub(crate) fn stander(&self, name: &LockName, key: &[u8]) -> Option<Stander> {
+    /// Parses a key of this name's queue; `None` if it is neither Holdline's nor Go's.
+    pub(crate) fn parse_key(&self, name: &LockName, key: &[u8]) -> Option<ParsedKey> {
         let rest = key.strip_prefix(self.stem(name).as_bytes())?;
-        parse_stander(std::str::from_utf8(rest).ok()?)
+        parse_suffix(std::str::from_utf8(rest).ok()?)
     }
 
     fn stem(&self, name: &LockName) -> String {
@@ -130,20 +130,20 @@ impl Layout {
     }
 }
 
-fn parse_stander(text: &str) -> Option<Stander> {
+fn parse_suffix(text: &str) -> Option<ParsedKey> {
     if let Some(rest) = text.strip_prefix("r-") {
         let lease_id = ours(rest)?;
-        return Some(Stander::Ours { lease_id, mode: Mode::Shared });
+        return Some(ParsedKey::Ours { lease_id, mode: Mode::Shared });
     }
     if let Some(rest) = text.strip_prefix('p') {
         let (of, rest) = rest.split_once('-')?;
         let (count, rest) = rest.split_once('-')?;
         let mode = Mode::permits(count.parse().ok()?, of.parse().ok()?).ok()?;
-        return Some(Stander::Ours { lease_id: ours(rest)?, mode });
+        return Some(ParsedKey::Ours { lease_id: ours(rest)?, mode });
     }
     match text.split_once('-') {
-        Some(_) => Some(Stander::Ours { lease_id: ours(text)?, mode: Mode::Exclusive }),
-        None => Some(Stander::Go { lease: lease_of(text)? }),
+        Some(_) => Some(ParsedKey::Ours { lease_id: ours(text)?, mode: Mode::Exclusive }),
+        None => Some(ParsedKey::Go { lease: lease_of(text)? }),
     }
 }
 
@@ -212,16 +212,16 @@ mod tests {
         for text in ["a", "a/b", "%2F", "\u{202e}a", "é🔒", "..", "a b"] {
             for mode in modes {
                 let key = layout.contender(&name(text), ID, mode, 0x694d);
-                let stander = layout.stander(&name(text), &key);
-                assert_eq!(stander, Some(Stander::Ours { lease_id: ID, mode }), "{text}");
+                let parsed = layout.parse_key(&name(text), &key);
+                assert_eq!(parsed, Some(ParsedKey::Ours { lease_id: ID, mode }), "{text}");
                 assert_eq!(layout.name_of(&key), Some(name(text)));
             }
         }
         let key = layout.contender(&name("a/b"), ID, Mode::Exclusive, 0x694d);
         let text = String::from_utf8(key).expect("text");
         assert_eq!(text, format!("holdline/a%2Fb/694d-{}", ID.to_hex()));
-        let go = layout.stander(&name("jobs"), b"holdline/jobs/694d7a");
-        assert_eq!(go, Some(Stander::Go { lease: 0x0069_4d7a }));
+        let go = layout.parse_key(&name("jobs"), b"holdline/jobs/694d7a");
+        assert_eq!(go, Some(ParsedKey::Go { lease: 0x0069_4d7a }));
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         for end in ["config", "", "694G", "694D", "r-1", "p3-4-1-x", "p2-0-1-x", "1-2", "-1", "+1"]
         {
             let key = format!("jobs/{end}");
-            assert_eq!(layout.stander(&name("jobs"), key.as_bytes()), None, "{end}");
+            assert_eq!(layout.parse_key(&name("jobs"), key.as_bytes()), None, "{end}");
             assert_eq!(layout.name_of(key.as_bytes()), None, "{end}");
         }
         let mark = layout.gone(&name("jobs"), ID);

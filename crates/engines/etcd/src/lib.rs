@@ -1,19 +1,19 @@
 //! The etcd engine: locks on one etcd cluster, of one member or several.
 //!
-//! A contender is a key, and its place in the queue the revision at which the key was made. That
-//! revision is the fencing token too. What a client holds hangs on leases of etcd, one for each
-//! client and duration. Go's `concurrency.Mutex` and `etcdctl lock` share names with it.
+//! A contender is a key. The create revision of the key is its position in the queue, and its
+//! fencing token. The keys of a client belong to etcd leases, one for each client and duration.
+//! Go's `concurrency.Mutex` and `etcdctl lock` share names with it.
 //!
 //! # Guarantees
-//! It keeps the promises of the lock table, with leases that end by session and hand-offs that
-//! nobody claims. Before etcd 3.5.13 an answered keepalive is no proof that the lease stands, after
-//! a leader was stopped and woke again: hand the fencing token to what must not be written twice.
-//! A restore from an old copy may repeat tokens, unless it raises the revision.
+//! It keeps the promises of the lock table. Leases expire with their session, and a hand-off needs
+//! no claim. Before etcd 3.5.13, if a leader was stopped and resumed, an answered keepalive does
+//! not prove that the lease exists: pass the fencing token to the resource that must not be written
+//! twice. A restore from an old snapshot may repeat tokens, unless it raises the revision.
 //!
 //! # Read next
-//! `engine` for the verbs, `keys` for what is stored, `queue` for who holds; `acquire`, `renew` and
-//! `release` for the transactions; then `sessions` for leases, `watcher` for wake-ups, `client` for
-//! how a request travels, `options` for what can be set.
+//! `engine` for the capabilities, `keys` for the layout, `queue` for holders and waiters;
+//! `acquire`, `renew` and `release` for the transactions; then `sessions` for etcd leases,
+//! `watcher` for notifications, `client` for requests and failover, `options` for the settings.
 
 mod acquire;
 mod checkup;

@@ -1,4 +1,4 @@
-//! What an operator may do: take a grant away, politely or now.
+//! Operator commands: revoking a grant, politely or at once.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use holdline_core::{
     Certainty, FencingToken, LeaseId, LockError, LockName, Operation, OperationReply,
 };
 
-use crate::error::{ENGINE, Trouble, unavailable};
-use crate::keys::Stander;
+use crate::error::{ENGINE, RequestError, unavailable};
+use crate::keys::ParsedKey;
 use crate::ops::{all_of, delete, made_at, put, rewrite, written_at};
 use crate::proto::TxnRequest;
-use crate::queue::{self, Place};
+use crate::queue::{self, QueueEntry};
 use crate::store::{Store, record_of};
 
-/// How often a change is tried while others change the same key.
+/// How often a change is tried while other clients change the same key.
 const ATTEMPTS: usize = 5;
 
 impl Store {
@@ -23,7 +23,7 @@ impl Store {
                 self.revoke(name, *token, reason, *now).await
             }
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
-                Err(self.capabilities.lacks("freeze: the newest key stands last in its queue"))
+                Err(self.capabilities.lacks("freeze: a new key is always last in its queue"))
             }
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: restore with etcdutl's --bump-revision and --mark-compacted",
@@ -43,43 +43,43 @@ impl Store {
             let queue = queue::read(&self.layout, name, reply.kvs)?;
             let revision = i64::try_from(token.get()).unwrap_or(i64::MAX);
             let found = queue.holders().iter().find(|one| one.kv.create_revision == revision);
-            let Some(place) = found else { return Ok(OperationReply::NothingThere) };
-            let done = match place.stander {
-                Stander::Ours { lease_id, .. } => {
-                    self.revoke_ours(name, lease_id, place, reason, now).await
+            let Some(entry) = found else { return Ok(OperationReply::NothingThere) };
+            let done = match entry.parsed {
+                ParsedKey::Ours { lease_id, .. } => {
+                    self.revoke_ours(name, lease_id, entry, reason, now).await
                 }
-                Stander::Go { .. } if now => self.delete_go(place).await,
-                Stander::Go { .. } => {
-                    let lacks = "polite revoke of a lock that is not ours: it must be forced";
+                ParsedKey::Go { .. } if now => self.delete_go(entry).await,
+                ParsedKey::Go { .. } => {
+                    let lacks = "polite revoke of another client's lock: it must be forced";
                     return Err(LockError::unsupported(ENGINE, lacks));
                 }
             };
             match done {
                 Ok(Some(reply)) => return Ok(reply),
-                // It has changed since it was read.
+                // It was changed after it was read.
                 Ok(None) => {}
-                Err(Trouble::LeaseGone) => self.close_grave().await,
-                Err(trouble) => return Err(trouble.into_error()),
+                Err(RequestError::LeaseGone) => self.forget_marks_lease().await,
+                Err(failure) => return Err(failure.into_error()),
             }
         }
-        Err(unavailable("others change the grant again and again", Certainty::NotApplied))
+        Err(unavailable("other clients keep changing the grant", Certainty::NotApplied))
     }
 
     async fn revoke_ours(
         &self,
         name: &LockName,
         id: LeaseId,
-        place: &Place,
+        entry: &QueueEntry,
         reason: &str,
         now: bool,
-    ) -> Result<Option<OperationReply>, Trouble> {
-        let key = place.kv.key.clone();
-        let grave = self.grave().await?;
-        let mark = put(self.layout.revoked(name, id), reason.as_bytes().to_vec(), grave);
+    ) -> Result<Option<OperationReply>, RequestError> {
+        let key = entry.kv.key.clone();
+        let marks_lease = self.marks_lease().await?;
+        let mark = put(self.layout.revoked(name, id), reason.as_bytes().to_vec(), marks_lease);
         let act = match now {
             true => delete(key.clone()),
             false => {
-                let mut record = match record_of(place)? {
+                let mut record = match record_of(entry)? {
                     Some(record) => record,
                     None => return Ok(None),
                 };
@@ -88,8 +88,8 @@ impl Store {
             }
         };
         let compare = vec![
-            made_at(key.clone(), place.kv.create_revision),
-            written_at(key, place.kv.mod_revision),
+            made_at(key.clone(), entry.kv.create_revision),
+            written_at(key, entry.kv.mod_revision),
         ];
         let txn = TxnRequest { compare, success: vec![act, mark], failure: Vec::new() };
         if !self.txn(txn).await?.succeeded {
@@ -98,14 +98,14 @@ impl Store {
         if now {
             return Ok(Some(OperationReply::Done));
         }
-        let seconds = self.client.time_to_live(place.kv.lease).await.unwrap_or(0);
+        let seconds = self.client.time_to_live(entry.kv.lease).await.unwrap_or(0);
         let left = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         Ok(Some(OperationReply::Told { left: Some(left) }))
     }
 
-    async fn delete_go(&self, place: &Place) -> Result<Option<OperationReply>, Trouble> {
-        let key = place.kv.key.clone();
-        let compare = vec![made_at(key.clone(), place.kv.create_revision)];
+    async fn delete_go(&self, entry: &QueueEntry) -> Result<Option<OperationReply>, RequestError> {
+        let key = entry.kv.key.clone();
+        let compare = vec![made_at(key.clone(), entry.kv.create_revision)];
         let txn = TxnRequest { compare, success: vec![delete(key)], failure: Vec::new() };
         Ok(self.txn(txn).await?.succeeded.then_some(OperationReply::Done))
     }

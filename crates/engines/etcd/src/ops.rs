@@ -1,4 +1,4 @@
-//! The parts of a transaction, and what is read out of its answer.
+//! The operations of a transaction, and the replies to them.
 
 use crate::error::protocol;
 use crate::keys::Span;
@@ -148,5 +148,5 @@ fn unexpected(part: &Option<Response>) -> LockError {
         Some(Response::Put(_) | Response::Delete(_)) => "a write",
         None => "nothing",
     };
-    protocol(format!("a part of a transaction was answered by {what}"))
+    protocol(format!("an operation of a transaction was answered by {what}"))
 }

@@ -1,5 +1,5 @@
-//! The messages of etcd that we use, with the fields that we use. Others are skipped when they
-//! come and left at their defaults when they go.
+//! The messages of etcd that the engine uses, with the fields that it uses. Other fields are
+//! ignored when received, and have their defaults when sent.
 //!
 //! The numbers are those of `rpc.proto`, `kv.proto` and `auth.proto` of etcd 3; a field is never
 //! renumbered there. Written by hand: so few do not need a generator, and users need no `protoc`.
@@ -240,7 +240,7 @@ pub(crate) struct WatchResponse {
     pub(crate) events: Vec<Event>,
 }
 
-/// The type of an event that says that a key is gone; any other says that it was written.
+/// The type of the event of a deletion; any other is of a write.
 pub(crate) const DELETED: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]

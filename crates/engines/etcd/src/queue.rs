@@ -1,41 +1,41 @@
 //! The queue of a name, read from its keys: contenders in the order of their create revisions.
 //!
-//! Who holds the name and who waits is decided by [`SequencedQueue`].
+//! [`SequencedQueue`] decides which contenders hold the name.
 
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{LeaseId, LockError, LockName, Mode, SequencedQueue};
 
 use crate::error::foreign;
-use crate::keys::{Layout, Stander};
+use crate::keys::{Layout, ParsedKey};
 use crate::proto::KeyValue;
 
 /// One key of a queue.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct QueueEntry {
     pub(crate) kv: KeyValue,
-    pub(crate) stander: Stander,
+    pub(crate) parsed: ParsedKey,
 }
 
 /// The contenders of a name.
-pub(crate) type Queue = SequencedQueue<Place>;
+pub(crate) type Queue = SequencedQueue<QueueEntry>;
 
-impl Contender for Place {
+impl Contender for QueueEntry {
     fn mode(&self) -> Mode {
-        match self.stander {
-            Stander::Ours { mode, .. } => mode,
-            Stander::Go { .. } => Mode::Exclusive,
+        match self.parsed {
+            ParsedKey::Ours { mode, .. } => mode,
+            ParsedKey::Go { .. } => Mode::Exclusive,
         }
     }
 
     fn is(&self, id: LeaseId) -> bool {
-        matches!(self.stander, Stander::Ours { lease_id, .. } if lease_id == id)
+        matches!(self.parsed, ParsedKey::Ours { lease_id, .. } if lease_id == id)
     }
 }
 
 /// Sorts keys that were read with their values.
 ///
 /// # Errors
-/// `Foreign`: there is a key that is neither ours nor one of Go's mutexes.
+/// `Foreign`: there is a key that is neither Holdline's nor of a Go mutex.
 pub(crate) fn read(
     layout: &Layout,
     name: &LockName,
@@ -44,8 +44,8 @@ pub(crate) fn read(
     sort(layout, name, kvs, true)
 }
 
-/// Sorts keys that were read without their values. From etcd 3.7 on such a reading tells no
-/// lease: a key that looks like one of a lock is taken for it until its value is read.
+/// Sorts keys that were read without their values. From etcd 3.7 on such a read returns no lease:
+/// then the form of the key alone shows that it belongs to a lock.
 ///
 /// # Errors
 /// As [`read`].
@@ -57,33 +57,34 @@ pub(crate) fn read_keys(
     sort(layout, name, kvs, false)
 }
 
-/// Sorts keys; no lease means that there is none, or only that it was not told.
+/// Sorts keys. A lease of 0 means that there is none or, without `leases_are_told`, possibly that
+/// the server did not return it.
 fn sort(
     layout: &Layout,
     name: &LockName,
     kvs: Vec<KeyValue>,
     leases_are_told: bool,
 ) -> Result<Queue, LockError> {
-    let mut places = Vec::with_capacity(kvs.len());
+    let mut entries = Vec::with_capacity(kvs.len());
     for kv in kvs {
         let untold = kv.lease == 0 && !leases_are_told;
-        let stander = layout.stander(name, &kv.key).filter(|stander| match stander {
-            Stander::Ours { .. } => kv.lease != 0 || untold,
-            Stander::Go { lease } => kv.lease == *lease || untold,
+        let parsed = layout.parse_key(name, &kv.key).filter(|parsed| match parsed {
+            ParsedKey::Ours { .. } => kv.lease != 0 || untold,
+            ParsedKey::Go { lease } => kv.lease == *lease || untold,
         });
-        let Some(stander) = stander else {
+        let Some(parsed) = parsed else {
             let key = String::from_utf8_lossy(&kv.key).into_owned();
             return Err(foreign(format!(
-                "the key {:.200} is none of a lock",
+                "the key {:.200} does not belong to a lock",
                 holdline_core::Escaped(&key)
             )));
         };
-        places.push(Place { kv, stander });
+        entries.push(QueueEntry { kv, parsed });
     }
-    places.sort_by(|one, other| {
+    entries.sort_by(|one, other| {
         (one.kv.create_revision, &one.kv.key).cmp(&(other.kv.create_revision, &other.kv.key))
     });
-    Ok(Queue::new(places))
+    Ok(Queue::new(entries))
 }
 
 #[cfg(test)]
@@ -121,9 +122,9 @@ mod tests {
         assert_eq!(read(&layout, &name, vec![kv]).expect("of Go").holders().len(), 1);
     }
 
-    /// From etcd 3.7 on no key but foreign ones was known any more.
+    /// With etcd 3.7 every key was taken for a foreign one.
     #[test]
-    fn a_reading_without_values_that_tells_no_lease_makes_no_key_foreign() {
+    fn a_read_without_values_that_returns_no_lease_makes_no_key_foreign() {
         let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
         let ours = layout.contender(&name, LeaseId::from_bytes([1; 16]), Mode::Exclusive, 7);
         for key in [ours, b"a/1f".to_vec()] {

@@ -1,8 +1,8 @@
-//! Ending what a lease id has: a grant or a place in the queue. The queue itself hands over.
+//! Releasing: a grant or a place in the queue. The queue itself hands over the name.
 
 use holdline_core::{LeaseId, LockError, LockName, ReleaseReply, ReleaseRequest};
 
-use crate::error::{Trouble, protocol};
+use crate::error::{RequestError, protocol};
 use crate::held::Held;
 use crate::ops::{all_of, delete, get, keys_of, made_at, present, put};
 use crate::proto::{RequestOp, TxnRequest};
@@ -19,39 +19,41 @@ impl Store {
         let mut held = self.held.find(name, id);
         if held.is_none() {
             if for_good {
-                // First the mark: then no request that is under way can put a key any more.
+                // The mark is put first: then no request in flight can put a key any more.
                 self.mark_gone(name, id).await?;
             }
             held = self.find(name, id).await?;
         }
-        // The lease of marks may have ended under us: once more, on a new one.
+        // The lease of the marks may have expired: try once more, with a new one.
         for _ in 0..2 {
             let mark = match for_good {
-                true => Some(put(self.layout.gone(name, id), Vec::new(), self.grave().await?)),
+                true => {
+                    Some(put(self.layout.gone(name, id), Vec::new(), self.marks_lease().await?))
+                }
                 false => None,
             };
             match self.end(name, id, held.as_ref(), mark).await {
-                Err(Trouble::LeaseGone) => self.close_grave().await,
-                Err(trouble) => return Err(trouble.into_error()),
+                Err(RequestError::LeaseGone) => self.forget_marks_lease().await,
+                Err(failure) => return Err(failure.into_error()),
                 Ok(reply) => {
                     self.held.forget(name, id);
                     return Ok(reply);
                 }
             }
         }
-        Err(protocol("the lease of marks ends at once"))
+        Err(protocol("the lease of the marks expires at once"))
     }
 
     async fn mark_gone(&self, name: &LockName, id: LeaseId) -> Result<(), LockError> {
         for _ in 0..2 {
-            let grave = self.grave().await?;
-            match self.read(vec![put(self.layout.gone(name, id), Vec::new(), grave)]).await {
-                Err(Trouble::LeaseGone) => self.close_grave().await,
-                Err(trouble) => return Err(trouble.into_error()),
+            let marks_lease = self.marks_lease().await?;
+            match self.read(vec![put(self.layout.gone(name, id), Vec::new(), marks_lease)]).await {
+                Err(RequestError::LeaseGone) => self.forget_marks_lease().await,
+                Err(failure) => return Err(failure.into_error()),
                 Ok(_) => return Ok(()),
             }
         }
-        Err(protocol("the lease of marks ends at once"))
+        Err(protocol("the lease of the marks expires at once"))
     }
 
     async fn end(
@@ -60,10 +62,11 @@ impl Store {
         id: LeaseId,
         held: Option<&Held>,
         mark: Option<RequestOp>,
-    ) -> Result<ReleaseReply, Trouble> {
-        let look = get(all_of(self.layout.marks(name, id)));
+    ) -> Result<ReleaseReply, RequestError> {
+        let read_marks = get(all_of(self.layout.marks(name, id)));
         let Some(held) = held else {
-            let mut answers = self.read([Some(look), mark].into_iter().flatten().collect()).await?;
+            let mut answers =
+                self.read([Some(read_marks), mark].into_iter().flatten().collect()).await?;
             return Ok(ReleaseReply::NotHeld { revoked: store::marks(&answers.keys()?).revoked });
         };
         let key = held.key.clone();
@@ -74,13 +77,13 @@ impl Store {
         };
         let reads_queue = before.is_some();
         let success = before.into_iter().chain([delete(key)]).chain(mark.clone()).collect();
-        let failure = [Some(look), mark].into_iter().flatten().collect();
+        let failure = [Some(read_marks), mark].into_iter().flatten().collect();
         let mut answers = self.txn(TxnRequest { compare: vec![compare], success, failure }).await?;
         if !answers.succeeded {
             return Ok(ReleaseReply::NotHeld { revoked: store::marks(&answers.keys()?).revoked });
         }
         let waited = reads_queue && {
-            // What else stands there was not touched, and is not judged here.
+            // Foreign keys were not touched, so they are no error here.
             let queue = queue::read_keys(&self.layout, name, answers.keys()?);
             queue.is_ok_and(|queue| queue.find(id).is_some_and(|(_, waits)| waits.is_some()))
         };

@@ -1,9 +1,9 @@
-//! Renewal: the sessions are kept, and in the same moment every key is looked at.
+//! Renewal: keepalives for the sessions, and concurrently a read of every key.
 //!
-//! - R1: a grant is renewed when its session was kept *and* its key is there: either alone may be
-//!   gone without the other.
-//! - R2: what must be decided by the whole queue, a mark or a record is read in a second step,
-//!   which a grant that nobody has touched does not need.
+//! - R1: a grant is renewed if the keepalive of its session succeeded *and* its key exists: either
+//!   may be gone without the other.
+//! - R2: the whole queue, a mark or a record is read in a second step, and only if it is needed. A
+//!   grant that was not changed does not need it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,42 +15,44 @@ use holdline_core::{
 };
 use tokio::join;
 
-use crate::error::{Trouble, unavailable};
+use crate::error::{RequestError, unavailable};
 use crate::held::Held;
 use crate::ops::{all_of, get, key_alone, key_value, keys_of, put, written_at};
 use crate::proto::{KeyValue, TxnRequest};
 use crate::queue::{self, Queue};
-use crate::sessions::{Key, Session};
+use crate::sessions::{Session, SessionKey};
 use crate::store::{self, Store, record};
 
-/// How many parts one transaction may have, as servers have it unless told otherwise.
+/// How many operations a transaction may have: the servers' default.
 const PARTS: usize = 128;
-/// How often a change of a record is tried while others change it.
+/// How often a change of a record is tried while other clients change it.
 const ATTEMPTS: usize = 5;
 
-/// What the first look brought for a line.
-enum Seen {
-    /// The key as it stands, and whether what stands before it is still there.
-    Key { kv: Option<KeyValue>, blocked: bool },
-    /// The lease id was not known here: the whole queue.
+/// What the first read has shown for one request.
+enum Observed {
+    /// The key, and whether the key that blocks it still exists.
+    SessionKey { kv: Option<KeyValue>, blocked: bool },
+    /// The lease id was not known to this engine: the whole queue.
     Queue(Result<Queue, LockError>),
 }
 
 impl Store {
-    pub(crate) async fn renew(&self, lines: &[RenewRequest]) -> Renewed {
+    pub(crate) async fn renew(&self, requests: &[RenewRequest]) -> Renewed {
         let since = self.clock.now();
-        let held: Vec<Option<Held>> =
-            lines.iter().map(|line| self.held.find(&line.name, line.lease_id)).collect();
-        let (seen, kept) = join!(self.look_at(lines, &held), self.keep_all(&held));
-        let mut answers = Vec::with_capacity(lines.len());
-        for ((line, seen), held) in lines.iter().zip(seen?).zip(held) {
-            answers.push(self.judge(line, seen, held, &kept, since).await);
+        let held: Vec<Option<Held>> = requests
+            .iter()
+            .map(|request| self.held.find(&request.name, request.lease_id))
+            .collect();
+        let (observed, kept) = join!(self.observe(requests, &held), self.keep_all(&held));
+        let mut answers = Vec::with_capacity(requests.len());
+        for ((request, observed), held) in requests.iter().zip(observed?).zip(held) {
+            answers.push(self.judge(request, observed, held, &kept, since).await);
         }
         Ok(answers)
     }
 
-    /// Keeps each session once.
-    async fn keep_all(&self, held: &[Option<Held>]) -> HashMap<i64, Result<(), Trouble>> {
+    /// Sends one keepalive for each session.
+    async fn keep_all(&self, held: &[Option<Held>]) -> HashMap<i64, Result<(), RequestError>> {
         let mut sessions: HashMap<i64, Arc<Session>> = HashMap::new();
         for held in held.iter().flatten() {
             sessions.entry(held.session.lease).or_insert_with(|| held.session.clone());
@@ -60,85 +62,85 @@ impl Store {
         join_all(sessions.into_values().map(keep)).await.into_iter().collect()
     }
 
-    /// Looks at the keys of all lines, in as few transactions as they fit into.
-    async fn look_at(
+    /// Reads the keys of all requests, in as few transactions as possible.
+    async fn observe(
         &self,
-        lines: &[RenewRequest],
+        requests: &[RenewRequest],
         held: &[Option<Held>],
-    ) -> Result<Vec<Seen>, LockError> {
-        let mut seen = Vec::with_capacity(lines.len());
-        let pairs: Vec<_> = lines.iter().zip(held).collect();
+    ) -> Result<Vec<Observed>, LockError> {
+        let mut observed = Vec::with_capacity(requests.len());
+        let pairs: Vec<_> = requests.iter().zip(held).collect();
         for pairs in pairs.chunks(PARTS / 2) {
-            let parts = pairs.iter().flat_map(|(line, held)| match held {
+            let parts = pairs.iter().flat_map(|(request, held)| match held {
                 Some(held) => {
                     let blocker = held.blocker();
                     let own = get(key_alone(held.key.clone()));
                     vec![Some(own), blocker.map(|key| get(key_alone(key.clone())))]
                 }
-                None => vec![Some(get(keys_of(self.layout.queue(&line.name))))],
+                None => vec![Some(get(keys_of(self.layout.queue(&request.name))))],
             });
             let mut answers = self.read(parts.flatten().collect()).await?;
-            for (line, held) in pairs {
-                seen.push(match held {
+            for (request, held) in pairs {
+                observed.push(match held {
                     Some(held) => {
                         let kv = answers.keys()?.pop();
                         let blocked = held.blocker().is_some() && !answers.keys()?.is_empty();
-                        Seen::Key { kv, blocked }
+                        Observed::SessionKey { kv, blocked }
                     }
                     None => {
                         let kvs = answers.keys()?;
-                        Seen::Queue(queue::read_keys(&self.layout, &line.name, kvs))
+                        Observed::Queue(queue::read_keys(&self.layout, &request.name, kvs))
                     }
                 });
             }
         }
-        Ok(seen)
+        Ok(observed)
     }
 
     async fn judge(
         &self,
-        line: &RenewRequest,
-        seen: Seen,
+        request: &RenewRequest,
+        observed: Observed,
         held: Option<Held>,
-        kept: &HashMap<i64, Result<(), Trouble>>,
+        kept: &HashMap<i64, Result<(), RequestError>>,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
-        let id = line.lease_id;
-        let (held, kv, blocked) = match (seen, held) {
-            (Seen::Key { kv, blocked }, Some(held)) => (held, kv, blocked),
-            (Seen::Queue(queue), _) => match queue?.find(id) {
-                Some((place, _)) => {
-                    let Some(held) = self.adopt(&line.name, id, place).await? else {
-                        return self.missing(line).await;
+        let id = request.lease_id;
+        let (held, kv, blocked) = match (observed, held) {
+            (Observed::SessionKey { kv, blocked }, Some(held)) => (held, kv, blocked),
+            (Observed::Queue(queue), _) => match queue?.find(id) {
+                Some((entry, _)) => {
+                    let Some(held) = self.adopt(&request.name, id, entry).await? else {
+                        return self.missing(request).await;
                     };
                     self.sessions.keep(&held.session).await.or_else(or_gone)?;
-                    (held, Some(place.kv.clone()), false)
+                    (held, Some(entry.kv.clone()), false)
                 }
-                None => return self.missing(line).await,
+                None => return self.missing(request).await,
             },
-            (Seen::Key { .. }, None) => return self.missing(line).await,
+            (Observed::SessionKey { .. }, None) => return self.missing(request).await,
         };
-        let Some(kv) = kv else { return self.missing(line).await };
+        let Some(kv) = kv else { return self.missing(request).await };
         match kept.get(&held.session.lease) {
-            Some(Err(Trouble::LeaseGone)) => return self.missing(line).await,
+            Some(Err(RequestError::LeaseGone)) => return self.missing(request).await,
             Some(Err(_)) if held.session.left(since).is_zero() => {
-                let message = "the session could not be kept";
+                let message = "the session could not be kept alive";
                 return Err(unavailable(message, Certainty::Unknown));
             }
             _ => {}
         }
         let left = held.session.left(since);
         if left.is_zero() {
-            return self.missing(line).await;
+            return self.missing(request).await;
         }
         if blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
         if held.token.is_none() {
-            let (queue, revision) = self.queue(&line.name).await?;
-            self.learn(&line.name, id, &queue, revision)?;
+            let (queue, revision) = self.queue(&request.name).await?;
+            self.learn(&request.name, id, &queue, revision)?;
             match queue.find(id) {
-                None => return self.missing(line).await,
+                None => return self.missing(request).await,
                 Some((_, Some(at))) => {
                     return Ok(RenewReply::Queued {
                         position: Some(at),
@@ -148,16 +150,16 @@ impl Store {
                 Some((_, None)) => {}
             }
         }
-        match line.purpose {
+        match request.purpose {
             Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
-            Purpose::Keep(hold) => self.keep_grant(line, hold, &held, &kv, since).await,
+            Purpose::Keep(hold) => self.keep_grant(request, hold, &held, &kv, since).await,
         }
     }
 
-    /// Renews a grant whose session was kept.
+    /// Renews a grant after the keepalive of its session.
     async fn keep_grant(
         &self,
-        line: &RenewRequest,
+        request: &RenewRequest,
         hold: Hold,
         held: &Held,
         kv: &KeyValue,
@@ -170,32 +172,32 @@ impl Store {
         }
         for _ in 0..ATTEMPTS {
             let Some(kv) = self.client.range(key_value(held.key.clone())).await?.kvs.pop() else {
-                return self.missing(line).await;
+                return self.missing(request).await;
             };
             let mut record = record(&kv.value)?;
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }
-            self.held.update(&line.name, line.lease_id, |held| {
+            self.held.update(&request.name, request.lease_id, |held| {
                 (held.written, held.terms) = (kv.mod_revision, Some(record.hold));
             });
             if needs_no_move(record.hold, hold) {
                 return Ok(RenewReply::Renewed { left: Some(left) });
             }
             record.hold = moved(record.hold, hold);
-            let key = Key::of(line.client, line.lease_id, record.hold);
+            let key = SessionKey::of(request.client, request.lease_id, record.hold);
             let session = self.sessions.obtain(key).await?;
             self.sessions.keep(&session).await.or_else(or_gone)?;
             let compare = vec![written_at(held.key.clone(), kv.mod_revision)];
             let success = vec![put(held.key.clone(), record.to_bytes(), session.lease)];
             let txn = TxnRequest { compare, success, failure: Vec::new() };
             match self.txn(txn).await {
-                Err(Trouble::LeaseGone) => session.end(),
-                Err(trouble) => return Err(trouble.into_error()),
+                Err(RequestError::LeaseGone) => session.end(),
+                Err(failure) => return Err(failure.into_error()),
                 Ok(answers) if !answers.succeeded => {}
                 Ok(answers) => {
                     let left = session.left(since);
-                    self.held.update(&line.name, line.lease_id, |held| {
+                    self.held.update(&request.name, request.lease_id, |held| {
                         (held.session, held.written) = (session, answers.revision);
                         held.terms = Some(record.hold);
                     });
@@ -203,22 +205,22 @@ impl Store {
                 }
             }
         }
-        Err(unavailable("others change the grant's record again and again", Certainty::NotApplied))
+        Err(unavailable("other clients keep changing the grant's record", Certainty::NotApplied))
     }
 
-    /// Says why a lease id has no key.
-    async fn missing(&self, line: &RenewRequest) -> Result<RenewReply, LockError> {
-        self.held.forget(&line.name, line.lease_id);
-        let marks = self.layout.marks(&line.name, line.lease_id);
+    /// Returns why a lease id has no key.
+    async fn missing(&self, request: &RenewRequest) -> Result<RenewReply, LockError> {
+        self.held.forget(&request.name, request.lease_id);
+        let marks = self.layout.marks(&request.name, request.lease_id);
         let reply = self.client.range(all_of(marks)).await?;
         Ok(store::marks(&reply.kvs).into_renew_reply())
     }
 }
 
-/// A session that is over is seen by what is left of it.
-fn or_gone(trouble: Trouble) -> Result<(), LockError> {
-    match trouble {
-        Trouble::LeaseGone => Ok(()),
+/// An expired session is no error here: its remaining time shows it.
+fn or_gone(failure: RequestError) -> Result<(), LockError> {
+    match failure {
+        RequestError::LeaseGone => Ok(()),
         other => Err(other.into_error()),
     }
 }
@@ -227,12 +229,12 @@ fn is_detached(hold: Hold) -> bool {
     matches!(hold, Hold::Detached(_))
 }
 
-/// Tells whether a grant with this hold already has what a renewal asks for.
+/// Tells whether a grant with the hold `has` needs no change for a renewal to `asked`.
 fn needs_no_move(has: Hold, asked: Hold) -> bool {
     is_detached(has) == is_detached(asked) && asked.duration() <= has.duration()
 }
 
-/// The hold that a renewal makes of another: never a shorter one.
+/// Returns the hold after a renewal: never a shorter one.
 fn moved(has: Hold, asked: Hold) -> Hold {
     let duration = has.duration().max(asked.duration()).unwrap_or_default();
     match is_detached(asked) {

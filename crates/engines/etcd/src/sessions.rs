@@ -1,8 +1,9 @@
-//! Leases of etcd: one for each client and duration, and one of its own for a detached lock lease.
+//! Leases of etcd: one for each client and duration, and a separate one for each detached lock
+//! lease.
 //!
-//! - S1: what a session is known to have left counts from before the request left that kept it.
-//! - S2: nothing here keeps a session by itself: an acquire or a renewal does, at most once in a
-//!   tenth of its time. So a client that has nothing to keep keeps nothing.
+//! - S1: the time that a session is known to have left counts from before the keepalive was sent.
+//! - S2: there is no keepalive task. An acquire or a renewal sends the keepalive, at most once in a
+//!   tenth of the session's time. So a client that holds nothing sends none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,21 +13,21 @@ use holdline_core::{ClientId, Clock, Hold, LeaseId, Moment};
 use parking_lot::Mutex;
 
 use crate::client::Client;
-use crate::error::Trouble;
+use crate::error::RequestError;
 
-/// How many parts of its time a session lasts between two keepalives at least.
+/// A session is fresh for this part of its time after a keepalive: no other one is sent.
 const FRESH: u32 = 10;
-/// How many sessions are known before those that are over are forgotten.
+/// At this number of sessions, those that have expired are dropped.
 const SWEEP: usize = 64;
 
-/// Which session.
+/// Identifies a session by its owner and its duration in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum SessionKey {
     Client(ClientId, u64),
     Lease(LeaseId, u64),
 }
 
-/// A lease of etcd.
+/// An etcd lease.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) lease: i64,
@@ -41,29 +42,30 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 pub(crate) struct Sessions {
     client: Client,
     clock: Arc<dyn Clock>,
-    slots: Mutex<HashMap<Key, Slot>>,
+    slots: Mutex<HashMap<SessionKey, Slot>>,
 }
 
-impl Key {
-    pub(crate) fn of(client: ClientId, lease_id: LeaseId, hold: Hold) -> Key {
+impl SessionKey {
+    pub(crate) fn of(client: ClientId, lease_id: LeaseId, hold: Hold) -> SessionKey {
         match hold {
-            Hold::Detached(_) => Key::Lease(lease_id, seconds(hold)),
-            Hold::Leased(_) | Hold::Live => Key::Client(client, seconds(hold)),
+            Hold::Detached(_) => SessionKey::Lease(lease_id, seconds(hold)),
+            Hold::Leased(_) | Hold::Live => SessionKey::Client(client, seconds(hold)),
         }
     }
 
     fn seconds(self) -> u64 {
         match self {
-            Key::Client(_, seconds) | Key::Lease(_, seconds) => seconds,
+            SessionKey::Client(_, seconds) | SessionKey::Lease(_, seconds) => seconds,
         }
     }
 
-    /// The number of the lease of etcd: chosen by the server, or made of the lease id, so that any
-    /// process that knows the id finds the same.
+    /// Returns the id of the etcd lease. 0: the server chooses it. The id for a detached lease is
+    /// made from the lock's lease id, so every process that knows that id finds the same etcd
+    /// lease.
     fn number(self) -> i64 {
         match self {
-            Key::Client(..) => 0,
-            Key::Lease(id, seconds) => {
+            SessionKey::Client(..) => 0,
+            SessionKey::Lease(id, seconds) => {
                 let bytes = id.as_bytes();
                 let half: [u8; 8] = std::array::from_fn(|at| bytes[at] ^ bytes[at + 8]);
                 let seconds = i64::try_from(seconds).unwrap_or(0) << 1;
@@ -73,25 +75,25 @@ impl Key {
     }
 }
 
-/// Whole seconds, as etcd counts.
+/// Rounds up to whole seconds, the unit of etcd.
 fn seconds(hold: Hold) -> u64 {
     let duration = hold.duration().unwrap_or_default();
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
 impl Session {
-    /// Makes a session of a lease that another has made.
+    /// Makes a session of an etcd lease that exists.
     pub(crate) fn found(lease: i64, ttl: Duration) -> Session {
         let keeping = tokio::sync::Mutex::default();
         Session { lease, ttl, until: Mutex::new(Moment::ORIGIN), keeping }
     }
 
-    /// Returns how much is known to be left at `now`.
+    /// Returns the time that is known to be left at `now`.
     pub(crate) fn left(&self, now: Moment) -> Duration {
         now.until(*self.until.lock())
     }
 
-    /// Notes that the server has ended it.
+    /// Records that the session has expired on the server.
     pub(crate) fn end(&self) {
         self.set(Moment::ORIGIN);
     }
@@ -110,8 +112,8 @@ impl Sessions {
         Sessions { client, clock, slots: Mutex::default() }
     }
 
-    /// Returns the session, which is known to be alive; makes it if there is none.
-    pub(crate) async fn obtain(&self, key: Key) -> Result<Arc<Session>, Trouble> {
+    /// Returns the session, which is known to be alive; creates it if there is none.
+    pub(crate) async fn obtain(&self, key: SessionKey) -> Result<Arc<Session>, RequestError> {
         let slot = self.slot(key);
         let mut slot = slot.lock().await;
         if let Some(session) = slot.as_ref()
@@ -124,7 +126,7 @@ impl Sessions {
         Ok(session)
     }
 
-    async fn make(&self, key: Key) -> Result<Session, Trouble> {
+    async fn make(&self, key: SessionKey) -> Result<Session, RequestError> {
         let before = self.clock.now();
         let ttl = i64::try_from(key.seconds()).unwrap_or(i64::MAX);
         match self.client.grant(key.number(), ttl).await {
@@ -134,22 +136,22 @@ impl Sessions {
                 session.set(before.after(ttl));
                 Ok(session)
             }
-            // Made by another process that knows the lease id, or by a request of ours whose
+            // Another process that knows the lease id created it, or an earlier request whose
             // answer was lost.
-            Err(Trouble::LeaseExists) => {
+            Err(RequestError::LeaseExists) => {
                 let session = Session::found(key.number(), Duration::from_secs(key.seconds()));
                 self.keep(&session).await?;
                 Ok(session)
             }
-            Err(trouble) => Err(trouble),
+            Err(failure) => Err(failure),
         }
     }
 
-    /// Keeps a session, unless it was kept a moment ago.
+    /// Sends a keepalive, unless the session is fresh.
     ///
     /// # Errors
-    /// [`Trouble::LeaseGone`]: it is over.
-    pub(crate) async fn keep(&self, session: &Session) -> Result<(), Trouble> {
+    /// [`RequestError::LeaseGone`]: the session has expired.
+    pub(crate) async fn keep(&self, session: &Session) -> Result<(), RequestError> {
         let _alone = session.keeping.lock().await;
         let before = self.clock.now();
         if session.is_fresh(before) {
@@ -158,13 +160,13 @@ impl Sessions {
         let ttl = self.client.keep_alive(session.lease).await?;
         if ttl <= 0 {
             session.end();
-            return Err(Trouble::LeaseGone);
+            return Err(RequestError::LeaseGone);
         }
         session.set(before.after(duration(ttl)));
         Ok(())
     }
 
-    fn slot(&self, key: Key) -> Slot {
+    fn slot(&self, key: SessionKey) -> Slot {
         let mut slots = self.slots.lock();
         if slots.len() >= SWEEP && !slots.contains_key(&key) {
             let now = self.clock.now();
@@ -188,18 +190,22 @@ mod tests {
     #[test]
     fn a_session_is_for_a_client_and_whole_seconds() {
         let (client, id) = (ClientId::from_u64(7), LeaseId::from_bytes([3; 16]));
-        let leased = |ms| Key::of(client, id, Hold::Leased(Duration::from_millis(ms)));
+        let leased = |ms| SessionKey::of(client, id, Hold::Leased(Duration::from_millis(ms)));
         assert_eq!(leased(1_001), leased(2_000));
         assert_ne!(leased(2_000), leased(2_001));
-        assert_ne!(leased(2_000), Key::of(client, id, Hold::Detached(Duration::from_secs(2))));
+        assert_ne!(
+            leased(2_000),
+            SessionKey::of(client, id, Hold::Detached(Duration::from_secs(2)))
+        );
         assert_eq!(leased(2_000).number(), 0);
     }
 
     #[test]
     fn a_detached_lease_has_a_number_of_its_own_that_etcd_takes() {
-        let number = |byte, seconds| Key::Lease(LeaseId::from_bytes([byte; 16]), seconds).number();
+        let number =
+            |byte, seconds| SessionKey::Lease(LeaseId::from_bytes([byte; 16]), seconds).number();
         let id = LeaseId::from_bytes(*b"0123456789abcdef");
-        assert!(Key::Lease(id, 30).number() > 0 && number(0xff, 1) > 0 && number(0, 0) > 0);
-        assert_ne!(Key::Lease(id, 30).number(), Key::Lease(id, 31).number());
+        assert!(SessionKey::Lease(id, 30).number() > 0 && number(0xff, 1) > 0 && number(0, 0) > 0);
+        assert_ne!(SessionKey::Lease(id, 30).number(), SessionKey::Lease(id, 31).number());
     }
 }

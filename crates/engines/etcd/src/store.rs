@@ -1,4 +1,4 @@
-//! What all verbs of one engine share, and how they find what a lease id stands for.
+//! The state of one engine, which all verbs share, and how they find the key of a lease id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use holdline_net::workplace::Workplace;
 use tokio::sync::Mutex;
 
 use crate::client::Client;
-use crate::error::{Trouble, foreign, protocol};
+use crate::error::{RequestError, foreign, protocol};
 use crate::held::{Held, HeldIds};
-use crate::keys::{Layout, Stander};
+use crate::keys::{Layout, ParsedKey};
 use crate::ops::{Answers, key_value, keys_of};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, Place, Queue};
+use crate::queue::{self, Queue, QueueEntry};
 use crate::sessions::{Session, Sessions};
 use crate::watcher::{Before, Wanted, Watcher};
 
-/// How long the lease of marks is made for, and how much of it a new mark needs.
-const GRAVE: Duration = Duration::from_secs(75);
-const REST: Duration = Duration::from_secs(32);
+/// The duration of the etcd lease for marks, and how long a new mark must last.
+const MARKS_LEASE: Duration = Duration::from_secs(75);
+const MARK_TIME: Duration = Duration::from_secs(32);
 
 /// One engine's state.
 pub(crate) struct Store {
@@ -34,8 +34,8 @@ pub(crate) struct Store {
     pub(crate) sessions: Sessions,
     pub(crate) held: HeldIds,
     pub(crate) watcher: Watcher,
-    /// The lease on which marks are left, and until when.
-    pub(crate) grave: Mutex<Option<(i64, Moment)>>,
+    /// The etcd lease of the marks, and until when it lasts.
+    pub(crate) marks_lease: Mutex<Option<(i64, Moment)>>,
 }
 
 /// Reads the marks about a lease id.
@@ -48,12 +48,12 @@ pub(crate) fn marks(kvs: &[KeyValue]) -> Marks {
 }
 
 impl Store {
-    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<Answers, Trouble> {
+    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<Answers, RequestError> {
         Ok(Answers::new(self.client.txn(request).await?))
     }
 
-    /// Reads several things as they stand at one revision.
-    pub(crate) async fn read(&self, parts: Vec<RequestOp>) -> Result<Answers, Trouble> {
+    /// Carries out several reads at one revision.
+    pub(crate) async fn read(&self, parts: Vec<RequestOp>) -> Result<Answers, RequestError> {
         self.txn(TxnRequest { success: parts, ..TxnRequest::default() }).await
     }
 
@@ -64,7 +64,7 @@ impl Store {
         Ok((queue::read_keys(&self.layout, name, reply.kvs)?, revision))
     }
 
-    /// Returns what is known of a lease id, here or by the name's queue.
+    /// Returns what is known about a lease id, from this engine or from the name's queue.
     pub(crate) async fn find(
         &self,
         name: &LockName,
@@ -75,21 +75,21 @@ impl Store {
         }
         let (queue, _) = self.queue(name).await?;
         match queue.find(id) {
-            Some((place, _)) => self.adopt(name, id, place).await,
+            Some((entry, _)) => self.adopt(name, id, entry).await,
             None => Ok(None),
         }
     }
 
-    /// Notes a lease id that was asked for by another process. `None`: it went meanwhile.
+    /// Records a lease id that another process asked for. `None`: its key was deleted meanwhile.
     pub(crate) async fn adopt(
         &self,
         name: &LockName,
         id: LeaseId,
-        place: &Place,
+        entry: &QueueEntry,
     ) -> Result<Option<Held>, LockError> {
-        let key = place.kv.key.clone();
-        let lease = match place.kv.lease {
-            // Newer servers tell it with the value only.
+        let key = entry.kv.key.clone();
+        let lease = match entry.kv.lease {
+            // Newer servers return the lease only with the value.
             0 => match self.client.range(key_value(key.clone())).await?.kvs.pop() {
                 Some(kv) => kv.lease,
                 None => return Ok(None),
@@ -101,7 +101,7 @@ impl Store {
         Ok(Some(held))
     }
 
-    /// Notes that a lease id holds its name, or what it waits for.
+    /// Records that a lease id holds its name, or which keys it waits for.
     pub(crate) fn learn(
         &self,
         name: &LockName,
@@ -109,28 +109,28 @@ impl Store {
         queue: &Queue,
         revision: i64,
     ) -> Result<(), LockError> {
-        let Some((place, waits)) = queue.find(id) else { return Ok(()) };
+        let Some((entry, waits)) = queue.find(id) else { return Ok(()) };
         if waits.is_none() {
-            let token = token(place)?;
+            let token = token(entry)?;
             self.held.update(name, id, |held| {
                 (held.token, held.read_at) = (Some(token), revision);
-                held.written = held.written.max(place.kv.create_revision);
+                held.written = held.written.max(entry.kv.create_revision);
                 held.blockers.clear();
             });
             return Ok(());
         }
-        let keys: Vec<_> = queue.blockers(id).iter().map(|place| place.kv.key.clone()).collect();
+        let keys: Vec<_> = queue.blockers(id).iter().map(|entry| entry.kv.key.clone()).collect();
         if let Some(before) = self.before(name, &keys, revision) {
             self.watcher.retarget(id, before);
         }
         self.held.update(name, id, |held| {
             (held.blockers, held.read_at) = (keys, revision);
-            held.written = held.written.max(place.kv.create_revision);
+            held.written = held.written.max(entry.kv.create_revision);
         });
         Ok(())
     }
 
-    /// What a contender has to hear of what stands before it.
+    /// Returns what to watch before a contender.
     pub(crate) fn before(
         &self,
         name: &LockName,
@@ -153,8 +153,8 @@ impl Store {
         Box::pin(self.watcher.open(id, wanted))
     }
 
-    /// Returns how much of a session is left, counted from `since`; asks where nothing is known.
-    /// `None` when it is over.
+    /// Returns how much of a session is left, counted from `since`; asks the server if it is not
+    /// known. `None`: it has expired.
     pub(crate) async fn left(
         &self,
         session: &Session,
@@ -168,79 +168,82 @@ impl Store {
         Ok(u64::try_from(seconds).ok().filter(|left| *left > 0).map(Duration::from_secs))
     }
 
-    /// Returns the lease on which a mark lasts long enough.
-    pub(crate) async fn grave(&self) -> Result<i64, LockError> {
-        let mut grave = self.grave.lock().await;
+    /// Returns an etcd lease that lasts long enough for a mark.
+    pub(crate) async fn marks_lease(&self) -> Result<i64, LockError> {
+        let mut marks_lease = self.marks_lease.lock().await;
         let now = self.clock.now();
-        if let Some((lease, until)) = *grave
-            && now.until(until) >= REST
+        if let Some((lease, until)) = *marks_lease
+            && now.until(until) >= MARK_TIME
         {
             return Ok(lease);
         }
-        let seconds = i64::try_from(GRAVE.as_secs()).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(MARKS_LEASE.as_secs()).unwrap_or(i64::MAX);
         let reply = self.client.grant(0, seconds).await?;
-        *grave = Some((reply.id, now.after(GRAVE)));
+        *marks_lease = Some((reply.id, now.after(MARKS_LEASE)));
         Ok(reply.id)
     }
 
-    /// Forgets the lease of marks: the server has.
-    pub(crate) async fn close_grave(&self) {
-        *self.grave.lock().await = None;
+    /// Forgets the lease of the marks, which has expired on the server.
+    pub(crate) async fn forget_marks_lease(&self) {
+        *self.marks_lease.lock().await = None;
     }
 
-    /// Describes a holder with what its session has left.
-    pub(crate) async fn summary(&self, place: &Place) -> Result<HolderSummary, LockError> {
-        let seconds = match self.client.time_to_live(place.kv.lease).await {
+    /// Describes a holder, with the time that its session has left.
+    pub(crate) async fn summary(&self, entry: &QueueEntry) -> Result<HolderSummary, LockError> {
+        let seconds = match self.client.time_to_live(entry.kv.lease).await {
             Ok(seconds) => u64::try_from(seconds).unwrap_or(0),
-            // How long it lasts is a courtesy.
+            // The remaining time is only informative.
             Err(_) => 0,
         };
-        described(place, Some(Duration::from_secs(seconds)))
+        described(entry, Some(Duration::from_secs(seconds)))
     }
 }
 
-/// Describes a holder whose key was read with its value, and of whose session so much is left.
-pub(crate) fn described(place: &Place, left: Option<Duration>) -> Result<HolderSummary, LockError> {
-    let record = record_of(place)?;
+/// Describes a holder whose key was read with its value. `left` is what its session has left.
+pub(crate) fn described(
+    entry: &QueueEntry,
+    left: Option<Duration>,
+) -> Result<HolderSummary, LockError> {
+    let record = record_of(entry)?;
     Ok(HolderSummary {
-        lease_id: short(place),
-        token: Some(token(place)?),
-        mode: place.mode(),
+        lease_id: short(entry),
+        token: Some(token(entry)?),
+        mode: entry.mode(),
         held_for: None,
         left,
         metadata: record.map_or_else(Metadata::default, |record| record.holder),
     })
 }
 
-/// Reads what stands at a key of ours.
+/// Reads the record at a key.
 ///
 /// # Errors
-/// `Foreign`: it is none of our records.
+/// `Foreign`: the value is no record.
 pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
-    let found = "a key like ours has a value that is none of this version's";
+    let found = "a key of the form that Holdline uses has a value that this version cannot read";
     Record::from_bytes(value).ok_or_else(|| foreign(found))
 }
 
-/// The record at a key; `None` for one of Go's, which has none.
-pub(crate) fn record_of(place: &Place) -> Result<Option<Record>, LockError> {
-    match place.stander {
-        Stander::Ours { .. } => record(&place.kv.value).map(Some),
-        Stander::Go { .. } => Ok(None),
+/// Returns the record at a key; `None` for Go's, which have none.
+pub(crate) fn record_of(entry: &QueueEntry) -> Result<Option<Record>, LockError> {
+    match entry.parsed {
+        ParsedKey::Ours { .. } => record(&entry.kv.value).map(Some),
+        ParsedKey::Go { .. } => Ok(None),
     }
 }
 
-/// The fencing token: the revision at which the key was made.
-pub(crate) fn token(place: &Place) -> Result<FencingToken, LockError> {
-    let revision = u64::try_from(place.kv.create_revision).unwrap_or(0);
+/// Returns the fencing token: the create revision of the key.
+pub(crate) fn token(entry: &QueueEntry) -> Result<FencingToken, LockError> {
+    let revision = u64::try_from(entry.kv.create_revision).unwrap_or(0);
     FencingToken::new(revision)
         .map_err(|_| protocol(format!("the revision {revision} is no fencing token")))
 }
 
-/// How a holder is told from others; one of Go's by its lease.
-pub(crate) fn short(place: &Place) -> ShortLeaseId {
-    match place.stander {
-        Stander::Ours { lease_id, .. } => lease_id.short(),
-        Stander::Go { lease } => {
+/// Returns the short id that identifies a contender; Go's are identified by their etcd lease.
+pub(crate) fn short(entry: &QueueEntry) -> ShortLeaseId {
+    match entry.parsed {
+        ParsedKey::Ours { lease_id, .. } => lease_id.short(),
+        ParsedKey::Go { lease } => {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&lease.rotate_left(32).to_be_bytes());
             LeaseId::from_bytes(bytes).short()

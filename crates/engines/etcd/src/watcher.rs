@@ -1,17 +1,18 @@
-//! Who hears what: one stream of watches for the engine, on which each watched lease id has its
-//! own key and what stands before it.
+//! Watches: one stream for the engine. Each watched lease id has a watch of its own key, and one of
+//! the keys before it in the queue.
 //!
-//! - W1: nothing lies between the reading of keys and their watch. The watch of the own key begins
-//!   right behind the revision at which it was read; where that was compacted away, whoever watches
-//!   is told to look. That of what stands before it begins with the newest revision, since the
-//!   server serves one that begins in the past only every tenth of a second; if that is not the
-//!   revision of the reading, whoever watches is told to look.
-//!   The own key is watched a moment later: most that wait, and most that hold, are done by then.
-//! - W2: a stream that broke is opened again, and its watches go on where they were.
-//! - W3: what is told is never a grant: whoever is told asks.
-//! - W4: a server that refuses a watch no longer takes the token of its stream, which keeps the one
-//!   that it was opened with: it expired, or users or roles have changed. So the whole stream is
-//!   opened again with a new token. If that is refused too, the pause before the next try doubles.
+//! - W1: no change is missed between reading a key and watching it. The watch of the own key starts
+//!   at the revision after the read; if that revision was compacted, the watcher gets a hint. The
+//!   watch of the keys before it starts at the current revision, because a server serves a watch
+//!   that starts in the past only every tenth of a second. If that is not the revision of the read,
+//!   the watcher gets a hint. The watch of the own key is opened a little later: most waits and
+//!   leases are over by then.
+//! - W2: a stream that broke is opened again, and its watches resume where they were.
+//! - W3: a hint is never a grant: its receiver asks the store.
+//! - W4: a server refuses a watch if it no longer accepts the stream's authentication token, which
+//!   stays the one from when the stream was opened. The token has expired, or users or roles have
+//!   changed. So the whole stream is opened again with a new token. If that is refused too, the
+//!   pause before the next try doubles.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
@@ -34,22 +35,22 @@ use holdline_net::workplace::Workplace;
 
 /// How long to wait before a broken stream is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause after refusals, and how long a stream must last for them to be forgotten.
+/// The longest pause after refusals. A stream that lasts this long resets the pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// When an own key is watched: what ends it is rare, and nothing of it is missed.
+/// The delay before the own key is watched. Changes of it are rare, and none is missed.
 const LATER: Duration = Duration::from_millis(50);
 
-/// What to hear for one lease id.
+/// What to watch for one lease id.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// Its own key, and the revision from which on it is heard.
+    /// Its own key, and the first revision to watch.
     pub(crate) own: (Vec<u8>, i64),
-    /// What must go before it may hold the name.
+    /// The keys that must be deleted before it may hold the name.
     pub(crate) before: Option<Before>,
 }
 
-/// What stands before a contender.
+/// The keys before a contender in the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Before {
     pub(crate) span: Span,
@@ -57,7 +58,7 @@ pub(crate) struct Before {
     pub(crate) from: i64,
 }
 
-enum Order {
+enum Command {
     Watch(LeaseId, Wanted),
     Retarget(LeaseId, Before),
     Forget(LeaseId),
@@ -67,19 +68,19 @@ enum Order {
 pub(crate) struct Watcher {
     watches: Arc<Watches>,
     watched: Arc<Mutex<HashSet<LeaseId>>>,
-    orders: UnboundedSender<Order>,
+    commands: UnboundedSender<Command>,
 }
 
 impl Watcher {
-    /// Makes it; its task ends with it.
-    pub(crate) fn start(home: &Workplace, client: Client) -> Watcher {
+    /// Starts the task, which ends with the watcher.
+    pub(crate) fn start(executor: &Workplace, client: Client) -> Watcher {
         let watches = Arc::new(Watches::default());
-        let (orders, ordered) = unbounded_channel();
-        let ear = Ear {
-            home: home.clone(),
+        let (commands, received) = unbounded_channel();
+        let task = WatchTask {
+            executor: executor.clone(),
             client,
             watches: watches.clone(),
-            ordered,
+            received,
             targets: HashMap::new(),
             by_id: HashMap::new(),
             later: VecDeque::new(),
@@ -88,18 +89,18 @@ impl Watcher {
             over: false,
             moved: false,
         };
-        home.spawn(ear.work());
-        Watcher { watches, watched: Arc::default(), orders }
+        executor.spawn(task.work());
+        Watcher { watches, watched: Arc::default(), commands }
     }
 
-    /// Opens a watch; without keys only to say that there is nothing to watch.
+    /// Opens a watch. Without keys it only gets the hint that there is nothing to watch.
     pub(crate) fn open(&self, id: LeaseId, wanted: Option<Wanted>) -> WatchOf {
         let stream = Watches::open(&self.watches, id);
         match wanted {
             Some(wanted) if self.watched.lock().insert(id) => {
-                let _ = self.orders.send(Order::Watch(id, wanted));
+                let _ = self.commands.send(Command::Watch(id, wanted));
             }
-            // Another watch may have taken what this one should be told.
+            // Another watch of this id may have taken the hints.
             Some(_) => {
                 self.watches.tell(id, Hint::LookAgain);
                 self.watches.tell(id, Hint::CheckLease);
@@ -113,14 +114,14 @@ impl Watcher {
             stream: Some(stream),
             watches: self.watches.clone(),
             watched: self.watched.clone(),
-            orders: self.orders.clone(),
+            commands: self.commands.clone(),
         }
     }
 
-    /// Says that something else stands before a contender now.
+    /// Changes the keys before a contender.
     pub(crate) fn retarget(&self, id: LeaseId, before: Before) {
         if self.watched.lock().contains(&id) {
-            let _ = self.orders.send(Order::Retarget(id, before));
+            let _ = self.commands.send(Command::Retarget(id, before));
         }
     }
 }
@@ -131,7 +132,7 @@ pub(crate) struct WatchOf {
     stream: Option<WatchStream>,
     watches: Arc<Watches>,
     watched: Arc<Mutex<HashSet<LeaseId>>>,
-    orders: UnboundedSender<Order>,
+    commands: UnboundedSender<Command>,
 }
 
 impl Stream for WatchOf {
@@ -150,67 +151,67 @@ impl Drop for WatchOf {
         self.stream = None;
         if self.watches.ids_in(self.id..=self.id).is_empty() && self.watched.lock().remove(&self.id)
         {
-            let _ = self.orders.send(Order::Forget(self.id));
+            let _ = self.commands.send(Command::Forget(self.id));
         }
     }
 }
 
-/// One watch of the server's.
+/// One watch on the server.
 #[derive(Debug)]
 struct Target {
     id: LeaseId,
     span: Span,
-    /// From which revision on.
+    /// The first revision to watch.
     from: i64,
-    /// The keys whose end matters; all of them, where this is the own key.
+    /// The keys whose deletion matters. `None`: the own key, of which every event matters.
     keys: Option<HashSet<Vec<u8>>>,
 }
 
-/// Why a stream of watches came to its end.
+/// Why a stream of watches ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// It broke, or could not be opened.
     Broken,
     /// The server refused a watch (W4).
     Refused,
-    /// Nobody wants to hear anything again.
+    /// The engine is gone.
     Over,
 }
 
-/// The task that listens.
-struct Ear {
-    home: Workplace,
+/// The task that reads the stream.
+struct WatchTask {
+    executor: Workplace,
     client: Client,
     watches: Arc<Watches>,
-    ordered: UnboundedReceiver<Order>,
+    received: UnboundedReceiver<Command>,
     targets: HashMap<i64, Target>,
-    /// The watches of a lease id: of its own key, and of what stands before it.
+    /// The watches of a lease id: of its own key, and of the keys before it.
     by_id: HashMap<LeaseId, (Option<i64>, Option<i64>)>,
-    /// The own keys that are to be watched, and from when on.
+    /// The own keys to watch later, and when.
     later: VecDeque<(Instant, Target)>,
     next: i64,
     requests: Option<UnboundedSender<WatchRequest>>,
-    /// Nobody wants to hear anything again.
+    /// The engine is gone.
     over: bool,
-    /// It has changed its home: that is done once.
+    /// It was moved to another runtime before: that is done once.
     moved: bool,
 }
 
-/// Its runtime has ended under it: it goes on at the new home, over a new connection.
-impl Drop for Ear {
+/// If its runtime ends, the task moves to the thread of the process, with a new connection.
+impl Drop for WatchTask {
     fn drop(&mut self) {
-        if self.over || self.moved || self.ordered.is_closed() {
+        if self.over || self.moved || self.received.is_closed() {
             return;
         }
-        self.home.leave();
+        self.executor.leave();
         self.client.leave_connection();
-        tracing::debug!("the runtime of the watches ended: they move to a thread");
+        tracing::debug!("the runtime of the watches ended: they move to another thread");
         let (_, closed) = unbounded_channel();
-        let next = Ear {
-            home: self.home.clone(),
+        let next = WatchTask {
+            executor: self.executor.clone(),
             client: self.client.clone(),
             watches: self.watches.clone(),
-            ordered: std::mem::replace(&mut self.ordered, closed),
+            received: std::mem::replace(&mut self.received, closed),
             targets: std::mem::take(&mut self.targets),
             by_id: std::mem::take(&mut self.by_id),
             later: std::mem::take(&mut self.later),
@@ -219,19 +220,19 @@ impl Drop for Ear {
             over: false,
             moved: true,
         };
-        self.home.spawn(next.work());
+        self.executor.spawn(next.work());
     }
 }
 
-impl Ear {
+impl WatchTask {
     async fn work(mut self) {
         let mut pause = PAUSE;
         loop {
             while self.targets.is_empty() {
                 let due = self.due();
                 tokio::select! {
-                    order = self.ordered.recv() => match order {
-                        Some(order) => self.obey(order),
+                    command = self.received.recv() => match command {
+                        Some(command) => self.handle(command),
                         None => return self.over = true,
                     },
                     () = at(due) => self.add_own(),
@@ -249,7 +250,7 @@ impl Ear {
         }
     }
 
-    /// Listens until the stream ends.
+    /// Reads the stream until it ends.
     async fn listen(&mut self) -> End {
         let (requests, mut asked) = unbounded_channel();
         for (watch, target) in &self.targets {
@@ -259,21 +260,21 @@ impl Ear {
         let asked = futures_util::stream::poll_fn(move |context| asked.poll_recv(context));
         let (connection, mut stream) = match self.client.watch(asked).await {
             Ok(opened) => opened,
-            Err(trouble) => {
-                tracing::debug!(error = %trouble.into_error(), "no stream of watches");
+            Err(failure) => {
+                tracing::debug!(error = %failure.into_error(), "no stream of watches");
                 return End::Broken;
             }
         };
         loop {
             let due = self.due();
             tokio::select! {
-                order = self.ordered.recv() => match order {
-                    Some(order) => self.obey(order),
+                command = self.received.recv() => match command {
+                    Some(command) => self.handle(command),
                     None => return End::Over,
                 },
                 () = at(due) => self.add_own(),
-                heard = stream.message() => match heard {
-                    Ok(Some(response)) => if !self.hear(&response) {
+                message = stream.message() => match message {
+                    Ok(Some(response)) => if !self.handle_response(&response) {
                         tracing::debug!(reason = response.cancel_reason, "a watch was refused");
                         self.client.renew_token(connection);
                         return End::Refused;
@@ -288,16 +289,16 @@ impl Ear {
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Watch(id, wanted) => {
+    fn handle(&mut self, command: Command) {
+        match command {
+            Command::Watch(id, wanted) => {
                 let (key, from) = wanted.own;
                 let own = Target { id, span: (key, Vec::new()), from, keys: None };
                 self.later.push_back((Instant::now() + LATER, own));
                 let before = wanted.before.map(|before| self.add(Target::of(id, before)));
                 self.by_id.insert(id, (None, before));
             }
-            Order::Retarget(id, before) => {
+            Command::Retarget(id, before) => {
                 let Some((_, known)) = self.by_id.get(&id).copied() else { return };
                 if let Some(watch) = known {
                     if self.targets.get(&watch).is_some_and(|target| {
@@ -312,7 +313,7 @@ impl Ear {
                     *known = Some(watch);
                 }
             }
-            Order::Forget(id) => {
+            Command::Forget(id) => {
                 let Some((own, before)) = self.by_id.remove(&id) else { return };
                 self.later.retain(|(_, own)| own.id != id);
                 for watch in [own, before].into_iter().flatten() {
@@ -322,12 +323,12 @@ impl Ear {
         }
     }
 
-    /// When the next own key is to be watched.
+    /// When the next own key is due to be watched.
     fn due(&self) -> Option<Instant> {
         self.later.front().map(|(due, _)| *due)
     }
 
-    /// Watches the own keys whose time has come.
+    /// Watches the own keys that are due.
     fn add_own(&mut self) {
         let now = Instant::now();
         while self.due().is_some_and(|due| due <= now) {
@@ -354,15 +355,15 @@ impl Ear {
         }
     }
 
-    /// What cannot be sent is sent when the stream is opened again.
+    /// Sends a request. If there is no stream, the next one sends all watches.
     fn send(&self, request: WatchRequest) {
         if let Some(requests) = &self.requests {
             let _ = requests.send(request);
         }
     }
 
-    /// Takes a message of the stream; returns `false` when it is a refusal (W4).
-    fn hear(&mut self, response: &WatchResponse) -> bool {
+    /// Handles a message of the stream; returns `false` if it is a refusal (W4).
+    fn handle_response(&mut self, response: &WatchResponse) -> bool {
         let watch = response.watch_id;
         if response.canceled {
             // Newer servers refuse under the number -1, older ones under that of the watch.
@@ -394,7 +395,7 @@ impl Ear {
         self.targets.contains_key(&watch)
     }
 
-    /// The server has ended a watch, because what it should have told was compacted away.
+    /// Replaces a watch that the server has cancelled because its revisions were compacted.
     fn start_anew(&mut self, watch: i64, response: &WatchResponse) {
         let Some(mut target) = self.targets.remove(&watch) else { return };
         tracing::debug!(reason = response.cancel_reason, "the server ended a watch");
@@ -418,8 +419,8 @@ impl Target {
         Target { id, span: before.span, from: before.from, keys: Some(before.keys) }
     }
 
-    /// Tells whether something may lie between what was read and a watch that begins with the
-    /// newest revision, which is this.
+    /// Tells whether a change between the read and the start of the watch, which is at the revision
+    /// `newest`, may have been missed.
     fn may_have_missed(&self, created: bool, newest: i64) -> bool {
         created && self.keys.is_some() && newest >= self.from
     }
@@ -431,8 +432,8 @@ impl Target {
     }
 }
 
-/// How long to wait after a refusal, when the pause before this stream was `last` and it stood for
-/// `lasted`. The first refusal after a long time is most likely an old token.
+/// Returns the pause after a refusal. `last` was the pause before the stream, which lasted for
+/// `lasted`. The first refusal after a long time is most likely an expired token.
 fn pause_after_refusal(last: Duration, lasted: Duration) -> Duration {
     match lasted >= LONGEST_PAUSE {
         true => PAUSE,
@@ -449,7 +450,7 @@ async fn at(due: Option<Instant>) {
 
 fn create(watch_id: i64, target: &Target) -> WatchRequest {
     let (key, range_end) = target.span.clone();
-    // 0 is from now on.
+    // 0: the current revision.
     let start_revision = if target.keys.is_some() { 0 } else { target.from };
     let create = WatchCreateRequest { key, range_end, start_revision, watch_id };
     WatchRequest { what: Some(WatchWhat::Create(create)) }
@@ -460,7 +461,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_one_after_the_other_make_the_pause_grow_up_to_its_limit() {
+    fn consecutive_refusals_double_the_pause_up_to_its_limit() {
         let soon = Duration::from_millis(5);
         let pauses: Vec<Duration> =
             std::iter::successors(Some(PAUSE), |last| Some(pause_after_refusal(*last, soon)))
@@ -472,21 +473,21 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_the_reading_and_the_watch_is_told() {
+    fn a_change_between_the_read_and_the_watch_is_noticed() {
         let id = LeaseId::from_bytes([1; 16]);
         let span = (b"a".to_vec(), Vec::new());
         let keys = Some(HashSet::from([b"a".to_vec()]));
         let before = Target { id, span: span.clone(), from: 8, keys };
         let own = Target { id, span, from: 8, keys: None };
-        // Read at 7, so the watch is good from 8 on.
+        // The read was at revision 7.
         assert!(!before.may_have_missed(true, 7));
         assert!(before.may_have_missed(true, 8) && before.may_have_missed(true, 20));
-        assert!(!before.may_have_missed(false, 20), "an event is told by itself");
+        assert!(!before.may_have_missed(false, 20), "an event follows");
         let begins = |target: &Target| match create(1, target).what {
             Some(WatchWhat::Create(create)) => create.start_revision,
             _ => -1,
         };
         assert_eq!((begins(&before), begins(&own)), (0, 8));
-        assert!(!own.may_have_missed(true, 20), "the server begins where it is told to");
+        assert!(!own.may_have_missed(true, 20), "the server starts at the requested revision");
     }
 }

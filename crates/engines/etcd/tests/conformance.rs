@@ -1,16 +1,14 @@
 //! The etcd engine on real servers: Debian's alone, three of them, and newer ones.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Opened, Scale, Time, run};
 use holdline_core::{Engine, LockError, LockName};
 use holdline_etcd::{EtcdEngine, EtcdOptions};
 use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 
-/// How long a client may take to find servers that are there again.
-const LIMIT: Duration = Duration::from_secs(90);
 /// How many histories suffice where only the servers are others.
 const FEW: usize = 40;
 const FOREIGN: &str = "somebody else's value";
@@ -27,13 +25,13 @@ struct Etcd {
     /// As 3.5.0 to 3.5.2 do.
     forgets_when_killed: bool,
     /// All clients that were opened: after a restart they have to find the servers again.
-    engines: Mutex<Vec<EtcdEngine>>,
+    engines: Opened,
 }
 
 impl Etcd {
     fn on(servers: Servers, test: &'static str, histories: usize) -> Etcd {
         let forgets_when_killed = false;
-        Etcd { servers, test, histories, forgets_when_killed, engines: Mutex::default() }
+        Etcd { servers, test, histories, forgets_when_killed, engines: Opened::default() }
     }
 
     fn ctl(&self, words: &[&str]) -> String {
@@ -68,17 +66,7 @@ impl Etcd {
                 (0..3).for_each(|member| cluster.await_ready(member));
             }
         }
-        let engines = self.engines.lock().expect("nobody panicked").clone();
-        let nobody = LockName::new("nobody").expect("a good name");
-        for engine in engines {
-            let deadline = Instant::now() + LIMIT;
-            while let Err(error) = engine.inspect(&nobody).await {
-                if Instant::now() > deadline {
-                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
-                }
-            }
-        }
-        Disturbed::Done
+        self.engines.reconnect().await
     }
 }
 
@@ -103,9 +91,7 @@ impl Factory for Etcd {
                 .with_max_waiters(50)
                 .with_command_timeout(Duration::from_secs(10));
             let engine = EtcdEngine::connect(&options, Arc::new(MachineClock)).await?;
-            self.engines.lock().expect("nobody panicked").push(engine.clone());
-            let engine: Arc<dyn Engine> = Arc::new(engine);
-            Ok(engine)
+            Ok(self.engines.add(engine))
         })
     }
 
@@ -113,7 +99,7 @@ impl Factory for Etcd {
         Time::Real(Arc::new(MachineClock))
     }
 
-    /// A lease is whole seconds, and a leader keeps one that nobody renews a second more at most.
+    /// A lease is whole seconds. A leader keeps an expired lease for a second more at most.
     fn scale(&self) -> Scale {
         let lease = Duration::from_secs(1);
         Scale { lease, histories: self.histories, ..Scale::quick() }
@@ -139,7 +125,7 @@ impl Factory for Etcd {
     }
 }
 
-/// One at a time: the suite goes by a real clock.
+/// One at a time: the suite uses a real clock.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

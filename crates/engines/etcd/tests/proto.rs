@@ -1,7 +1,7 @@
 //! The messages in `src/proto.rs`, written by hand, are those of etcd's published interface.
 //!
-//! Both texts are read, ours and theirs, and compared: every number, type and label of every field
-//! of ours, every number of an enumeration, every call.
+//! Both texts are parsed and compared: every number, type and label of each field in
+//! `src/proto.rs`, every number of an enumeration, every call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ const THEIRS: &str = include_str!("../proto/etcd.proto");
 const OURS: &str = include_str!("../src/proto.rs");
 const CLIENT: &str = include_str!("../src/client.rs");
 
-/// A message of ours that has another name, or stands for several of theirs that agree.
+/// A message that has another name than etcd's, or represents several of etcd's that agree.
 const NAMES: [(&str, &[&str]); 11] = [
     ("LeaseRequest", &["LeaseKeepAliveRequest", "LeaseTimeToLiveRequest"]),
     ("LeaseResponse", &["LeaseGrantResponse", "LeaseKeepAliveResponse", "LeaseTimeToLiveResponse"]),
@@ -25,7 +25,7 @@ const NAMES: [(&str, &[&str]); 11] = [
     ("Member", &["Member"]),
 ];
 
-/// A field as it goes over the wire.
+/// A field in the wire format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Field {
     name: String,
@@ -110,7 +110,7 @@ fn theirs() -> Interface {
     all
 }
 
-/// Reads what stands in our source: its attributes are what the derive goes by.
+/// Parses `src/proto.rs`: the derive uses its attributes.
 fn ours() -> Interface {
     let mut all = Interface::default();
     let (mut derives, mut inside, mut attribute) = ("", "", "");
@@ -132,7 +132,7 @@ fn ours() -> Interface {
             all.enums.get_mut(inside).expect("known").insert(number(value), plain(name));
         } else if !attribute.is_empty() {
             let fields = all.messages.get_mut(inside).expect("known");
-            // A choice stands in a type of its own, which is read there.
+            // A oneof is a separate type, which is parsed there.
             if !attribute.starts_with("oneof") {
                 let (tag, field) = field(attribute, line, derives.contains("Oneof"));
                 assert!(fields.insert(tag, field).is_none(), "{inside}: {tag} twice");
@@ -164,13 +164,13 @@ fn field(attribute: &str, line: &str, chosen: bool) -> (u32, Field) {
     (number(tag), Field { name: plain(name), kind, repeated, chosen })
 }
 
-/// Which of theirs a message of ours stands for.
+/// Returns the messages of etcd that a message represents.
 fn stands_for(name: &str) -> Vec<&str> {
     let known = NAMES.iter().find(|(ours, _)| *ours == name);
     known.map_or_else(|| vec![name], |(_, theirs)| theirs.to_vec())
 }
 
-/// Compares a field; names of a choice are ours alone.
+/// Compares a field; names of a oneof differ.
 fn agrees(ours: &Field, theirs: &Field, enums: &BTreeMap<String, Numbers<String>>) -> bool {
     let kind = match enums.contains_key(&theirs.kind) {
         // On the wire an enumeration is a number.
@@ -227,7 +227,7 @@ fn every_call_is_one_that_etcd_publishes() {
 
 /// The comparison sees what it is there for.
 #[test]
-fn a_field_with_another_number_type_or_label_is_told_apart() {
+fn a_field_with_another_number_type_or_label_is_found() {
     let theirs = theirs();
     let good = |attribute, line| {
         let (tag, ours) = field(attribute, line, false);

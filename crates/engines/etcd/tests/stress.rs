@@ -1,6 +1,6 @@
 //! Contenders under the faults of the servers themselves, judged by the checker.
 //!
-//! What contenders do, and how it is judged, stands in the suite; here is what befalls the servers:
+//! The suite has the contenders and the checks; this file has the faults of the servers:
 //! members are killed, stopped, restarted and cut off.
 
 use std::sync::Arc;
@@ -146,8 +146,8 @@ fn judge(violations: &[Violation], promised: bool) {
     for overlap in &overlaps {
         println!("not promised before etcd 3.5.13: {overlap}");
     }
-    let told: Vec<String> = rest.iter().map(ToString::to_string).collect();
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    let reply: Vec<String> = rest.iter().map(ToString::to_string).collect();
+    assert!(reply.is_empty(), "{}", reply.join("\n"));
     assert!(!promised || overlaps.is_empty(), "exclusion is promised here");
 }
 

@@ -1,7 +1,7 @@
-//! What `doctor` looks at on a ZooKeeper ensemble.
+//! The checks of `doctor` for a ZooKeeper ensemble.
 //!
-//! It only asks: nothing is written. What the user may write is asked by a transaction whose last
-//! part cannot be carried out: the servers check the rights of those before it all the same.
+//! Nothing is written. The rights of the user are checked by a transaction whose last operation
+//! must fail: the servers check the rights of the operations before it all the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
 
-use crate::error::{ENGINE, Trouble};
+use crate::error::{ENGINE, RequestError};
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
 use crate::sessions::Sessions;
@@ -21,14 +21,14 @@ const QUORUM: &str = "a lock needs more than half of the members; the others can
 const VERSION: &str = "the node of a queue is a container, which servers know from 3.5.3 on";
 const TICKS: &str = "the leader ends sessions by ticks, and waits for a member that lags so many";
 const RIGHTS: &str = "a lock is a node below the chroot, which must be made and deleted";
-const PASSWORD: &str = "whoever reads the password can release every lock";
+const PASSWORD: &str = "anyone who reads the password can release every lock";
 const WORDS: &str = "allow them: `4lw.commands.whitelist=srvr,conf`";
-/// What a member says that knows of no quorum.
+/// The answer of a member that has no quorum.
 const IDLE: &str = "not currently serving requests";
-/// A session that is shorter cannot be had from a server as it is set up by itself.
+/// The shortest session that a server allows by default.
 const SHORT: Duration = Duration::from_secs(4);
 
-/// What the members say of themselves.
+/// What a member reports.
 struct Member {
     name: String,
     limits: Limits,
@@ -36,28 +36,28 @@ struct Member {
     settings: Option<String>,
 }
 
-/// Looks how the ensemble of these options stands.
+/// Checks the ensemble of these options.
 ///
 /// Takes a few round trips; a member that does not answer costs the time limits of the options.
 ///
 /// # Errors
-/// `Invalid`: an option is wrong. All else is a finding.
+/// `Invalid`: an option is wrong. Every other fault is a finding.
 pub async fn checkup(
     options: &ZooKeeperOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Checkup, LockError> {
     options.validate()?;
     let options = options.clone();
-    Workplace::of_process(ENGINE)?.run(async move { look(&options, clock).await }).await
+    Workplace::of_process(ENGINE)?.run(async move { check(&options, clock).await }).await
 }
 
-async fn look(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
+async fn check(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     let mut checkup = Checkup::new(ENGINE);
-    let (mut stand, mut idle, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut members, mut idle, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     let limit = options.cluster.connect_timeout;
     for member in &options.cluster.members {
         match probe::limits(member, limit).await {
-            Ok(limits) => stand.push(Member {
+            Ok(limits) => members.push(Member {
                 name: member.to_string(),
                 limits,
                 server: probe::word(member, "srvr", limit).await,
@@ -69,19 +69,20 @@ async fn look(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
             },
         }
     }
-    checkup.add(reachable(stand.len() + idle.len(), &silent));
-    if !(stand.is_empty() && idle.is_empty()) {
-        checkup.add(quorum(&stand, &idle));
+    checkup.add(reachable(members.len() + idle.len(), &silent));
+    if !(members.is_empty() && idle.is_empty()) {
+        checkup.add(quorum(&members, &idle));
     }
-    let Some(first) = stand.first() else { return checkup };
+    let Some(first) = members.first() else { return checkup };
     let longest = first.limits.longest;
-    checkup.add(sessions(&stand));
-    checkup.add(version(&stand));
-    checkup.add(ticks(&stand));
+    checkup.add(sessions(&members));
+    checkup.add(version(&members));
+    checkup.add(ticks(&members));
     checkup.add(rights(options, longest, clock).await);
     if options.cluster.needs_tls() {
         let finding = Finding::ok("password", PASSWORD, "travels without TLS");
-        checkup.add(finding.warn("let it go over a tunnel, or a network that nobody else reads"));
+        checkup
+            .add(finding.warn("send it over a tunnel, or over a network that others cannot read"));
     }
     checkup
 }
@@ -100,11 +101,11 @@ fn reachable(count: usize, silent: &[String]) -> Finding {
     }
 }
 
-fn sessions(stand: &[Member]) -> Finding {
-    let shortest = stand.iter().map(|one| one.limits.shortest).max().unwrap_or_default();
-    let longest = stand.iter().map(|one| one.limits.longest).min().unwrap_or_default();
+fn sessions(members: &[Member]) -> Finding {
+    let shortest = members.iter().map(|one| one.limits.shortest).max().unwrap_or_default();
+    let longest = members.iter().map(|one| one.limits.longest).min().unwrap_or_default();
     let finding = Finding::ok("sessions", SESSIONS, format!("from {shortest:?} to {longest:?}"));
-    if stand.iter().any(|one| one.limits != stand[0].limits) {
+    if members.iter().any(|one| one.limits != members[0].limits) {
         return finding.fail("set minSessionTimeout and maxSessionTimeout alike on all members");
     }
     match (shortest > MAX_FIRST_LEASE, shortest > SHORT, longest < MAX_FIRST_LEASE) {
@@ -115,18 +116,18 @@ fn sessions(stand: &[Member]) -> Finding {
     }
 }
 
-/// `idle`: members that answer and give nobody a session.
-fn quorum(stand: &[Member], idle: &[String]) -> Finding {
+/// `idle`: members that answer and allow no session.
+fn quorum(members: &[Member], idle: &[String]) -> Finding {
     if !idle.is_empty() {
-        let found = format!("serving nobody: {}", idle.join(", "));
+        let found = format!("not serving: {}", idle.join(", "));
         let finding = Finding::ok("quorum", QUORUM, found);
-        return match stand.is_empty() {
-            true => finding.fail("start more members, or mend the network between them"),
-            false => finding.warn("mend the network between those and the others"),
+        return match members.is_empty() {
+            true => finding.fail("start more members, or repair the network between them"),
+            false => finding.warn("repair the network between those and the others"),
         };
     }
     let mut modes = Vec::new();
-    for member in stand {
+    for member in members {
         let server = member.server.as_deref().unwrap_or_default();
         let Some(mode) = server.lines().find_map(|line| line.strip_prefix("Mode: ")) else {
             let found = format!("not known: {} does not answer `srvr`", member.name);
@@ -134,16 +135,16 @@ fn quorum(stand: &[Member], idle: &[String]) -> Finding {
         };
         modes.push((&member.name, mode));
     }
-    let told: Vec<String> = modes.iter().map(|(name, mode)| format!("{name} {mode}")).collect();
-    let finding = Finding::ok("quorum", QUORUM, told.join(", "));
+    let reply: Vec<String> = modes.iter().map(|(name, mode)| format!("{name} {mode}")).collect();
+    let finding = Finding::ok("quorum", QUORUM, reply.join(", "));
     match modes.iter().any(|(_, mode)| *mode == "standalone") {
         true => finding.warn("run three members, so that one may be lost"),
         false => finding,
     }
 }
 
-fn version(stand: &[Member]) -> Finding {
-    let said = stand.iter().filter_map(|member| {
+fn version(members: &[Member]) -> Finding {
+    let said = members.iter().filter_map(|member| {
         let server = member.server.as_deref()?;
         let version = server.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
         version.split(['-', ',']).next()
@@ -164,26 +165,26 @@ fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     Some((parts.next()??, parts.next()??, parts.next()??))
 }
 
-/// What one of the settings is, as `conf` tells it.
+/// Returns a setting from the answer to `conf`.
 fn setting(settings: &str, name: &str) -> Option<u64> {
     let value = |line: &str| line.strip_prefix(name)?.strip_prefix('=')?.trim().parse().ok();
     settings.lines().find_map(value)
 }
 
-fn ticks(stand: &[Member]) -> Finding {
-    let told = stand.iter().find_map(|member| {
+fn ticks(members: &[Member]) -> Finding {
+    let reply = members.iter().find_map(|member| {
         let settings = member.settings.as_deref()?;
         let tick = setting(settings, "tickTime")?;
-        // One that stands alone waits for nobody.
+        // A standalone server has no other member to wait for.
         let lag = setting(settings, "syncLimit").unwrap_or(0).saturating_mul(tick);
         Some((Duration::from_millis(tick), Duration::from_millis(lag), member.limits.shortest))
     });
-    let Some((tick, lag, shortest)) = told else {
+    let Some((tick, lag, shortest)) = reply else {
         let finding = Finding::ok("ticks", TICKS, "not known: no member answers `conf`");
         return finding.warn(WORDS);
     };
     let found = match lag.is_zero() {
-        true => format!("a tick is {tick:?}; it stands alone"),
+        true => format!("a tick is {tick:?}; the server is standalone"),
         false => format!("a tick is {tick:?}; a member may lag {lag:?}"),
     };
     let finding = Finding::ok("ticks", TICKS, found);
@@ -195,21 +196,21 @@ fn ticks(stand: &[Member]) -> Finding {
 }
 
 async fn rights(options: &ZooKeeperOptions, longest: Duration, clock: Arc<dyn Clock>) -> Finding {
-    // No lease hangs on this session, so nobody counts on its time.
+    // No lease belongs to this session, so its exact timing does not matter.
     let sessions = Sessions::new(options.clone(), Duration::ZERO, clock);
     let found = format!("may make nodes below `{}`", options.chroot());
     let asked = async {
         let session = sessions.open(longest.min(MAX_FIRST_LEASE)).await?;
-        session.wire()?.may_write().await
+        session.connection()?.may_write().await
     };
     match asked.await {
         Ok(()) => Finding::ok("rights", RIGHTS, found),
-        Err(Trouble::Error(error)) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
+        Err(RequestError::Error(error)) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
             let way = format!("setAcl -R {} auth:USER:PASSWORD:cdrwa", options.chroot());
             Finding::ok("rights", RIGHTS, error.to_string()).fail(way)
         }
-        Err(trouble) => {
-            let finding = Finding::ok("rights", RIGHTS, trouble.into_error().to_string());
+        Err(failure) => {
+            let finding = Finding::ok("rights", RIGHTS, failure.into_error().to_string());
             finding.warn("ask again when the ensemble answers")
         }
     }
@@ -241,8 +242,8 @@ mod tests {
         use Health::{Error, Ok, Warning};
         let usual = (4_000, 40_000);
         let of = |version: &str| [member(Some(&said(version)), "", usual)];
-        for (told, expected) in [("3.8.0", Ok), ("3.4.13", Error), ("what", Warning)] {
-            assert_eq!(version(&of(told)).health(), expected, "{told}");
+        for (outcome, expected) in [("3.8.0", Ok), ("3.4.13", Error), ("what", Warning)] {
+            assert_eq!(version(&of(outcome)).health(), expected, "{outcome}");
         }
         assert_eq!(quorum(&of("3.8.0"), &[]).health(), Ok);
         let alone = [member(Some("Mode: standalone\n"), "", usual)];

@@ -1,4 +1,4 @@
-//! The engine: each verb runs as a task of its own, where the engine is at home.
+//! The engine: its sessions and capabilities. Each verb runs as a task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use tokio::sync::Mutex;
 use crate::error::{ENGINE, unavailable};
 use crate::held::{Held, HeldIds, Id};
 use crate::keys::Layout;
+use crate::name_cache::NameCache;
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
-use crate::seen::Seen;
 use crate::session::Session;
-use crate::sessions::{Key, Sessions};
+use crate::sessions::{Group, Sessions};
 use crate::store::Store;
 use holdline_net::workplace::Workplace;
 
-/// How many lines one call renews.
+/// How many leases one call renews.
 const BATCH: usize = 128;
-/// How much later than its lease a dead holder's name may become free, beside two ticks: the
-/// leader looks once a tick, and hears from the other members twice in it.
+/// How much later than its lease a dead holder's name may become free, in addition to two ticks.
+/// The leader checks sessions once a tick, and pings the other members twice a tick.
 const LAG: Duration = Duration::from_millis(500);
 
-/// When it is tried again to delete what nobody keeps.
+/// The pause before the deletion of an expired contender is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The engine of one ZooKeeper ensemble. Clones share its sessions.
@@ -37,25 +37,25 @@ pub struct ZooKeeperEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    workplace: Workplace,
+    executor: Workplace,
 }
 
 impl ZooKeeperEngine {
-    /// Makes an engine and waits until a member has answered. `clock` must count the time that the
-    /// machine is suspended, as the servers' do.
+    /// Makes an engine and waits until a member has answered. `clock` must include the time for
+    /// which the machine is suspended, as the servers' clocks do.
     ///
     /// # Errors
-    /// `Invalid`: an option is wrong. `Unavailable`: no member can be reached. `Refused`: they do
-    /// not let us in, or not to our nodes. Nothing is held after any of them.
+    /// `Invalid`: an option is wrong. `Unavailable`: no member can be reached. `Refused`: they
+    /// refuse the user, or access to the nodes. Nothing is held after any of them.
     pub async fn connect(
         options: &ZooKeeperOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<ZooKeeperEngine, LockError> {
         options.validate()?;
-        let workplace = Workplace::of_process(ENGINE)?;
+        let executor = Workplace::of_process(ENGINE)?;
         let (members, limit) = (options.cluster.members.clone(), options.cluster.connect_timeout);
         let limits =
-            workplace.run(async move { probe::limits_of_any(&members, limit).await }).await?;
+            executor.run(async move { probe::limits_of_any(&members, limit).await }).await?;
         let limits = limits.map_err(|why| unavailable(why, Certainty::NotApplied))?;
         let sessions = Arc::new(Sessions::new(options.clone(), limits.shortest, clock.clone()));
         let store = Arc::new(Store {
@@ -63,34 +63,34 @@ impl ZooKeeperEngine {
             layout: Layout::new(options.chroot(), options.family()),
             sessions: sessions.clone(),
             held: HeldIds::of(&identity(options)),
-            seen: Seen::default(),
+            names: NameCache::default(),
             watches: Arc::default(),
             main: Mutex::default(),
             main_time: limits.longest.min(MAX_FIRST_LEASE),
             clock,
         });
-        let looking = store.clone();
-        let look = async move {
-            let wire = looking.wire().await?;
-            wire.children(looking.layout.root()).await?;
+        let probing = store.clone();
+        let probe = async move {
+            let connection = probing.connection().await?;
+            connection.children(probing.layout.root()).await?;
             Ok::<(), LockError>(())
         };
-        // It only asked, so nothing was applied.
-        let looked = workplace.run(look).await?;
-        looked.map_err(|error| crate::error::not_applied(error.kind().clone()))?;
+        // The request was a read, so nothing was applied.
+        let probed = executor.run(probe).await?;
+        probed.map_err(|error| crate::error::not_applied(error.kind().clone()))?;
         let weak = Arc::downgrade(&store);
         let ending = sessions.clone();
-        workplace.spawn(async move {
+        executor.spawn(async move {
             loop {
                 let over = ending.next_over().await;
                 let Some(store) = weak.upgrade().filter(|_| !over.is_empty()) else { return };
-                // At once: whoever asks next begins the group anew.
+                // At once, because the next request begins the group again.
                 let ended = store.take_out(&over);
-                // What is slow to end keeps nothing else from ending.
+                // In a task, so that a slow deletion delays no other.
                 tokio::spawn(async move { store.end_all(&over, ended).await });
             }
         });
-        Ok(ZooKeeperEngine(Arc::new(Inner { store, workplace })))
+        Ok(ZooKeeperEngine(Arc::new(Inner { store, executor })))
     }
 }
 
@@ -103,34 +103,34 @@ impl Drop for Inner {
 }
 
 impl Store {
-    /// Takes out what nobody has kept in its time.
-    fn take_out(&self, over: &[Key]) -> Vec<(Id, Held)> {
+    /// Removes the contenders of expired groups.
+    fn take_out(&self, over: &[Group]) -> Vec<(Id, Held)> {
         let ours = |held: &Held| Arc::ptr_eq(&held.sessions, &self.sessions);
         self.held.take(|held| ours(held) && over.contains(&held.group))
     }
 
-    /// Ends what was taken out, and the sessions that nothing hangs on any more.
-    async fn end_all(&self, over: &[Key], ended: Vec<(Id, Held)>) {
+    /// Deletes the removed contenders, and closes the sessions that have none any more.
+    async fn end_all(&self, over: &[Group], ended: Vec<(Id, Held)>) {
         let unused = |session: &Arc<Session>| !self.held.uses(session);
         let ending = join_all(ended.iter().map(|((id, name), held)| self.end(name, *id, held)));
         let closing = join_all(over.iter().map(|key| self.sessions.close(*key, unused)));
         tokio::join!(closing, ending);
     }
 
-    /// Deletes what stands under a lease id, or ends the session that it hangs on.
+    /// Deletes the contender of a lease id, or closes its session.
     async fn end(&self, name: &LockName, id: LeaseId, held: &Held) {
         self.watches.tell(id, Hint::CheckLease);
-        while let Ok(wire) = held.session.wire() {
-            if self.delete(&wire, name, id, held).await.is_ok() {
+        while let Ok(connection) = held.session.connection() {
+            if self.delete(&connection, name, id, held).await.is_ok() {
                 break;
             }
-            // What cannot be deleted alone goes with all that hangs on the session.
+            // If the node cannot be deleted alone, it is deleted with its session.
             self.sessions.retire(&held.session);
             if self.sessions.is_shut() || !self.held.uses(&held.session) {
                 held.session.end();
                 break;
             }
-            drop(wire);
+            drop(connection);
             self.clock.sleep_until(self.clock.now().after(AGAIN)).await;
         }
     }
@@ -140,7 +140,7 @@ fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabiliti
     let (min, max) = (limits.shortest.max(MIN_LEASE), limits.longest.min(MAX_FIRST_LEASE));
     if min > max {
         let message = format!(
-            "the servers give no session from {MIN_LEASE:?} to {MAX_FIRST_LEASE:?}: lower \
+            "the servers allow no session from {MIN_LEASE:?} to {MAX_FIRST_LEASE:?}: lower \
              minSessionTimeout, or raise maxSessionTimeout"
         );
         return Err(LockError::invalid(ENGINE, "lease_duration", message));
@@ -159,7 +159,7 @@ fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabiliti
     })
 }
 
-/// Which nodes they are.
+/// Identifies the nodes that the engine uses.
 fn identity(options: &ZooKeeperOptions) -> String {
     let mut hosts: Vec<String> = options.cluster.members.iter().map(ToString::to_string).collect();
     hosts.sort_unstable();

@@ -1,7 +1,7 @@
-//! What can go wrong with ZooKeeper, and what the library is told about it.
+//! The errors of ZooKeeper, and the errors that the library returns for them.
 //!
-//! A refusal says that the request did nothing. A connection that broke or an answer that did not
-//! come in time leave open whether it was carried out.
+//! A refusal means that the request did nothing. If the connection breaks, or there is no answer in
+//! time, the request may have been applied.
 
 use std::fmt;
 
@@ -11,108 +11,114 @@ use zookeeper_client::Error;
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "zookeeper";
 
-/// How much of what the client says is kept.
+/// How much of the client's message is kept.
 const LONGEST_WORDS: usize = 300;
 
-/// Why a request came to nothing, before it is known what that means for a lock.
+/// Why a request failed, before it is clear what that means for a lock.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The session is over, and with it all its nodes.
+pub(crate) enum RequestError {
+    /// The session has expired, and with it all its nodes.
     SessionGone,
-    /// There is no such node.
+    /// The node does not exist.
     NoNode,
-    /// There is such a node.
+    /// The node exists already.
     NodeExists,
     /// The node has children.
     NotEmpty,
     /// The node was changed meanwhile.
     BadVersion,
-    /// No answer came: it may have been carried out.
+    /// No answer: the request may have been applied.
     NoAnswer(String),
-    /// All else.
+    /// Any other error.
     Error(LockError),
 }
 
-impl Trouble {
-    /// Returns the error that the library is told.
+impl RequestError {
+    /// Returns the error for the library.
     pub(crate) fn into_error(self) -> LockError {
         match self {
-            Trouble::SessionGone => unavailable("the session ended meanwhile", Certainty::Unknown),
-            Trouble::NoNode => protocol("a node is gone that was there a moment ago"),
-            Trouble::NodeExists => protocol("a node of our own name was made by another"),
-            Trouble::NotEmpty => protocol("a node has children where there are to be none"),
-            Trouble::BadVersion => protocol("a node changes again and again"),
-            Trouble::NoAnswer(message) => unavailable(message, Certainty::Unknown),
-            Trouble::Error(error) => error,
+            RequestError::SessionGone => {
+                unavailable("the session ended meanwhile", Certainty::Unknown)
+            }
+            RequestError::NoNode => protocol("a node is gone that existed just before"),
+            RequestError::NodeExists => {
+                protocol("another client created a node with the name of this one")
+            }
+            RequestError::NotEmpty => protocol("a node has children that it must not have"),
+            RequestError::BadVersion => protocol("a node keeps changing"),
+            RequestError::NoAnswer(message) => unavailable(message, Certainty::Unknown),
+            RequestError::Error(error) => error,
         }
     }
 }
 
-impl From<LockError> for Trouble {
-    fn from(error: LockError) -> Trouble {
-        Trouble::Error(error)
+impl From<LockError> for RequestError {
+    fn from(error: LockError) -> RequestError {
+        RequestError::Error(error)
     }
 }
 
-impl From<Trouble> for LockError {
-    fn from(trouble: Trouble) -> LockError {
-        trouble.into_error()
+impl From<RequestError> for LockError {
+    fn from(failure: RequestError) -> LockError {
+        failure.into_error()
     }
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
+impl From<Error> for RequestError {
+    fn from(error: Error) -> RequestError {
         match error {
             Error::SessionExpired | Error::SessionMoved | Error::ClientClosed => {
-                Trouble::SessionGone
+                RequestError::SessionGone
             }
-            Error::NoNode => Trouble::NoNode,
-            Error::NodeExists => Trouble::NodeExists,
-            Error::NotEmpty => Trouble::NotEmpty,
-            Error::BadVersion => Trouble::BadVersion,
+            Error::NoNode => RequestError::NoNode,
+            Error::NodeExists => RequestError::NodeExists,
+            Error::NotEmpty => RequestError::NotEmpty,
+            Error::BadVersion => RequestError::BadVersion,
             Error::ConnectionLoss | Error::Timeout | Error::NoHosts => {
-                Trouble::NoAnswer(format!("no answer of the servers ({})", words(&error)))
+                RequestError::NoAnswer(format!("no answer of the servers ({})", words(&error)))
             }
-            Error::NoAuth => Trouble::Error(refused(
-                "the user may not use our nodes: grant it all rights on them (setAcl), or name \
-                 another in the URL",
+            Error::NoAuth => RequestError::Error(refused(
+                "the user may not use the locks' nodes: grant it all rights on them (setAcl), \
+                 or use another user in the URL",
             )),
-            Error::AuthFailed => Trouble::Error(refused("the servers refuse user and password")),
-            Error::InvalidAcl => Trouble::Error(refused(
-                "the servers do not take the nodes' ACL: `acl=creator` needs user and password",
-            )),
-            Error::QuotaExceeded => {
-                Trouble::Error(refused("the quota on our nodes is used up: raise it (setquota)"))
+            Error::AuthFailed => {
+                RequestError::Error(refused("the servers refuse user and password"))
             }
-            Error::NotReadOnly => Trouble::Error(LockError::new(
+            Error::InvalidAcl => RequestError::Error(refused(
+                "the servers do not accept the nodes' ACL: `acl=creator` needs user and password",
+            )),
+            Error::QuotaExceeded => RequestError::Error(refused(
+                "the quota on the nodes is used up: raise it (setquota)",
+            )),
+            Error::NotReadOnly => RequestError::Error(LockError::new(
                 ENGINE,
                 ErrorKind::NoQuorum {
-                    nodes: vec!["the member only reads: it sees no quorum".into()],
+                    nodes: vec!["the member is read-only: it has no quorum".into()],
                 },
                 Certainty::NotApplied,
             )),
             Error::Throttled => {
-                Trouble::Error(unavailable("the servers are busy", Certainty::NotApplied))
+                RequestError::Error(unavailable("the servers are busy", Certainty::NotApplied))
             }
-            // A connection that breaks in the middle is told as what the system said of it.
-            Error::Custom(_) => Trouble::NoAnswer(format!("no answer ({})", words(&error))),
-            other => Trouble::Error(protocol(words(&other))),
+            // A connection that breaks during a request is reported as an error of the system.
+            Error::Custom(_) => RequestError::NoAnswer(format!("no answer ({})", words(&error))),
+            other => RequestError::Error(protocol(words(&other))),
         }
     }
 }
 
-/// What the client says, cut and without what a terminal obeys.
+/// Returns the message of the client, shortened and without control characters.
 fn words(error: &dyn fmt::Display) -> String {
     let words: String = error.to_string().chars().take(LONGEST_WORDS).collect();
     holdline_core::Escaped(&words).to_string()
 }
 
-/// No answer; `certainty` tells whether the request may have been carried out.
+/// No answer; `certainty` tells whether the request may have been applied.
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }
 
-/// The server answered what it must not. What the request did is unknown.
+/// An unexpected answer. Whether the request was applied is unknown.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
 }
@@ -133,8 +139,8 @@ fn refused(message: &str) -> LockError {
 mod tests {
     use super::*;
 
-    fn told(error: Error) -> (ErrorKind, Certainty) {
-        let error = Trouble::from(error).into_error();
+    fn outcome(error: Error) -> (ErrorKind, Certainty) {
+        let error = RequestError::from(error).into_error();
         (error.kind().clone(), error.certainty())
     }
 
@@ -146,7 +152,7 @@ mod tests {
             (Error::InvalidAcl, "needs user and password"),
             (Error::QuotaExceeded, "setquota"),
         ] {
-            let (kind, certainty) = told(error);
+            let (kind, certainty) = outcome(error);
             assert!(
                 matches!(&kind, ErrorKind::Refused { message } if message.contains(advice)),
                 "{kind:?}"
@@ -158,7 +164,7 @@ mod tests {
     #[test]
     fn what_may_have_been_carried_out_is_unknown() {
         for error in [Error::ConnectionLoss, Error::Timeout, Error::SessionExpired] {
-            let (kind, certainty) = told(error.clone());
+            let (kind, certainty) = outcome(error.clone());
             assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{error}: {kind:?}");
             assert_eq!(certainty, Certainty::Unknown, "{error}");
         }

@@ -1,11 +1,11 @@
-//! What this engine knows of the lease ids that were asked through it.
+//! What this process knows about the lease ids that it was asked for.
 //!
-//! - H1: a lease id is noted before its request leaves, so that its undo finds its session.
-//! - H2: engines of one process that use the same nodes know the same lease ids: any of them may
-//!   renew what another has asked for, since the session is the process's. Another process cannot.
-//! - H3: it is forgotten when the store has said that nothing stands under it.
-//! - H4: an acquire and a release of one lease id take turns: a request that is under way has made
-//!   its node, or never will, before it is asked again or given up.
+//! - H1: a lease id is recorded before its request is sent, so that a release finds its session.
+//! - H2: engines of one process that use the same nodes share the lease ids. Any of them may renew
+//!   what another has acquired, since the session belongs to the process. Another process cannot.
+//! - H3: it is forgotten when the store has answered that it has no node for it.
+//! - H4: an acquire and a release of one lease id exclude each other. So a request has created its
+//!   node, or never will, before the lease id is asked for again or given up.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -16,57 +16,57 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
 use crate::session::Session;
-use crate::sessions::{Key, Sessions};
+use crate::sessions::{Group, Sessions};
 use crate::tombstones::Tombstones;
 
-/// How many lease ids are remembered that were forgotten.
+/// How many forgotten lease ids are remembered.
 const REMEMBERED: usize = 4_096;
 
-/// What is known of one lease id.
+/// What is known about one lease id.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// The last part of its node's path; `None` until the servers have answered.
+    /// The name of its node in the queue; `None` until the servers have answered.
     pub(crate) child: Option<String>,
-    /// What its node hangs on.
+    /// The session of its node.
     pub(crate) session: Arc<Session>,
-    /// What keeps it, which a renewal may change.
-    pub(crate) group: Key,
-    /// Those of the engine that asked for it.
+    /// The group that it expires with, which a renewal may change.
+    pub(crate) group: Group,
+    /// The sessions of the engine that acquired it.
     pub(crate) sessions: Arc<Sessions>,
-    /// Where its node stands in the order of all changes: the token, once the name is held.
+    /// The transaction that created the node; it is the token, once the name is held.
     pub(crate) czxid: i64,
-    /// The token, once it is known that the name is held: then it is, as long as the node is there.
+    /// The token, once the name is known to be held. It stays held for as long as the node exists.
     pub(crate) token: Option<FencingToken>,
-    /// Whether it was told that the name is held: that is not taken back.
-    pub(crate) told: bool,
-    /// How it was asked for.
+    /// Whether a reply has reported the grant: it is not taken back.
+    pub(crate) reported: bool,
+    /// The hold of the first request.
     pub(crate) asked: Hold,
-    /// The hold that the record is known to have.
+    /// The hold in the record, as far as known.
     pub(crate) terms: Hold,
-    /// The version of the record that was last seen.
+    /// The newest known version of the record.
     pub(crate) version: i32,
-    /// What must go before it holds the name.
+    /// The nodes that must be deleted before it holds the name.
     pub(crate) blockers: Vec<String>,
-    /// Told when the blockers are others.
+    /// Notified when the blockers change.
     pub(crate) changed: Arc<Notify>,
 }
 
-/// All of them.
+/// All known lease ids.
 #[derive(Default)]
 pub(crate) struct HeldIds {
     by_id: Mutex<HashMap<Id, Held>>,
-    /// Those that were forgotten lately: a node that is still seen of them is no other process's.
+    /// Those that were forgotten recently: a node of theirs does not belong to another process.
     before: Mutex<VecDeque<LeaseId>>,
     /// Those that were given up.
     given_up: Mutex<Tombstones>,
-    /// Of those for which something is under way.
+    /// The mutexes of those that have a verb in progress (H4).
     turns: Mutex<HashMap<Id, Arc<Turns<()>>>>,
 }
 
 /// A lease id, and the name that was asked for by it.
 pub(crate) type Id = (LeaseId, LockName);
 
-/// The turn of one verb on a lease id; over when dropped.
+/// Excludes other verbs on a lease id until it is dropped (H4).
 pub(crate) struct Turn<'h> {
     held: &'h HeldIds,
     id: Id,
@@ -78,7 +78,8 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.mine = None;
         let mut turns = self.held.turns.lock();
-        // One is in the map and one here: nobody waits, and under this lock nobody comes.
+        // One reference is in the map and one here: no verb waits. With the map locked, none can
+        // come.
         if Arc::strong_count(&self.turns) == 2 {
             turns.remove(&self.id);
         }
@@ -88,7 +89,7 @@ impl Drop for Turn<'_> {
 impl Held {
     pub(crate) fn new(
         session: Arc<Session>,
-        (group, sessions): (Key, Arc<Sessions>),
+        (group, sessions): (Group, Arc<Sessions>),
         hold: Hold,
     ) -> Held {
         Held {
@@ -98,7 +99,7 @@ impl Held {
             sessions,
             czxid: 0,
             token: None,
-            told: false,
+            reported: false,
             asked: hold,
             terms: hold,
             version: 0,
@@ -107,19 +108,19 @@ impl Held {
         }
     }
 
-    /// Returns how long it lasts if nobody keeps it.
+    /// Returns how long it lasts if it is not renewed.
     pub(crate) fn lasts(&self, now: Moment) -> Duration {
         self.sessions.lasts(self.group, now)
     }
 
-    /// Returns how much may be counted on at `now`: as long as its session stands for certain, and
-    /// its group is not ended.
+    /// Returns how much may be counted on at `now`: as long as its session certainly exists, and
+    /// its group does not expire.
     pub(crate) fn left(&self, now: Moment) -> Duration {
         self.session.left(now).min(self.lasts(now))
     }
 
-    /// Returns the one node that keeps it waiting as long as it is there. Where any of several may
-    /// let it in, there is none.
+    /// Returns the node that excludes it for as long as the node exists. `None` if the deletion of
+    /// any one of several nodes may be enough.
     pub(crate) fn blocker(&self) -> Option<&String> {
         match (self.token, self.blockers.as_slice()) {
             (None, [one]) => Some(one),
@@ -128,11 +129,11 @@ impl Held {
     }
 }
 
-/// Those of this process, by the store that they are of.
+/// The lease ids of this process, by their store.
 static KNOWN: Mutex<Vec<(String, Weak<HeldIds>)>> = Mutex::new(Vec::new());
 
 impl HeldIds {
-    /// Returns those of a store.
+    /// Returns the lease ids of a store.
     pub(crate) fn of(store: &str) -> Arc<HeldIds> {
         let mut known = KNOWN.lock();
         known.retain(|(_, held)| held.strong_count() > 0);
@@ -145,7 +146,7 @@ impl HeldIds {
         held
     }
 
-    /// Waits until no other verb is under way for a lease id (H4).
+    /// Waits until no other verb is in progress on a lease id (H4).
     pub(crate) async fn turn(&self, name: &LockName, id: LeaseId) -> Turn<'_> {
         let id = (id, name.clone());
         let turns = self.turns.lock().entry(id.clone()).or_default().clone();
@@ -162,7 +163,7 @@ impl HeldIds {
         self.by_id.lock().insert((id, name.clone()), held);
     }
 
-    /// Changes what is known, if the id still is.
+    /// Changes what is known, if the id is known.
     pub(crate) fn update(&self, name: &LockName, id: LeaseId, change: impl FnOnce(&mut Held)) {
         if let Some(held) = self.by_id.lock().get_mut(&(id, name.clone())) {
             change(held);
@@ -183,7 +184,7 @@ impl HeldIds {
         before.push_back(id);
     }
 
-    /// Notes that a lease id is given up: nothing is to be made under it any more.
+    /// Records that a lease id is given up: no node is created under it any more.
     pub(crate) fn give_up(&self, id: LeaseId, now: Moment) {
         self.given_up.lock().note(id, now);
     }
@@ -193,19 +194,19 @@ impl HeldIds {
         self.given_up.lock().has(id, now)
     }
 
-    /// Tells whether a lease id is one that this process has asked for, as far as it remembers.
+    /// Tells whether this process has asked for a lease id, as far as it remembers.
     pub(crate) fn was_ours(&self, id: LeaseId) -> bool {
         self.before.lock().contains(&id)
     }
 
-    /// Takes out all for which this is so.
+    /// Removes all that match.
     pub(crate) fn take(&self, wanted: impl Fn(&Held) -> bool) -> Vec<(Id, Held)> {
         let taken: Vec<_> = self.by_id.lock().extract_if(|_, held| wanted(held)).collect();
         taken.iter().for_each(|((id, _), _)| self.remember(*id));
         taken
     }
 
-    /// Tells whether something hangs on a session.
+    /// Tells whether a contender belongs to a session.
     pub(crate) fn uses(&self, session: &Arc<Session>) -> bool {
         self.by_id.lock().values().any(|held| Arc::ptr_eq(&held.session, session))
     }

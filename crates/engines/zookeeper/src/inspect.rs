@@ -1,4 +1,4 @@
-//! How names stand, for people and tools.
+//! The state of names, for people and tools.
 
 use std::collections::BTreeSet;
 
@@ -9,26 +9,27 @@ use holdline_core::{
     WaiterView,
 };
 
-use crate::queue::Place;
+use crate::queue::QueueEntry;
 use crate::store::Store;
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
-/// How many names are looked at at once.
+/// How many names are read at once.
 const AT_ONCE: usize = 16;
 
 impl Store {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let wire = self.wire().await?;
-        wire.catch_up(&self.layout.queue(name)).await?;
-        let queue = self.queue(&wire, name).await?;
-        let first = |places: &[Place], holds: bool| -> Vec<(bool, Place)> {
-            places.iter().take(MAX_VIEWS).map(|place| (holds, place.clone())).collect()
+        let connection = self.connection().await?;
+        connection.catch_up(&self.layout.queue(name)).await?;
+        let queue = self.queue(&connection, name).await?;
+        let first = |entries: &[QueueEntry], holds: bool| -> Vec<(bool, QueueEntry)> {
+            entries.iter().take(MAX_VIEWS).map(|entry| (holds, entry.clone())).collect()
         };
         let mut shown = first(queue.holders(), true);
         shown.extend(first(queue.waiting(), false));
-        let describe =
-            async |(holds, place): (bool, Place)| (holds, self.describe(&wire, name, &place).await);
+        let describe = async |(holds, entry): (bool, QueueEntry)| {
+            (holds, self.describe(&connection, name, &entry).await)
+        };
         let described: Vec<_> = stream::iter(shown).map(describe).buffered(AT_ONCE).collect().await;
         let mut snapshot = Snapshot::free(name.clone());
         for (holds, described) in described {
@@ -57,12 +58,12 @@ impl Store {
         Ok(snapshot)
     }
 
-    /// Lists a page. All names are children of one node, which is read in one piece.
+    /// Lists a page. All names are children of one node, which one request reads.
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         let limit = request.limit.clamp(1, MAX_PAGE);
-        let wire = self.wire().await?;
-        wire.catch_up(self.layout.root()).await?;
-        let children = wire.children(self.layout.root()).await?.unwrap_or_default();
+        let connection = self.connection().await?;
+        connection.catch_up(self.layout.root()).await?;
+        let children = connection.children(self.layout.root()).await?.unwrap_or_default();
         let wanted = |name: &LockName| {
             name.as_str().starts_with(&request.prefix)
                 && request.after.as_ref().is_none_or(|after| name > after)
@@ -75,7 +76,7 @@ impl Store {
         let mut last = None;
         while let Some((name, snapshot)) = shown.next().await {
             match snapshot {
-                // Whoever asks for it by name is told.
+                // `inspect` of this name returns the error.
                 Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {}
                 // The servers have not yet removed the node of an empty queue.
                 Ok(snapshot) if snapshot.holder_count == 0 => {}

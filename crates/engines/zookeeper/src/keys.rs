@@ -1,19 +1,20 @@
-//! What is stored where.
+//! The layout of the nodes.
 //!
 //! | node | data | meaning |
 //! |---|---|---|
-//! | `<root>/<name>` | none | the queue of a name: a container, which the servers remove when empty |
-//! | `<root>/<name>/_c_<lease id>-lock-<number>` | record | an exclusive holder or contender |
-//! | `<root>/<name>/_c_<lease id>-__WRIT__<number>` | record | the same, where Curator's read/write locks share the name |
-//! | `<root>/<name>/_c_<lease id>-__lock__<number>` | record | the same, where kazoo's share it; `__rlock__` a shared one |
-//! | `<root>/<name>/_c_<lease id>-__READ__<number>` | record | a shared one |
-//! | `<root>/<name>/_c_<lease id>-__PERM__<of>-<count>-<number>` | record | one of permits |
-//! | `<root>/<name>/_c_<guid>-lock-<number>` and so on | any | one of Curator's, whose guid has dashes |
-//! | `<root>/<name>/<guid>__lock__<number>`, `__rlock__` | any | one of kazoo's, whose guid has none |
+//! | `<root>/<name>` | none | the queue of a name: a container, which the servers delete when it is empty |
+//! | `<root>/<name>/_c_<lease id>-lock-<number>` | record | an exclusive contender |
+//! | `<root>/<name>/_c_<lease id>-__WRIT__<number>` | record | the same, for Curator's read/write locks |
+//! | `<root>/<name>/_c_<lease id>-__lock__<number>` | record | the same, for kazoo; `__rlock__`: a shared contender |
+//! | `<root>/<name>/_c_<lease id>-__READ__<number>` | record | a shared contender |
+//! | `<root>/<name>/_c_<lease id>-__PERM__<of>-<count>-<number>` | record | a contender for permits |
+//! | `<root>/<name>/_c_<guid>-lock-<number>` and so on | any | a contender of Curator, whose GUID has dashes |
+//! | `<root>/<name>/<guid>__lock__<number>`, `__rlock__` | any | a contender of kazoo, whose GUID has none |
 //! | `<root>/.marks/<lease id>-revoked` | reason | a grant that an operator took away |
 //!
-//! The number is ZooKeeper's, ten digits, and alone decides who stands where. A name is one part of
-//! a path: what a path cannot have, and a dot at its begin, is percent-encoded.
+//! The number has ten digits and comes from ZooKeeper. It alone decides the order. A name is one
+//! component of a path: characters that a path cannot contain are percent-encoded, and so is a dot
+//! at its start.
 
 use std::fmt::Write;
 
@@ -29,28 +30,28 @@ const READ: &str = "__READ__";
 const KAZOO_LOCK: &str = "__lock__";
 const KAZOO_READ: &str = "__rlock__";
 const PERMITS: &str = "__PERM__";
-/// How many digits a lease id has, and one of Curator's guids with its dashes.
+/// The length of a lease id, and of one of Curator's GUIDs with its dashes.
 const OUR_DIGITS: usize = 32;
 const GUID_DIGITS: usize = 36;
 
-/// Where this engine's nodes lie.
+/// The paths of this engine's nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// Without a slash at its end: empty for the root of all.
+    /// Without a slash at its end: empty for `/`.
     root: String,
     family: Family,
 }
 
-/// Who stands at a node, as its name tells.
+/// A contender, as far as its node shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stander {
-    /// The guid; of ours the lease id.
+pub(crate) struct ParsedNode {
+    /// The GUID; for Holdline's nodes the lease id.
     pub(crate) id: LeaseId,
     pub(crate) ours: bool,
     pub(crate) mode: Mode,
-    /// Whose locks look at such a node; nobody's at those of permits.
+    /// The family whose locks see such a node; none for permits.
     pub(crate) family: Option<Family>,
-    /// The place in the order; negative when the servers' counter has overflowed.
+    /// The sequence number; negative if the servers' counter has overflowed.
     pub(crate) number: i64,
 }
 
@@ -59,22 +60,22 @@ impl Layout {
         Layout { root: root.trim_end_matches('/').to_owned(), family }
     }
 
-    /// The node below which all others lie.
+    /// Returns the root of all nodes.
     pub(crate) fn root(&self) -> &str {
         if self.root.is_empty() { "/" } else { &self.root }
     }
 
-    /// The node of a name's queue.
+    /// Returns the node of a name's queue.
     pub(crate) fn queue(&self, name: &LockName) -> String {
         format!("{}/{}", self.root, encode(name.as_str()))
     }
 
-    /// A node of a name's queue.
+    /// Returns the path of a node in a name's queue.
     pub(crate) fn child(&self, name: &LockName, child: &str) -> String {
         format!("{}/{child}", self.queue(name))
     }
 
-    /// How a contender's node begins; ZooKeeper adds the number.
+    /// Returns the path of a contender's node, to which ZooKeeper adds the number.
     pub(crate) fn contender(&self, name: &LockName, lease_id: LeaseId, mode: Mode) -> String {
         let kind = match (mode, self.family) {
             (Mode::Exclusive, Family::Curator) => LOCK.to_owned(),
@@ -87,7 +88,7 @@ impl Layout {
         format!("{}/{HEAD}{}-{kind}", self.queue(name), lease_id.to_hex())
     }
 
-    /// Whose locks would look at a contender of ours.
+    /// Returns the family whose locks see a contender of this mode.
     pub(crate) fn family_of(&self, mode: Mode) -> Option<Family> {
         match (mode, self.family) {
             (Mode::Exclusive, family) | (Mode::Shared, family @ Family::Kazoo) => Some(family),
@@ -96,17 +97,17 @@ impl Layout {
         }
     }
 
-    /// The node below which marks lie.
+    /// Returns the parent of the marks.
     pub(crate) fn marks(&self) -> String {
         format!("{}/{MARKS}", self.root)
     }
 
-    /// The mark that a lease id's grant was revoked.
+    /// Returns the path of the mark that a lease id's grant was revoked.
     pub(crate) fn revoked(&self, lease_id: LeaseId) -> String {
         format!("{}/{MARKS}/{}-revoked", self.root, lease_id.to_hex())
     }
 
-    /// The name that a child of the root stands for; none for marks and what is not ours.
+    /// Returns the lock name of a child of the root; `None` for the marks and for foreign nodes.
     pub(crate) fn name_of(&self, child: &str) -> Option<LockName> {
         let name = String::from_utf8(percent_decode(child)?).ok()?;
         let name = LockName::new(name).ok()?;
@@ -114,10 +115,10 @@ impl Layout {
     }
 }
 
-/// Who stands at a node of a queue; `None` when it is none of a lock.
-pub(crate) fn stander(child: &str) -> Option<Stander> {
+/// Parses a node of a queue; `None` if it does not belong to a lock.
+pub(crate) fn parse_node(child: &str) -> Option<ParsedNode> {
     let (id, ours, rest) = match child.strip_prefix(HEAD) {
-        // One of kazoo's has no head, and no dash behind its guid.
+        // A node of kazoo has no head, and no dash after its GUID.
         None => (child.get(..OUR_DIGITS)?.parse().ok()?, false, child.get(OUR_DIGITS..)?),
         Some(rest) => match parse_id(rest, OUR_DIGITS) {
             Some((id, rest)) => (id, true, rest),
@@ -140,14 +141,14 @@ pub(crate) fn stander(child: &str) -> Option<Stander> {
         let (count, number) = rest.split_once('-')?;
         (Mode::permits(count.parse().ok()?, of.parse().ok()?).ok()?, None, number)
     };
-    // A counter that has overflowed is negative: the queue tells what that means.
+    // A counter that has overflowed is negative: `queue` reports that.
     let digits = number.strip_prefix('-').unwrap_or(number);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let number = number.parse().ok().filter(|_| plain)?;
-    Some(Stander { id, ours, mode, family, number })
+    Some(ParsedNode { id, ours, mode, family, number })
 }
 
-/// An id of so many characters, and what stands behind the dash after it.
+/// Splits an id of this length, and the text after the dash that follows it.
 fn parse_id(text: &str, digits: usize) -> Option<(LeaseId, &str)> {
     let (id, rest) = (text.get(..digits)?, text.get(digits..)?.strip_prefix('-')?);
     let id: String = match digits {
@@ -164,7 +165,7 @@ fn encode(name: &str) -> String {
             '/' | '%' => false,
             '.' => at > 0,
             '\u{20}'..='\u{7e}' => true,
-            // ZooKeeper takes neither what controls nor what Java writes as a pair.
+            // ZooKeeper accepts neither control characters nor surrogate pairs.
             other => matches!(other, '\u{a0}'..='\u{d7ff}' | '\u{f900}'..='\u{ffef}'),
         };
         if plain {
@@ -197,8 +198,8 @@ mod tests {
                 let path = layout.contender(&name("a"), ID, mode) + "0000000042";
                 let child = path.rsplit_once('/').expect("a path").1;
                 let family = layout.family_of(mode);
-                let wanted = Stander { id: ID, ours: true, mode, family, number: 42 };
-                assert_eq!(stander(child), Some(wanted), "{child}");
+                let wanted = ParsedNode { id: ID, ours: true, mode, family, number: 42 };
+                assert_eq!(parse_node(child), Some(wanted), "{child}");
             }
         }
     }
@@ -211,25 +212,25 @@ mod tests {
             ("__WRIT__0000000007", Mode::Exclusive, Family::CuratorReadWrite),
             ("__READ__0000000007", Mode::Shared, Family::CuratorReadWrite),
         ] {
-            let found = stander(&format!("{guid}-{end}")).expect("one of Curator's");
+            let found = parse_node(&format!("{guid}-{end}")).expect("one of Curator's");
             assert!(!found.ours && found.number == 7);
             assert_eq!((found.mode, found.family), (mode, Some(family)));
         }
         for other in ["config", "lock-0000000001", "_c_1-lock-1", "_c_", "lease-0000000001"] {
-            assert_eq!(stander(other), None, "{other}");
+            assert_eq!(parse_node(other), None, "{other}");
         }
         let guid_of_kazoo = "0f8fad5bd9cb469fa16570867728950e";
         for (end, mode) in [("__lock__", Mode::Exclusive), ("__rlock__", Mode::Shared)] {
-            let found = stander(&format!("{guid_of_kazoo}{end}0000000007")).expect("kazoo's");
+            let found = parse_node(&format!("{guid_of_kazoo}{end}0000000007")).expect("kazoo's");
             assert!(!found.ours && found.number == 7);
             assert_eq!((found.mode, found.family), (mode, Some(Family::Kazoo)));
         }
         for end in ["-__lock__1", "lock-1", "__READ__1", "__PERM__2-1-1", "__lock__--00000001"] {
-            assert_eq!(stander(&format!("{guid_of_kazoo}{end}")), None, "{end}");
+            assert_eq!(parse_node(&format!("{guid_of_kazoo}{end}")), None, "{end}");
         }
-        assert_eq!(stander(&format!("{guid}-lock-")), None);
-        assert_eq!(stander(&format!("{guid}-lock-+1")), None);
-        assert_eq!(stander(&format!("{guid}-__PERM__2-1-0000000001")), None);
+        assert_eq!(parse_node(&format!("{guid}-lock-")), None);
+        assert_eq!(parse_node(&format!("{guid}-lock-+1")), None);
+        assert_eq!(parse_node(&format!("{guid}-__PERM__2-1-0000000001")), None);
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! What an operator may do: take a grant away, politely or now.
+//! Operator commands: revoking a grant, politely or at once.
 
 use holdline_core::{Certainty, FencingToken, LockError, LockName, Operation, OperationReply};
 
-use crate::error::{ENGINE, Trouble, unavailable};
-use crate::queue::Place;
+use crate::connection::Connection;
+use crate::error::{ENGINE, RequestError, unavailable};
+use crate::queue::QueueEntry;
 use crate::store::{Store, record_of};
-use crate::wire::Wire;
 
-/// How often a change is tried while others change the same node.
+/// How often a change is tried while other clients change the same node.
 const ATTEMPTS: usize = 5;
 
 impl Store {
@@ -17,11 +17,11 @@ impl Store {
                 self.revoke(name, *token, reason, *now).await
             }
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
-                Err(self.capabilities.lacks("freeze: the newest node stands last in its queue"))
+                Err(self.capabilities.lacks("freeze: a new node is always last in its queue"))
             }
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
-                "raising the fence: the ensemble counts its changes by itself, and anew after a \
-                 restore",
+                "raising the fence: the ensemble counts its transactions by itself, and anew \
+                 after a restore",
             )),
         }
     }
@@ -33,69 +33,69 @@ impl Store {
         reason: &str,
         now: bool,
     ) -> Result<OperationReply, LockError> {
-        let wire = self.wire().await?;
+        let connection = self.connection().await?;
         for _ in 0..ATTEMPTS {
-            wire.catch_up(&self.layout.queue(name)).await?;
-            let queue = self.queue(&wire, name).await?;
+            connection.catch_up(&self.layout.queue(name)).await?;
+            let queue = self.queue(&connection, name).await?;
             let mut found = None;
-            for place in queue.holders() {
-                let path = self.layout.child(name, &place.child);
-                let Some((data, stat)) = wire.data(&path).await? else { continue };
+            for entry in queue.holders() {
+                let path = self.layout.child(name, &entry.child);
+                let Some((data, stat)) = connection.data(&path).await? else { continue };
                 if crate::store::token(stat.czxid)? == token {
-                    found = Some((place, path, data, stat.version));
+                    found = Some((entry, path, data, stat.version));
                     break;
                 }
             }
-            let Some((place, path, data, version)) = found else {
+            let Some((entry, path, data, version)) = found else {
                 return Ok(OperationReply::NothingThere);
             };
             match self
-                .revoke_place(&wire, (name, place), (&path, &data, version), reason, now)
+                .revoke_place(&connection, (name, entry), (&path, &data, version), reason, now)
                 .await
             {
                 Ok(reply) => return Ok(reply),
-                // It has changed since it was read.
-                Err(Trouble::BadVersion | Trouble::NoNode) => {}
-                Err(trouble) => return Err(trouble.into_error()),
+                // It was changed after it was read.
+                Err(RequestError::BadVersion | RequestError::NoNode) => {}
+                Err(failure) => return Err(failure.into_error()),
             }
         }
-        Err(unavailable("others change the grant again and again", Certainty::NotApplied))
+        Err(unavailable("other clients keep changing the grant", Certainty::NotApplied))
     }
 
     async fn revoke_place(
         &self,
-        wire: &Wire,
-        (name, place): (&LockName, &Place),
+        connection: &Connection,
+        (name, entry): (&LockName, &QueueEntry),
         (path, data, version): (&str, &[u8], i32),
         reason: &str,
         now: bool,
-    ) -> Result<OperationReply, Trouble> {
-        let Some(mut record) = record_of(place, data)? else {
+    ) -> Result<OperationReply, RequestError> {
+        let Some(mut record) = record_of(entry, data)? else {
             if now {
-                wire.delete(path, Some(version)).await?;
+                connection.delete(path, Some(version)).await?;
                 return Ok(OperationReply::Done);
             }
-            let lacks = "polite revoke of a lock that is not ours: it must be forced";
+            let lacks = "polite revoke of another client's lock: it must be forced";
             return Err(LockError::unsupported(ENGINE, lacks).into());
         };
         record.revoked = Some(reason.to_owned());
         let bytes = record.to_bytes();
         let changed = (!now).then_some(bytes.as_slice());
-        let mark = self.layout.revoked(place.stander.id);
-        wire.make_container(&self.layout.marks()).await?;
-        let said = (mark.as_str(), reason.as_bytes());
-        match wire.mark_and_change(said, (path, version), changed).await {
-            // It was revoked before, politely: the newest words stand.
-            Err(Trouble::NodeExists) => {
-                wire.delete(&mark, None).await?;
-                wire.mark_and_change(said, (path, version), changed).await?;
+        let mark = self.layout.revoked(entry.parsed.id);
+        connection.make_container(&self.layout.marks()).await?;
+        let revoked = (mark.as_str(), reason.as_bytes());
+        match connection.mark_and_change(revoked, (path, version), changed).await {
+            // It was revoked politely before: the newest reason replaces the older one.
+            Err(RequestError::NodeExists) => {
+                connection.delete(&mark, None).await?;
+                connection.mark_and_change(revoked, (path, version), changed).await?;
             }
             other => other?,
         }
-        if let Some(stat) = wire.stat(&mark).await? {
-            self.sweep(wire, stat.ctime).await?;
+        if let Some(stat) = connection.stat(&mark).await? {
+            self.sweep(connection, stat.ctime).await?;
         }
-        let left = self.lasts(name, place).or(record.hold.duration());
+        let left = self.lasts(name, entry).or(record.hold.duration());
         Ok(if now { OperationReply::Done } else { OperationReply::Told { left } })
     }
 }

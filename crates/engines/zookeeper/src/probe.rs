@@ -1,8 +1,8 @@
-//! A short look at one member, before any session is kept there: whether it is a ZooKeeper, and
-//! which sessions it gives.
+//! A probe of one member, before any session is used: whether it is a ZooKeeper server, and which
+//! session timeouts it allows.
 //!
-//! A session is opened and closed again at once, by the first two messages of the protocol: what it
-//! is asked for is too short, or too long, so that the answer is the limit.
+//! The probe opens a session and closes it again, by the first two messages of the protocol. It
+//! asks for a timeout that is too short or too long, so the answer is the limit.
 
 use std::io;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use holdline_net::url::Server;
 /// The answer: protocol version, timeout, session id, password with its length, read only.
 const ANSWER: usize = 4 + 4 + 8 + 4 + 16;
 const LONGEST_ANSWER: usize = 64;
-/// How long one member is waited for before the next one is asked too.
+/// How long the probe waits for one member before it also tries the next.
 const STAGGER: Duration = Duration::from_millis(150);
 const CLOSE_SESSION: i32 = -11;
-/// The longest answer to a word of four letters that is read.
+/// The longest answer to a four-letter word that is read.
 const LONGEST_WORDS: u64 = 64 * 1024;
 
-/// The sessions that a server gives.
+/// The session timeouts that a server allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) shortest: Duration,
     pub(crate) longest: Duration,
 }
 
-/// Asks the members side by side, [`STAGGER`] after each other, and returns what the first one says
-/// that gives sessions; otherwise why none does.
+/// Probes the members in parallel, [`STAGGER`] apart, and returns the first answer; or why there is
+/// none.
 pub(crate) async fn limits_of_any(members: &[Server], within: Duration) -> Result<Limits, String> {
     let ask = async |number: u32, member: &Server| {
         sleep(STAGGER.saturating_mul(number)).await;
@@ -49,46 +49,48 @@ pub(crate) async fn limits_of_any(members: &[Server], within: Duration) -> Resul
     Err(reasons.join("; "))
 }
 
-/// Asks a member for the shortest and the longest session.
+/// Probes a member for the shortest and the longest timeout.
 pub(crate) async fn limits(member: &Server, within: Duration) -> Result<Limits, String> {
     let asking = async {
         let shortest = session(member, 1).await?;
         Ok(Limits { shortest, longest: session(member, i32::MAX).await? })
     };
     match timeout(within, asking).await {
-        Ok(told) => told,
+        Ok(outcome) => outcome,
         Err(_) => Err(format!("{member}: no answer within {within:?}")),
     }
 }
 
-/// Opens and closes a session; returns how long it would last.
+/// Opens and closes a session; returns its timeout.
 async fn session(member: &Server, asked_ms: i32) -> Result<Duration, String> {
-    let told = |error: io::Error| match error.kind() {
+    let reply = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            format!("{member}: it closes the connection: it is none of ZooKeeper, or has no quorum")
+            format!(
+                "{member}: it closes the connection: it is no ZooKeeper server, or has no quorum"
+            )
         }
         _ => format!("{member}: {error}"),
     };
     let address = (member.host.as_str(), member.port);
-    let mut stream = TcpStream::connect(address).await.map_err(told)?;
-    stream.write_all(&hello(asked_ms)).await.map_err(told)?;
-    let length = usize::try_from(stream.read_i32().await.map_err(told)?).unwrap_or(0);
+    let mut stream = TcpStream::connect(address).await.map_err(reply)?;
+    stream.write_all(&connect_request(asked_ms)).await.map_err(reply)?;
+    let length = usize::try_from(stream.read_i32().await.map_err(reply)?).unwrap_or(0);
     if !(ANSWER..=LONGEST_ANSWER).contains(&length) {
-        return Err(format!("{member}: what answers there is no ZooKeeper: look at the port"));
+        return Err(format!("{member}: the answer is not from a ZooKeeper server: check the port"));
     }
     let mut answer = vec![0; length];
-    stream.read_exact(&mut answer).await.map_err(told)?;
+    stream.read_exact(&mut answer).await.map_err(reply)?;
     let given = i32::from_be_bytes(answer[4..8].try_into().unwrap_or_default());
-    // Whether it is heard is the server's affair: an unused session ends by itself.
-    let _ = stream.write_all(&goodbye()).await;
+    // It may get lost: an unused session expires by itself.
+    let _ = stream.write_all(&close_request()).await;
     let _ = stream.read(&mut [0; LONGEST_ANSWER]).await;
     match u64::try_from(given) {
         Ok(given) if given > 0 => Ok(Duration::from_millis(given)),
-        _ => Err(format!("{member}: it gives no session")),
+        _ => Err(format!("{member}: it allows no session")),
     }
 }
 
-fn hello(asked_ms: i32) -> Vec<u8> {
+fn connect_request(asked_ms: i32) -> Vec<u8> {
     let mut message = Vec::new();
     message.extend(0_i32.to_be_bytes());
     message.extend(0_i64.to_be_bytes());
@@ -100,7 +102,7 @@ fn hello(asked_ms: i32) -> Vec<u8> {
     framed(&message)
 }
 
-fn goodbye() -> Vec<u8> {
+fn close_request() -> Vec<u8> {
     let mut message = Vec::new();
     message.extend(1_i32.to_be_bytes());
     message.extend(CLOSE_SESSION.to_be_bytes());
@@ -114,18 +116,18 @@ fn framed(message: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Asks one of the words of four letters; `None` when the member does not answer it.
+/// Sends a four-letter word; `None` if the member does not answer it.
 pub(crate) async fn word(member: &Server, word: &str, within: Duration) -> Option<String> {
     let asking = async {
         let mut stream = TcpStream::connect((member.host.as_str(), member.port)).await.ok()?;
         stream.write_all(word.as_bytes()).await.ok()?;
-        let mut told = String::new();
-        stream.take(LONGEST_WORDS).read_to_string(&mut told).await.ok()?;
-        Some(told)
+        let mut reply = String::new();
+        stream.take(LONGEST_WORDS).read_to_string(&mut reply).await.ok()?;
+        Some(reply)
     };
-    let told = timeout(within, asking).await.ok().flatten()?;
-    let refused = told.is_empty() || told.contains("not in the whitelist");
-    (!refused).then_some(told)
+    let reply = timeout(within, asking).await.ok().flatten()?;
+    let refused = reply.is_empty() || reply.contains("not in the whitelist");
+    (!refused).then_some(reply)
 }
 
 #[cfg(test)]
@@ -133,11 +135,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_as_the_protocol_has_them() {
-        let hello = hello(i32::MAX);
-        assert_eq!(hello.len(), 49);
-        assert_eq!(hello[..4], [0, 0, 0, 45]);
-        assert_eq!(hello[16..20], [0x7f, 0xff, 0xff, 0xff]);
-        assert_eq!(goodbye(), [0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5]);
+    fn messages_have_the_format_of_the_protocol() {
+        let connect_request = connect_request(i32::MAX);
+        assert_eq!(connect_request.len(), 49);
+        assert_eq!(connect_request[..4], [0, 0, 0, 45]);
+        assert_eq!(connect_request[16..20], [0x7f, 0xff, 0xff, 0xff]);
+        assert_eq!(close_request(), [0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5]);
     }
 }

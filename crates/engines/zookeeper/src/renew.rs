@@ -1,7 +1,7 @@
-//! Renewal: a majority is asked whether the sessions stand, and every node is looked at behind it.
+//! Renewal: a majority proves that the sessions exist, and every node is read.
 //!
-//! - R1: a grant is renewed when its session was kept *and* its node is there: either alone may be
-//!   gone without the other.
+//! - R1: a grant is renewed if its session was proven *and* its node exists: either may be gone
+//!   without the other.
 //! - R2: a grant may be renewed to a longer lease, but never longer than its session proves.
 
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use holdline_core::{
 use tokio::{join, select};
 use zookeeper_client::Stat;
 
-use crate::error::{ENGINE, Trouble, unavailable};
+use crate::error::{ENGINE, RequestError, unavailable};
 use crate::held::Held;
 use crate::session::Session;
-use crate::sessions::Key;
+use crate::sessions::Group;
 use crate::store::{Store, record};
 
-/// How often a change of a record is tried while others change it.
+/// How often a change of a record is tried while other clients change it.
 const ATTEMPTS: usize = 5;
 
-/// Which part of the shortest lease those that were answered wait for others, and how long at
-/// least.
+/// After its first answer a batch waits for the others: for this part of the shortest lease, and at
+/// least for this time.
 const PART: u32 = 8;
 const SHORTEST_GRACE: Duration = Duration::from_millis(150);
 
-/// What has come of keeping a session.
+/// The outcome of proving a session.
 #[derive(Clone, Copy)]
 enum Kept {
     Yes,
@@ -40,18 +40,18 @@ enum Kept {
 
 type Keeping<'s> = Shared<BoxFuture<'s, Kept>>;
 
-/// What the look brought for a line.
-struct Seen {
-    /// The node's record as it stands.
+/// What the reads have shown for one request.
+struct Observed {
+    /// The node's record.
     own: Option<(Vec<u8>, Stat)>,
-    /// Whether what stands before it is still there.
+    /// Whether the node that blocks it still exists.
     blocked: bool,
 }
 
-/// How long those that were answered wait for others, whose session may be with a member that
-/// hangs: a part of the shortest lease, and of the heartbeat.
+/// Returns how long a batch waits for the other answers after the first: their session may be with
+/// a member that hangs.
 fn grace(batch: &[RenewRequest]) -> Duration {
-    let lease = |line: &RenewRequest| match line.purpose {
+    let lease = |request: &RenewRequest| match request.purpose {
         Purpose::Keep(hold) => hold.duration(),
         Purpose::Wait => None,
     };
@@ -64,13 +64,14 @@ impl Store {
         let since = self.clock.now();
         let mut keeping: Vec<(Arc<Session>, Keeping<'_>)> = Vec::new();
         let mut asked = FuturesUnordered::new();
-        for (at, line) in batch.iter().enumerate() {
-            let held = self.held.find(&line.name, line.lease_id);
+        for (at, request) in batch.iter().enumerate() {
+            let held = self.held.find(&request.name, request.lease_id);
             let keeping = held.map(|held| self.keep_once(&mut keeping, held.session));
-            let renewing = self.renew_line(line, keeping, since);
+            let renewing = self.renew_line(request, keeping, since);
             asked.push(async move { (at, renewing.await) });
         }
-        let silent = || unavailable("others were answered long before", Certainty::Unknown);
+        let silent =
+            || unavailable("no answer, long after the others of the batch", Certainty::Unknown);
         let mut answers: Vec<_> = batch.iter().map(|_| Err(silent())).collect();
         let mut end = None;
         loop {
@@ -87,7 +88,7 @@ impl Store {
         }
     }
 
-    /// Has a session kept, for all lines of a batch that hang on it.
+    /// Proves a session once, for all requests of a batch that belong to it.
     fn keep_once<'s>(
         &'s self,
         keeping: &mut Vec<(Arc<Session>, Keeping<'s>)>,
@@ -100,7 +101,7 @@ impl Store {
         let keep = async move {
             match kept.keep(&*self.clock).await {
                 Ok(()) => Kept::Yes,
-                Err(Trouble::SessionGone) => Kept::Gone,
+                Err(RequestError::SessionGone) => Kept::Gone,
                 Err(_) => Kept::Unanswered,
             }
         };
@@ -109,10 +110,10 @@ impl Store {
         keep
     }
 
-    /// Renews a line as its session is kept, and its node is looked at in the same moment.
+    /// Renews one lease: proves its session and reads its node concurrently.
     async fn renew_line(
         &self,
-        line: &RenewRequest,
+        request: &RenewRequest,
         keeping: Option<Keeping<'_>>,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
@@ -122,63 +123,65 @@ impl Store {
                 None => Kept::Gone,
             }
         };
-        let (kept, seen) = join!(keeping, self.look_at(line));
-        self.judge(line, seen, kept, since).await
+        let (kept, observed) = join!(keeping, self.observe(request));
+        self.judge(request, observed, kept, since).await
     }
 
-    async fn look_at(&self, line: &RenewRequest) -> Result<Option<Seen>, Trouble> {
-        let held = self.held.find(&line.name, line.lease_id);
+    async fn observe(&self, request: &RenewRequest) -> Result<Option<Observed>, RequestError> {
+        let held = self.held.find(&request.name, request.lease_id);
         let Some(held) = held else { return Ok(None) };
-        let Some(path) = self.path(&line.name, &held) else { return Ok(None) };
-        let Ok(wire) = held.session.wire() else { return Ok(None) };
-        let before = held.blocker().map(|child| self.layout.child(&line.name, child));
+        let Some(path) = self.path(&request.name, &held) else { return Ok(None) };
+        let Ok(connection) = held.session.connection() else { return Ok(None) };
+        let before = held.blocker().map(|child| self.layout.child(&request.name, child));
         let looking = async {
             match &before {
-                Some(path) => Ok(wire.stat(path).await?.is_some()),
-                None => Ok::<bool, Trouble>(false),
+                Some(path) => Ok(connection.stat(path).await?.is_some()),
+                None => Ok::<bool, RequestError>(false),
             }
         };
-        let (own, blocked) = join!(wire.data(&path), looking);
-        Ok(Some(Seen { own: own?, blocked: blocked? }))
+        let (own, blocked) = join!(connection.data(&path), looking);
+        Ok(Some(Observed { own: own?, blocked: blocked? }))
     }
 
     async fn judge(
         &self,
-        line: &RenewRequest,
-        seen: Result<Option<Seen>, Trouble>,
+        request: &RenewRequest,
+        observed: Result<Option<Observed>, RequestError>,
         kept: Kept,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
-        let (name, id) = (&line.name, line.lease_id);
-        let Some(held) = self.held.find(name, id) else { return self.missing(line).await };
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(Trouble::SessionGone) => None,
-            Err(trouble) => return Err(trouble.into_error()),
+        let (name, id) = (&request.name, request.lease_id);
+        let Some(held) = self.held.find(name, id) else { return self.missing(request).await };
+        let observed = match observed {
+            Ok(observed) => observed,
+            Err(RequestError::SessionGone) => None,
+            Err(failure) => return Err(failure.into_error()),
         };
-        let Some((own, seen)) = seen.and_then(|mut seen| Some((seen.own.take()?, seen))) else {
-            return self.missing(line).await;
+        let Some((own, observed)) =
+            observed.and_then(|mut observed| Some((observed.own.take()?, observed)))
+        else {
+            return self.missing(request).await;
         };
         match kept {
-            Kept::Gone => return self.missing(line).await,
+            Kept::Gone => return self.missing(request).await,
             Kept::Unanswered if held.session.left(since).is_zero() => {
-                let message = "the session could not be kept";
+                let message = "the session could not be proven";
                 return Err(unavailable(message, Certainty::Unknown));
             }
             _ => {}
         }
-        if !held.sessions.heard(held.group, since) {
-            return self.missing(line).await;
+        if !held.sessions.refresh(held.group, since) {
+            return self.missing(request).await;
         }
         let left = held.left(since);
-        if seen.blocked {
+        if observed.blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
         if held.token.is_none() {
-            let queue = self.queue(&held.session.wire()?, name).await?;
+            let queue = self.queue(&held.session.connection()?, name).await?;
             self.learn(name, id, &queue)?;
             match queue.find(id) {
-                None => return self.missing(line).await,
+                None => return self.missing(request).await,
                 Some((_, Some(at))) => {
                     let (position, next_look) = (Some(at), QUEUE_HEARTBEAT);
                     return Ok(RenewReply::Queued { position, next_look });
@@ -186,11 +189,11 @@ impl Store {
                 Some((_, None)) => {}
             }
         }
-        match line.purpose {
-            // A claim would be told the same: this process has just stood still. One whose session
-            // is of no use any more is to come for it, and is told to come anew.
+        match request.purpose {
+            // This process was just paused, so a claim would get the same reply. If the session is
+            // of no use any more, the claim is wanted: it makes the waiter join the queue again.
             Purpose::Wait
-                if !held.told
+                if !held.reported
                     && !held.session.is_sure(since)
                     && !held.session.is_useless(self.clock.now()) =>
             {
@@ -198,14 +201,14 @@ impl Store {
                 Ok(RenewReply::Queued { position: Some(0), next_look })
             }
             Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
-            Purpose::Keep(hold) => self.keep_grant(line, hold, &held, own, since).await,
+            Purpose::Keep(hold) => self.keep_grant(request, hold, &held, own, since).await,
         }
     }
 
-    /// Renews a grant whose session was kept.
+    /// Renews a grant whose session was proven.
     async fn keep_grant(
         &self,
-        line: &RenewRequest,
+        request: &RenewRequest,
         hold: Hold,
         held: &Held,
         mut own: (Vec<u8>, Stat),
@@ -215,9 +218,9 @@ impl Store {
         if own.1.version == held.version && hold.duration() <= held.terms.duration() {
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
-        let (wire, path) = match (held.session.wire(), self.path(&line.name, held)) {
-            (Ok(wire), Some(path)) => (wire, path),
-            _ => return self.missing(line).await,
+        let (connection, path) = match (held.session.connection(), self.path(&request.name, held)) {
+            (Ok(connection), Some(path)) => (connection, path),
+            _ => return self.missing(request).await,
         };
         for _ in 0..ATTEMPTS {
             let (data, stat) = &own;
@@ -228,50 +231,50 @@ impl Store {
             let mut version = stat.version;
             if hold.duration() > record.hold.duration() {
                 record.hold = hold;
-                match wire.set(&path, &record.to_bytes(), version).await {
+                match connection.set(&path, &record.to_bytes(), version).await {
                     Ok(stat) => version = stat.version,
-                    Err(Trouble::BadVersion) => {
-                        match wire.data(&path).await? {
+                    Err(RequestError::BadVersion) => {
+                        match connection.data(&path).await? {
                             Some(found) => own = found,
-                            None => return self.missing(line).await,
+                            None => return self.missing(request).await,
                         }
                         continue;
                     }
-                    Err(Trouble::NoNode) => return self.missing(line).await,
-                    Err(trouble) => return Err(trouble.into_error()),
+                    Err(RequestError::NoNode) => return self.missing(request).await,
+                    Err(failure) => return Err(failure.into_error()),
                 }
-                let group = Key::of(line.client, record.hold);
+                let group = Group::of(request.client, record.hold);
                 held.sessions.begin(group, since);
-                self.held.update(&line.name, line.lease_id, |held| held.group = group);
+                self.held.update(&request.name, request.lease_id, |held| held.group = group);
             }
-            self.held.update(&line.name, line.lease_id, |held| {
+            self.held.update(&request.name, request.lease_id, |held| {
                 (held.version, held.terms) = (version, record.hold);
             });
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
-        Err(unavailable("others change the grant's record again and again", Certainty::NotApplied))
+        Err(unavailable("other clients keep changing the grant's record", Certainty::NotApplied))
     }
 
-    /// Says why a lease id has no node, or none that we could keep.
-    async fn missing(&self, line: &RenewRequest) -> Result<RenewReply, LockError> {
-        let wire = self.wire().await?;
-        let path = self.layout.queue(&line.name);
-        // A member that lags shows nodes of ours whose session has ended: they are no other's.
+    /// Returns why a lease id has no node, or none that can be renewed.
+    async fn missing(&self, request: &RenewRequest) -> Result<RenewReply, LockError> {
+        let connection = self.connection().await?;
+        let path = self.layout.queue(&request.name);
+        // A member that lags may show nodes of an expired session of this process.
         let (caught_up, queue, marks) = join!(
-            wire.catch_up(&path),
-            self.queue(&wire, &line.name),
-            self.marks(&wire, line.lease_id)
+            connection.catch_up(&path),
+            self.queue(&connection, &request.name),
+            self.marks(&connection, request.lease_id)
         );
         caught_up?;
-        let found = queue?.find(line.lease_id).is_some();
-        let known = self.held.find(&line.name, line.lease_id).is_some();
-        // Of one that was ours the node may be there until its session is closed.
-        if found && !known && !self.held.was_ours(line.lease_id) {
-            let lacks = "renewal by another process than the one whose session it is";
+        let found = queue?.find(request.lease_id).is_some();
+        let known = self.held.find(&request.name, request.lease_id).is_some();
+        // A node of this process may exist until its session is closed.
+        if found && !known && !self.held.was_ours(request.lease_id) {
+            let lacks = "renewal by a process that does not own the session";
             return Err(LockError::unsupported(ENGINE, lacks));
         }
         let marks = marks?;
-        self.held.forget(&line.name, line.lease_id);
+        self.held.forget(&request.name, request.lease_id);
         Ok(marks.into_renew_reply())
     }
 }

@@ -1,13 +1,13 @@
-//! A session of ZooKeeper: what it is known to have left.
+//! A session of ZooKeeper: the time that it is known to have left.
 //!
-//! - S1: what a session is known to have left counts from before the request left that a majority
-//!   carried out for it: a write, or a check that goes the way of writes. What a single member
-//!   answers proves nothing.
-//! - S3: a member may tell the leader late that it has heard from us: by half a tick, and by the
-//!   time between two signs of life, which is the time after which a connection is given up, and an
-//!   eighth more, for nothing is sent while a sign is not answered. So as much of the time is not
-//!   counted on, and a fifth at least. A process that stood still sent no sign of life: what it
-//!   proves soon after counts from earlier by as much ([`crate::stops`]).
+//! - S1: the time that a session is known to have left counts from before its last proof was sent.
+//!   A proof is a request that a majority has committed: a write, or a transaction of checks. An
+//!   answer of a single member proves nothing.
+//! - S3: the leader may learn late of a heartbeat. Members report with a delay of half a tick. Two
+//!   heartbeats may be as far apart as the silence after which a connection is dropped, and an
+//!   eighth more, because none is sent while one is not answered. So this time is not counted on,
+//!   and at least a fifth of the session. A paused process sends no heartbeat: a proof soon after a
+//!   pause counts from earlier, by the length of the pause ([`crate::pauses`]).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,36 +16,36 @@ use holdline_core::{Clock, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::error::Trouble;
-use crate::stops::Stops;
-use crate::wire::Wire;
+use crate::connection::Connection;
+use crate::error::RequestError;
+use crate::pauses::Pauses;
 
-/// How many parts of its time a session lasts between two proofs at least.
+/// A proof is fresh for this part of the session timeout: no other one is requested.
 const FRESH: u32 = 10;
-/// Which part of a session's time is not counted on, at least.
+/// The part of the session timeout that is not counted on, at least.
 const UNSURE: u32 = 5;
-/// After which part of a session's time a silent connection is given up, and the shortest time
-/// that is waited for a member that is busy: but no more than the client crate does by itself.
+/// A silent connection is dropped after this part of the session timeout, and not before this time,
+/// for members that are busy. But the client crate's own limit is the upper bound.
 const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
-/// Which part of what is counted on a grant is worth having with.
+/// A grant needs at least this part of the time that is counted on.
 const ENOUGH: u32 = 4;
-/// Which part of the time after which a connection is given up lies between two looks whether this
-/// process runs: as much as lies between two of the connection's own.
-const LOOKS: u32 = 8;
+/// The interval of the checks for pauses, as a part of the silence after which a connection is
+/// dropped: the interval of the connection's own checks.
+const CHECKS: u32 = 8;
 
 /// A session of ZooKeeper.
 pub(crate) struct Session {
-    wire: Mutex<Option<Wire>>,
+    connection: Mutex<Option<Connection>>,
     time: Duration,
-    /// How much of the time is counted on.
+    /// How much of the timeout is counted on.
     sure: Duration,
     proven: Mutex<Moment>,
-    stops: Mutex<Stops>,
-    /// Since when no proof has let much be counted on.
+    pauses: Mutex<Pauses>,
+    /// Since when no proof has counted for enough.
     useless_since: Mutex<Option<Moment>>,
     keeping: tokio::sync::Mutex<()>,
-    /// Told when it is over.
+    /// Notified when it ends.
     pub(crate) ended: Notify,
 }
 
@@ -56,55 +56,55 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Begins with one that was made by a request that left at `opened`.
+    /// Begins with a session that was opened by a request sent at `opened`.
     pub(crate) fn begin(
-        wire: Wire,
+        connection: Connection,
         opened: Moment,
         (time, half_tick): (Duration, Duration),
-        stops: Stops,
+        pauses: Pauses,
         clock: &Arc<dyn Clock>,
     ) -> Arc<Session> {
-        let wire = Some(wire);
-        let session = Arc::new(Session::of(wire, opened, (time, half_tick), stops));
-        tokio::spawn(watch_stops(Arc::downgrade(&session), clock.clone()));
+        let connection = Some(connection);
+        let session = Arc::new(Session::of(connection, opened, (time, half_tick), pauses));
+        tokio::spawn(watch_pauses(Arc::downgrade(&session), clock.clone()));
         session
     }
 
     fn of(
-        wire: Option<Wire>,
+        connection: Option<Connection>,
         opened: Moment,
         (time, half_tick): (Duration, Duration),
-        stops: Stops,
+        pauses: Pauses,
     ) -> Session {
         Session {
-            wire: Mutex::new(wire),
+            connection: Mutex::new(connection),
             time,
             sure: sure(time, half_tick),
             proven: Mutex::new(opened),
-            stops: Mutex::new(stops),
+            pauses: Mutex::new(pauses),
             useless_since: Mutex::default(),
             keeping: tokio::sync::Mutex::default(),
             ended: Notify::new(),
         }
     }
 
-    /// The way to the servers.
+    /// Returns the connection.
     ///
     /// # Errors
-    /// [`Trouble::SessionGone`]: it is over.
-    pub(crate) fn wire(&self) -> Result<Wire, Trouble> {
-        let mut wire = self.wire.lock();
-        if wire.as_ref().is_some_and(Wire::is_over) {
-            *wire = None;
+    /// [`RequestError::SessionGone`]: it has ended.
+    pub(crate) fn connection(&self) -> Result<Connection, RequestError> {
+        let mut connection = self.connection.lock();
+        if connection.as_ref().is_some_and(Connection::is_over) {
+            *connection = None;
         }
-        wire.clone().ok_or(Trouble::SessionGone)
+        connection.clone().ok_or(RequestError::SessionGone)
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.wire().is_err()
+        self.connection().is_err()
     }
 
-    /// Returns how much is known to be left at `now`.
+    /// Returns the time that is known to be left at `now`.
     pub(crate) fn left(&self, now: Moment) -> Duration {
         match self.is_over() {
             true => Duration::ZERO,
@@ -112,9 +112,9 @@ impl Session {
         }
     }
 
-    /// Notes that a majority carried out what left at `since`.
+    /// Records a proof: a majority has committed a request that was sent at `since`.
     pub(crate) fn prove(&self, since: Moment) {
-        let counts_from = self.stops.lock().counts_from(since);
+        let counts_from = self.pauses.lock().counts_from(since);
         let proven = {
             let mut proven = self.proven.lock();
             *proven = (*proven).max(counts_from);
@@ -125,24 +125,24 @@ impl Session {
         }
     }
 
-    /// Ends it; the servers then delete its nodes.
+    /// Closes it; the servers then delete its nodes.
     pub(crate) fn end(&self) {
-        *self.wire.lock() = None;
+        *self.connection.lock() = None;
         self.ended.notify_waiters();
     }
 
-    /// Tells whether a proof would let most of its time be counted on: not soon after this process
-    /// stood still for long.
+    /// Tells whether a proof at `now` would count for more than half: not so soon after a long
+    /// pause.
     pub(crate) fn vouches(&self, now: Moment) -> bool {
         !self.is_over() && self.would_leave(now) > self.sure / 2
     }
 
-    /// How much a proof would let be counted on.
+    /// Returns how much time a proof at `now` would leave.
     fn would_leave(&self, now: Moment) -> Duration {
-        now.until(self.stops.lock().counts_from(now).after(self.sure))
+        now.until(self.pauses.lock().counts_from(now).after(self.sure))
     }
 
-    /// Tells whether enough is left at `now` that a grant is worth having.
+    /// Tells whether enough is left at `now` for a grant.
     pub(crate) fn is_sure(&self, now: Moment) -> bool {
         self.left(now) >= self.enough()
     }
@@ -151,40 +151,40 @@ impl Session {
         self.sure / ENOUGH
     }
 
-    /// Tells whether it has vouched for nothing for so long that a new session is the shorter way:
-    /// this process stood still for long, or is starved.
+    /// Tells whether proofs have counted for too little for so long that a new session is better:
+    /// the process was paused for long, or is starved.
     pub(crate) fn is_useless(&self, now: Moment) -> bool {
         let since = *self.useless_since.lock();
-        let late = self.stops.lock().late();
+        let late = self.pauses.lock().late();
         since.is_some_and(|since| since.until(now) > late) && self.would_leave(now) < self.enough()
     }
 
-    /// After how long to ask again whoever is first while too little is proven.
+    /// Returns when the first waiter asks again while its session counts for too little.
     pub(crate) fn next_look(&self) -> Duration {
-        look(self.time)
+        check_interval(self.time)
     }
 
-    /// Looks whether this process runs; returns when to look again.
-    fn look(&self, now: Moment) -> Moment {
-        self.stops.lock().look(now);
+    /// Checks for a pause of this process; returns when to check again.
+    fn check_pauses(&self, now: Moment) -> Moment {
+        self.pauses.lock().check(now);
         if self.would_leave(now) < self.enough() {
             self.useless_since.lock().get_or_insert(now);
         }
-        self.stops.lock().next_look()
+        self.pauses.lock().next_check()
     }
 
-    /// Has a majority say that it stands, unless one did a moment ago.
+    /// Requests a proof, unless the last one is fresh.
     ///
     /// # Errors
-    /// [`Trouble::SessionGone`]: it is over.
-    pub(crate) async fn keep(&self, clock: &dyn Clock) -> Result<(), Trouble> {
+    /// [`RequestError::SessionGone`]: it has ended.
+    pub(crate) async fn keep(&self, clock: &dyn Clock) -> Result<(), RequestError> {
         let _alone = self.keeping.lock().await;
         let before = clock.now();
         if self.left(before) >= self.sure.saturating_sub(self.time / FRESH) {
             return Ok(());
         }
-        self.wire()?.beat().await.inspect_err(|trouble| {
-            if matches!(trouble, Trouble::SessionGone) {
+        self.connection()?.prove_session().await.inspect_err(|failure| {
+            if matches!(failure, RequestError::SessionGone) {
                 self.end();
             }
         })?;
@@ -193,36 +193,36 @@ impl Session {
     }
 }
 
-/// After how long a connection on which nothing comes is given up.
+/// Returns the silence after which a connection is dropped.
 pub(crate) fn silence(time: Duration) -> Duration {
     (time / SILENT).max(BUSY.min(time * 2 / 5))
 }
 
-/// How long after the other a look comes whether this process runs.
-fn look(time: Duration) -> Duration {
-    silence(time) / LOOKS
+/// Returns the interval of the checks for pauses.
+fn check_interval(time: Duration) -> Duration {
+    silence(time) / CHECKS
 }
 
-/// How late the leader may be told of a process that runs (S3).
+/// Returns the age of the newest heartbeat that the leader knows of, at most, without a pause (S3).
 fn late(time: Duration, half_tick: Duration) -> Duration {
-    silence(time) + look(time) + half_tick
+    silence(time) + check_interval(time) + half_tick
 }
 
-/// The stops of a session that is being opened.
-pub(crate) fn stops(opened: Moment, (time, half_tick): (Duration, Duration)) -> Stops {
-    Stops::new(opened, late(time, half_tick), look(time), time)
+/// Begins to record pauses for a session that is being opened.
+pub(crate) fn pauses(opened: Moment, (time, half_tick): (Duration, Duration)) -> Pauses {
+    Pauses::new(opened, late(time, half_tick), check_interval(time), time)
 }
 
-/// How much of a session's time is counted on (S3).
+/// Returns how much of a session timeout is counted on (S3).
 fn sure(time: Duration, half_tick: Duration) -> Duration {
     time.saturating_sub(late(time, half_tick).max(time / UNSURE))
 }
 
-/// Looks again and again whether this process runs, as long as anybody has the session: where the
-/// connection's own signs of life are sent, so that what delays them delays this too.
-async fn watch_stops(session: Weak<Session>, clock: Arc<dyn Clock>) {
+/// Checks for pauses for as long as the session is used. It runs where the client crate sends the
+/// heartbeats, so a delay of those also delays these checks.
+async fn watch_pauses(session: Weak<Session>, clock: Arc<dyn Clock>) {
     while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
-        let next = session.look(clock.now());
+        let next = session.check_pauses(clock.now());
         drop(session);
         clock.sleep_until(next).await;
     }
@@ -238,7 +238,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_is_not_counted_on_is_a_fifth_or_what_may_be_told_late() {
+    fn a_fifth_or_the_delay_of_the_reports_is_not_counted_on() {
         let (millis, tick) = (Duration::from_millis, Duration::from_secs(2));
         for (time, silent, counted) in
             [(30_000, 3_750, 24_000), (8_000, 1_000, 5_875), (4_000, 1_000, 1_875)]
@@ -252,25 +252,28 @@ mod tests {
     }
 
     #[test]
-    fn stops_that_come_again_make_a_session_useless_until_a_proof_leaves_enough() {
+    fn repeated_pauses_make_a_session_useless_until_a_proof_leaves_enough() {
         let clock = HandClock::new();
         let (opened, time, half_tick) = (clock.now(), 4 * SECOND, SECOND / 10);
-        let stops = stops(opened, (time, half_tick));
-        let session = Session::of(None, opened, (time, half_tick), stops);
+        let pauses = pauses(opened, (time, half_tick));
+        let session = Session::of(None, opened, (time, half_tick), pauses);
         let run = |times: Duration| {
             let end = clock.now().after(times);
             while clock.now() < end {
-                session.look(clock.now());
-                clock.advance(look(time));
+                session.check_pauses(clock.now());
+                clock.advance(check_interval(time));
             }
             clock.now()
         };
         session.prove(run(10 * SECOND));
         clock.advance(SECOND * 5 / 2);
         assert!(!session.is_useless(run(SECOND)), "not for long enough");
-        assert!(!session.is_useless(run(SECOND / 2)), "a proof would do now, and nobody asks");
+        assert!(
+            !session.is_useless(run(SECOND / 2)),
+            "a proof would leave enough, but none is requested"
+        );
         clock.advance(SECOND * 5 / 2);
-        assert!(session.is_useless(run(SECOND / 2)), "for long, and no better again");
+        assert!(session.is_useless(run(SECOND / 2)), "for long, and again too little");
         let well = run(4 * SECOND);
         session.prove(well);
         clock.advance(SECOND * 5 / 2);

@@ -1,13 +1,14 @@
 //! Sessions of ZooKeeper: a connection for each client and duration.
 //!
-//! - S2: the connection sends signs of life by itself, as long as this process runs. So it is here
-//!   that a group ends which nobody keeps: an acquire or a renewal keeps it, and when its time is
-//!   over its nodes are deleted. If the process cannot do it, the servers do, after the same time.
-//!   So nobody is told that more is left than its group has.
-//! - S4: the client crate hears of its sockets by a thread and a file of the kernel's that a copy
-//!   of the process by fork lacks, or shares with its parent. So a copy opens no session.
-//! - S5: a member that hangs is left long before the session ends, so that another is tried in
-//!   time.
+//! - S2: the connection sends heartbeats by itself for as long as this process runs. So the engine
+//!   itself expires a group that is not renewed. An acquire or a renewal refreshes the group; when
+//!   its time is over, the engine deletes its nodes. If the process cannot do it, the servers do,
+//!   after the same time. So no reply promises more time than the group has left.
+//! - S4: the client crate waits for its sockets with a thread, which a copy of the process by fork
+//!   lacks, and with a kernel object, which the copy shares with its parent. So a copy opens no
+//!   session.
+//! - S5: the connection to a member that hangs is dropped long before the session expires, so that
+//!   another member is tried in time.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,38 +22,38 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use zookeeper_client::Client;
 
-use crate::error::{ENGINE, Trouble, not_applied};
+use crate::connection::Connection;
+use crate::error::{ENGINE, RequestError, not_applied};
 use crate::options::ZooKeeperOptions;
+use crate::pauses::Pauses;
 use crate::session::{self, Session, silence};
-use crate::stops::Stops;
-use crate::wire::Wire;
 
-/// Whose nodes end together: those of a client, with the same duration in milliseconds.
+/// The contenders that expire together: those of one client with one duration, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key(ClientId, u64);
+pub(crate) struct Group(ClientId, u64);
 
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 
 /// The sessions of one engine.
 pub(crate) struct Sessions {
     options: ZooKeeperOptions,
-    /// How often the members tell their leader who was heard.
+    /// How often the members report heartbeats to the leader.
     half_tick: Duration,
     clock: Arc<dyn Clock>,
-    slots: Mutex<HashMap<Key, Slot>>,
-    /// When each group was kept.
-    kept: Mutex<HashMap<Key, Moment>>,
-    /// Told when a group begins that may end before all others.
+    slots: Mutex<HashMap<Group, Slot>>,
+    /// When each group was last refreshed.
+    kept: Mutex<HashMap<Group, Moment>>,
+    /// Notified when a group begins, since it may expire before all others.
     begun: Notify,
-    /// Nobody uses the engine any more.
+    /// The engine was dropped.
     shut: AtomicBool,
 }
 
-impl Key {
-    pub(crate) fn of(client: ClientId, hold: Hold) -> Key {
+impl Group {
+    pub(crate) fn of(client: ClientId, hold: Hold) -> Group {
         let duration = hold.duration().unwrap_or_default();
         let millis = duration.as_nanos().div_ceil(1_000_000);
-        Key(client, u64::try_from(millis).unwrap_or(u64::MAX))
+        Group(client, u64::try_from(millis).unwrap_or(u64::MAX))
     }
 
     pub(crate) fn duration(self) -> Duration {
@@ -67,7 +68,7 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// The servers' shortest session tells how long a tick is: it lasts two, unless it was set.
+    /// `shortest` is the servers' shortest session. Unless configured, it is two ticks.
     pub(crate) fn new(
         options: ZooKeeperOptions,
         shortest: Duration,
@@ -84,15 +85,15 @@ impl Sessions {
         }
     }
 
-    /// Says that nobody uses the engine any more.
+    /// Records that the engine was dropped.
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
         self.begun.notify_one();
     }
 
-    /// Returns the session of a group; makes it if there is none, or one that can vouch for little
-    /// now. What hangs on that goes on with it.
-    pub(crate) async fn obtain(&self, key: Key) -> Result<Arc<Session>, LockError> {
+    /// Returns the session of a group. Opens a new one if there is none, or if the present one
+    /// counts for little after a pause. Existing contenders stay with the old one.
+    pub(crate) async fn obtain(&self, key: Group) -> Result<Arc<Session>, LockError> {
         let slot = self.slots.lock().entry(key).or_default().clone();
         let mut slot = slot.lock().await;
         let now = self.clock.now();
@@ -106,49 +107,51 @@ impl Sessions {
         }
     }
 
-    /// Makes a session that ends so long after the last sign of life.
+    /// Opens a session with this timeout.
     ///
     /// # Errors
-    /// `Invalid`: the servers give none as short, or as long. `Refused`: in a copy by fork.
+    /// `Invalid`: the servers do not allow this timeout. `Refused`: this process is a copy by fork.
     pub(crate) async fn open(&self, time: Duration) -> Result<Arc<Session>, LockError> {
         check_process()?;
         let started = Instant::now();
-        let (client, before, stops) = loop {
+        let (client, before, pauses) = loop {
             let before = self.clock.now();
-            let mut stops = session::stops(before, (time, self.half_tick));
-            match self.looking(connect(&self.options, time), &mut stops).await {
-                Ok(client) => break (client, before, stops),
-                // It gives up after the time of the session, which may be less than what a busy
+            let mut pauses = session::pauses(before, (time, self.half_tick));
+            match self.check_during(connect(&self.options, time), &mut pauses).await {
+                Ok(client) => break (client, before, pauses),
+                // The client gives up after the session timeout, which may be less than what a busy
                 // machine needs.
-                Err(Trouble::NoAnswer(_))
+                Err(RequestError::NoAnswer(_))
                     if started.elapsed() < self.options.cluster.command_timeout => {}
-                // Nothing hangs on it yet.
-                Err(trouble) => {
-                    let kind = trouble.into_error().kind().clone();
+                // No contender belongs to it yet.
+                Err(failure) => {
+                    let kind = failure.into_error().kind().clone();
                     return Err(not_applied(kind));
                 }
             }
         };
         let given = client.session_timeout();
         if given != time {
-            let message = format!("the servers give a session of {given:?} at the nearest");
+            let message =
+                format!("the nearest session timeout that the servers allow is {given:?}");
             return Err(LockError::invalid(ENGINE, "lease_duration", message));
         }
-        let wire = Wire::new(client, &self.options);
+        let connection = Connection::new(client, &self.options);
         let times = (time, self.half_tick);
-        Ok(Session::begin(wire, before, times, stops, &self.clock))
+        Ok(Session::begin(connection, before, times, pauses, &self.clock))
     }
 
-    /// Looks whether this process runs until something is done: that alone is no stop.
-    async fn looking<T>(&self, doing: impl Future<Output = T>, stops: &mut Stops) -> T {
+    /// Checks for pauses of this process while a future runs. The duration of the future is no
+    /// pause.
+    async fn check_during<T>(&self, doing: impl Future<Output = T>, pauses: &mut Pauses) -> T {
         let mut doing = pin!(doing);
         loop {
-            stops.look(self.clock.now());
-            let next = self.clock.sleep_until(stops.next_look());
+            pauses.check(self.clock.now());
+            let next = self.clock.sleep_until(pauses.next_check());
             tokio::select! {
                 biased;
                 done = &mut doing => {
-                    stops.look(self.clock.now());
+                    pauses.check(self.clock.now());
                     return done;
                 }
                 () = next => {}
@@ -156,10 +159,11 @@ impl Sessions {
         }
     }
 
-    /// Notes that a group was kept, beginning with it if it is not there.
-    pub(crate) fn begin(&self, key: Key, since: Moment) {
+    /// Refreshes a group, or begins it if it does not exist.
+    pub(crate) fn begin(&self, key: Group, since: Moment) {
         match self.kept.lock().entry(key) {
-            // Another may have been heard later while this one's session was made.
+            // Another request may have refreshed it later, while the session of this one was
+            // opened.
             Entry::Occupied(mut kept) => {
                 kept.insert(since.max(*kept.get()));
             }
@@ -170,8 +174,8 @@ impl Sessions {
         }
     }
 
-    /// Notes that a group was kept; `false` when it has ended before.
-    pub(crate) fn heard(&self, key: Key, since: Moment) -> bool {
+    /// Refreshes a group; returns `false` if it has expired.
+    pub(crate) fn refresh(&self, key: Group, since: Moment) -> bool {
         match self.kept.lock().get_mut(&key) {
             Some(kept) => {
                 *kept = (*kept).max(since);
@@ -181,13 +185,13 @@ impl Sessions {
         }
     }
 
-    /// Returns how long a group lasts if nobody keeps it.
-    pub(crate) fn lasts(&self, key: Key, now: Moment) -> Duration {
+    /// Returns how long a group lasts if it is not refreshed.
+    pub(crate) fn lasts(&self, key: Group, now: Moment) -> Duration {
         self.kept.lock().get(&key).map_or(Duration::ZERO, |at| now.until(at.after(key.duration())))
     }
 
-    /// Waits until a group's time is over, and takes it out; returns nothing when all is shut.
-    pub(crate) async fn next_over(&self) -> Vec<Key> {
+    /// Waits until groups expire, and removes them; returns none if the engine was dropped.
+    pub(crate) async fn next_over(&self) -> Vec<Group> {
         loop {
             let begun = self.begun.notified();
             if self.is_shut() {
@@ -196,7 +200,7 @@ impl Sessions {
             let now = self.clock.now();
             let (over, next) = {
                 let mut kept = self.kept.lock();
-                let over: Vec<Key> = kept
+                let over: Vec<Group> = kept
                     .extract_if(|key, at| at.after(key.duration()) <= now)
                     .map(|e| e.0)
                     .collect();
@@ -213,23 +217,23 @@ impl Sessions {
         }
     }
 
-    /// Tells whether nobody uses the engine any more.
+    /// Tells whether the engine was dropped.
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.load(Ordering::SeqCst)
     }
 
-    /// Gives a session to nobody any more.
+    /// Uses a session for no new contender.
     pub(crate) fn retire(&self, session: &Arc<Session>) {
         for slot in self.slots.lock().values() {
-            // One that is being made now is another.
+            // A session that is being opened is another one.
             if let Ok(mut slot) = slot.try_lock() {
                 slot.take_if(|found| Arc::ptr_eq(found, session));
             }
         }
     }
 
-    /// Ends the session that was made for a group, if `unused` says so.
-    pub(crate) async fn close(&self, key: Key, unused: impl Fn(&Arc<Session>) -> bool) {
+    /// Closes the session of a group, if `unused` says that no contender belongs to it.
+    pub(crate) async fn close(&self, key: Group, unused: impl Fn(&Arc<Session>) -> bool) {
         let Some(slot) = self.slots.lock().get(&key).cloned() else { return };
         let mut slot = slot.lock().await;
         if self.kept.lock().contains_key(&key) {
@@ -242,7 +246,7 @@ impl Sessions {
     }
 }
 
-/// Refuses a process that was copied by fork after the client crate had begun in it.
+/// Refuses a process that was copied by fork after the client crate was used in it.
 fn check_process() -> Result<(), LockError> {
     static PROCESS: OnceLock<u32> = OnceLock::new();
     let process = std::process::id();
@@ -250,12 +254,12 @@ fn check_process() -> Result<(), LockError> {
         return Ok(());
     }
     let message = "this process was copied by fork from one that had used ZooKeeper: start a \
-                   program of its own (exec)";
+                   new program (exec)";
     Err(not_applied(ErrorKind::Refused { message: message.to_owned() }))
 }
 
-/// Makes a connection with a session of its own.
-async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, Trouble> {
+/// Opens a connection with a new session.
+async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, RequestError> {
     let mut connector =
         Client::connector().with_session_timeout(time).with_connection_timeout(silence(time));
     if let Some(digest) = options.digest() {
@@ -279,43 +283,43 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_was_heard_since_is_not_moved_back_by_one_that_begins() {
+    fn beginning_a_group_does_not_undo_a_later_refresh() {
         let clock = HandClock::new();
         let sessions = sessions(&clock);
-        let key = Key::of(ClientId::from_u64(7), Hold::Leased(8 * SECOND));
+        let key = Group::of(ClientId::from_u64(7), Hold::Leased(8 * SECOND));
         let asked = clock.now();
         sessions.begin(key, asked);
-        let heard = asked.after(SECOND);
-        assert!(sessions.heard(key, heard));
+        let refreshed = asked.after(SECOND);
+        assert!(sessions.refresh(key, refreshed));
         sessions.begin(key, asked);
-        assert_eq!(sessions.lasts(key, heard), 8 * SECOND);
+        assert_eq!(sessions.lasts(key, refreshed), 8 * SECOND);
     }
 
     #[tokio::test]
-    async fn what_takes_long_is_no_stop_and_a_stop_meanwhile_is() {
-        for (step, stood) in [(SECOND / 10, false), (3 * SECOND, true)] {
+    async fn a_slow_request_is_no_pause_and_a_pause_during_it_is() {
+        for (step, paused) in [(SECOND / 10, false), (3 * SECOND, true)] {
             let clock = HandClock::new();
             let opened = clock.now();
-            let mut stops = Stops::new(opened, SECOND / 2, SECOND / 5, 60 * SECOND);
+            let mut pauses = Pauses::new(opened, SECOND / 2, SECOND / 5, 60 * SECOND);
             let slow = async {
                 while opened.until(clock.now()) < 12 * SECOND {
                     clock.advance(step);
                     tokio::task::yield_now().await;
                 }
             };
-            sessions(&clock).looking(slow, &mut stops).await;
+            sessions(&clock).check_during(slow, &mut pauses).await;
             let now = clock.now();
-            assert_eq!(stops.counts_from(now) < now, stood, "in steps of {step:?}");
+            assert_eq!(pauses.counts_from(now) < now, paused, "in steps of {step:?}");
         }
     }
 
     #[test]
     fn a_group_is_for_a_client_and_whole_milliseconds() {
         let of =
-            |micros| Key::of(ClientId::from_u64(7), Hold::Leased(Duration::from_micros(micros)));
+            |micros| Group::of(ClientId::from_u64(7), Hold::Leased(Duration::from_micros(micros)));
         assert_eq!(of(1_001), of(2_000));
         assert_ne!(of(2_000), of(2_001));
         assert_eq!(of(2_000).duration(), Duration::from_millis(2));
-        assert_ne!(of(1), Key::of(ClientId::from_u64(8), Hold::Leased(Duration::from_micros(1))));
+        assert_ne!(of(1), Group::of(ClientId::from_u64(8), Hold::Leased(Duration::from_micros(1))));
     }
 }

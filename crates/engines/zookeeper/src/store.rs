@@ -1,4 +1,4 @@
-//! What all verbs of one engine share, and the marks about lease ids whose grant was revoked.
+//! The state of one engine, which all verbs share, and the marks about revoked grants.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use holdline_core::{
 };
 use tokio::sync::Mutex;
 
-use crate::error::{Trouble, foreign, protocol};
+use crate::connection::Connection;
+use crate::error::{RequestError, foreign, protocol};
 use crate::held::{Held, HeldIds};
 use crate::keys::Layout;
-use crate::queue::{Place, Queue};
-use crate::seen::Seen;
+use crate::name_cache::NameCache;
+use crate::queue::{Queue, QueueEntry};
 use crate::session::Session;
 use crate::sessions::Sessions;
-use crate::wire::Wire;
 
 /// How long a mark lasts at least: longer than the longest lease.
 const MARK_MS: i64 = 75_000;
-/// How many old marks one new one takes along at most.
+/// How many old marks are deleted with each new one, at most.
 const SWEEP: usize = 32;
 
 /// One engine's state.
@@ -32,70 +32,82 @@ pub(crate) struct Store {
     pub(crate) layout: Layout,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) held: Arc<HeldIds>,
-    pub(crate) seen: Seen,
+    pub(crate) names: NameCache,
     pub(crate) watches: Arc<Watches>,
-    /// The session for all that hangs on none, and how long it lasts.
+    /// The session for requests of no contender, and its timeout.
     pub(crate) main: Mutex<Option<Arc<Session>>>,
     pub(crate) main_time: Duration,
 }
 
 impl Store {
-    /// The way to the servers for what hangs on no session.
-    pub(crate) async fn wire(&self) -> Result<Wire, LockError> {
+    /// Returns the connection for requests of no contender.
+    pub(crate) async fn connection(&self) -> Result<Connection, LockError> {
         let mut main = self.main.lock().await;
-        // Servers that were restored from an old copy do not take back a client that has seen more:
-        // a new one they do.
+        // Servers that were restored from an old snapshot refuse a session that has seen newer
+        // transactions, but accept a new one.
         if let Some(session) = main.as_ref()
-            && let Ok(wire) = session.wire()
-            && wire.is_connected()
+            && let Ok(connection) = session.connection()
+            && connection.is_connected()
         {
-            return Ok(wire);
+            return Ok(connection);
         }
         let session = self.sessions.open(self.main_time).await?;
-        let wire = session.wire()?;
+        let connection = session.connection()?;
         *main = Some(session);
-        Ok(wire)
+        Ok(connection)
     }
 
-    /// Reads what is known about a lease id that has no node: given up here, or revoked.
-    pub(crate) async fn marks(&self, wire: &Wire, id: LeaseId) -> Result<Marks, Trouble> {
-        let revoked = wire.data(&self.layout.revoked(id)).await?;
+    /// Reads the marks about a lease id: given up by this process, or revoked.
+    pub(crate) async fn marks(
+        &self,
+        connection: &Connection,
+        id: LeaseId,
+    ) -> Result<Marks, RequestError> {
+        let revoked = connection.data(&self.layout.revoked(id)).await?;
         let revoked = revoked.map(|(reason, _)| String::from_utf8_lossy(&reason).into_owned());
         Ok(Marks { gone: self.held.was_given_up(id, self.clock.now()), revoked })
     }
 
     /// Reads a name's queue.
-    pub(crate) async fn queue(&self, wire: &Wire, name: &LockName) -> Result<Queue, Trouble> {
-        let found = wire.counted_children(&self.layout.queue(name)).await?;
+    pub(crate) async fn queue(
+        &self,
+        connection: &Connection,
+        name: &LockName,
+    ) -> Result<Queue, RequestError> {
+        let found = connection.counted_children(&self.layout.queue(name)).await?;
         let (children, next) = found.unwrap_or_default();
         Ok(Queue::read(children)?.counted(next))
     }
 
-    /// Deletes marks that have done their duty. Both times are the servers'.
-    pub(crate) async fn sweep(&self, wire: &Wire, now_ms: i64) -> Result<(), Trouble> {
-        let marks = wire.children(&self.layout.marks()).await?.unwrap_or_default();
-        // Another part each time, so that none is left for ever behind those that are young.
+    /// Deletes old marks. Both times are the servers'.
+    pub(crate) async fn sweep(
+        &self,
+        connection: &Connection,
+        now_ms: i64,
+    ) -> Result<(), RequestError> {
+        let marks = connection.children(&self.layout.marks()).await?.unwrap_or_default();
+        // It starts at another mark each time, so that every old one is reached.
         let begin = usize::try_from(now_ms.unsigned_abs()).unwrap_or(0) % marks.len().max(1);
         for mark in marks.iter().cycle().skip(begin).take(SWEEP.min(marks.len())) {
             let path = format!("{}/{mark}", self.layout.marks());
-            let old = wire.stat(&path).await?;
+            let old = connection.stat(&path).await?;
             if old.is_some_and(|stat| stat.ctime.saturating_add(MARK_MS) < now_ms) {
-                wire.delete(&path, None).await?;
+                connection.delete(&path, None).await?;
             }
         }
         Ok(())
     }
 
-    /// Notes that a lease id holds its name, or what it waits for.
+    /// Records that a lease id holds its name, or which nodes it waits for.
     pub(crate) fn learn(
         &self,
         name: &LockName,
         id: LeaseId,
         queue: &Queue,
     ) -> Result<(), LockError> {
-        let Some((place, waits)) = queue.find(id) else { return Ok(()) };
-        let child = place.child.clone();
-        let blockers: Vec<_> = queue.blockers(id).iter().map(|place| place.child.clone()).collect();
+        let Some((entry, waits)) = queue.find(id) else { return Ok(()) };
+        let child = entry.child.clone();
+        let blockers: Vec<_> = queue.blockers(id).iter().map(|entry| entry.child.clone()).collect();
         let mut bad = None;
         self.held.update(name, id, |held| {
             held.child = Some(child);
@@ -113,71 +125,70 @@ impl Store {
         bad.map_or(Ok(()), Err)
     }
 
-    /// The path of a lease id's node, where it is known.
+    /// Returns the path of a lease id's node, if it is known.
     pub(crate) fn path(&self, name: &LockName, held: &Held) -> Option<String> {
         Some(self.layout.child(name, held.child.as_ref()?))
     }
 
-    /// Describes who stands at a place; `None` when it went meanwhile.
+    /// Describes a contender; `None` if its node was deleted meanwhile.
     pub(crate) async fn describe(
         &self,
-        wire: &Wire,
+        connection: &Connection,
         name: &LockName,
-        place: &Place,
-    ) -> Result<Option<(HolderSummary, Option<Record>)>, Trouble> {
-        let path = self.layout.child(name, &place.child);
-        let Some((data, stat)) = wire.data(&path).await? else { return Ok(None) };
-        let record = record_of(place, &data)?;
+        entry: &QueueEntry,
+    ) -> Result<Option<(HolderSummary, Option<Record>)>, RequestError> {
+        let path = self.layout.child(name, &entry.child);
+        let Some((data, stat)) = connection.data(&path).await? else { return Ok(None) };
+        let record = record_of(entry, &data)?;
         let summary = HolderSummary {
-            lease_id: place.stander.id.short(),
+            lease_id: entry.parsed.id.short(),
             token: Some(token(stat.czxid)?),
-            mode: place.mode(),
+            mode: entry.mode(),
             held_for: None,
-            // The servers tell nobody how long a session lasts yet; of our own we know.
-            left: self.lasts(name, place),
+            // The servers do not report how long a session has left. For own sessions it is known.
+            left: self.lasts(name, entry),
             metadata: record.as_ref().map_or_else(Metadata::default, |one| one.holder.clone()),
         };
         Ok(Some((summary, record)))
     }
 
-    /// Describes the first who holds a name.
+    /// Describes the first holder of a name.
     pub(crate) async fn first(
         &self,
-        wire: &Wire,
+        connection: &Connection,
         name: &LockName,
         queue: &Queue,
-    ) -> Result<Option<(Box<HolderSummary>, Option<Record>)>, Trouble> {
-        let Some(place) = queue.holders().first() else { return Ok(None) };
-        let described = self.describe(wire, name, place).await?;
+    ) -> Result<Option<(Box<HolderSummary>, Option<Record>)>, RequestError> {
+        let Some(entry) = queue.holders().first() else { return Ok(None) };
+        let described = self.describe(connection, name, entry).await?;
         Ok(described.map(|(summary, record)| (Box::new(summary), record)))
     }
 
-    /// Returns how long what stands at a place lasts if nobody keeps it, as far as this process
-    /// knows.
-    pub(crate) fn lasts(&self, name: &LockName, place: &Place) -> Option<Duration> {
-        let held = self.held.find(name, place.stander.id).filter(|_| place.stander.ours)?;
+    /// Returns how long a contender lasts if it is not renewed; `None` for another process.
+    pub(crate) fn lasts(&self, name: &LockName, entry: &QueueEntry) -> Option<Duration> {
+        let held = self.held.find(name, entry.parsed.id).filter(|_| entry.parsed.ours)?;
         Some(held.lasts(self.clock.now()))
     }
 }
 
-/// Reads what stands at a node of ours.
+/// Reads the record at a node.
 ///
 /// # Errors
-/// `Foreign`: it is none of our records.
+/// `Foreign`: the value is no record.
 pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
-    let found = "a node like ours has a value that is none of this version's";
+    let found = "a node of the form that Holdline uses has a value that this version cannot read";
     Record::from_bytes(value).ok_or_else(|| foreign(found))
 }
 
-/// The record at a node; `None` for one of Curator's, which has none.
-pub(crate) fn record_of(place: &Place, data: &[u8]) -> Result<Option<Record>, LockError> {
-    match place.stander.ours {
+/// Returns the record at a node; `None` for other libraries, which have none.
+pub(crate) fn record_of(entry: &QueueEntry, data: &[u8]) -> Result<Option<Record>, LockError> {
+    match entry.parsed.ours {
         true => record(data).map(Some),
         false => Ok(None),
     }
 }
 
-/// The fencing token: where the making of the node stands in the order of all changes.
+/// Returns the fencing token: the transaction that created the node.
 pub(crate) fn token(czxid: i64) -> Result<FencingToken, LockError> {
     let number = u64::try_from(czxid).unwrap_or(0);
     FencingToken::new(number)

@@ -1,15 +1,14 @@
-//! Lease ids that this process has given up: a request under one of them that comes late makes no
-//! node.
+//! Lease ids that this process has given up: a late request under one of them creates no node.
 //!
-//! The memory of the process is enough. A lease id is used by one process, because its node hangs
-//! on a session of that process, and no other process can renew it (H2). The engines of a process
+//! The memory of the process is enough. A lease id is used by one process, because its node belongs
+//! to a session of that process, and no other process can renew it (H2). The engines of a process
 //! that use the same nodes share these ids (`HeldIds`). An acquire and a release of one lease id
-//! take turns (H4). So an acquire comes before the release, whose search then sees its node, or
-//! comes after it and finds the tombstone. If the answer to a creation was lost, the release
-//! searches on the same session, behind the creation. If that session is over, the node goes with
-//! it.
+//! exclude each other (H4). So an acquire comes before the release, whose search then sees its
+//! node, or comes after it and finds the tombstone. If the answer to a creation was lost, the
+//! release searches on the same session, after the creation. If that session has expired, so has
+//! the node.
 //!
-//! - T1: a tombstone lasts longer than the longest lease and any request that is under way.
+//! - T1: a tombstone lasts longer than the longest lease and any request in flight.
 //! - T2: at most [`MOST`] are kept. The oldest is dropped for a new one.
 
 use std::collections::{HashSet, VecDeque};
@@ -19,7 +18,7 @@ use holdline_core::{LeaseId, Moment};
 
 /// How long a tombstone is kept.
 const KEPT: Duration = Duration::from_secs(75);
-/// How many are, at most.
+/// How many are kept, at most.
 const MOST: usize = 65_536;
 
 /// The tombstones of one process, the oldest first.
@@ -30,7 +29,7 @@ pub(crate) struct Tombstones {
 }
 
 impl Tombstones {
-    /// Notes that a lease id is given up.
+    /// Records that a lease id is given up.
     pub(crate) fn note(&mut self, id: LeaseId, now: Moment) {
         self.sweep(now);
         if !self.ids.insert(id) {

@@ -1,10 +1,9 @@
-//! Wake-ups: who holds hears when its node changes, who waits when what stands before it goes.
+//! Watches: a holder is notified when its node changes, a waiter when a node before it is deleted.
 //!
-//! - W1: what is told is never a grant: whoever is told asks.
-//! - W2: a connection that breaks is told at once, as something to check; the watches go on over
-//!   the next one, and hear what went by meanwhile.
-//! - W3: the own node is watched a moment later: most that wait, and most that hold, are done by
-//!   then.
+//! - W1: a hint is never a grant: its receiver asks the store.
+//! - W2: if the connection breaks, a hint to check the lease is sent at once. The watches continue
+//!   over the next connection, and report what has changed meanwhile.
+//! - W3: the own node is watched a little later: most waits and leases are over by then.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,21 +17,21 @@ use holdline_core::{Hint, Hints, LeaseId, LockName};
 use tokio::sync::oneshot;
 use zookeeper_client::{EventType, SessionState, WatchedEvent};
 
-use crate::error::Trouble;
+use crate::connection::Connection;
+use crate::error::RequestError;
 use crate::held::Held;
 use crate::store::Store;
-use crate::wire::Wire;
 use holdline_net::workplace::Workplace;
 
-/// How long to wait before a watch is tried again that got no answer.
+/// The pause before a watch that was not answered is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// When an own node is watched: what ends it is rare, and nothing of it is missed.
+/// The delay before the own node is watched. Changes of it are rare, and none is missed.
 const LATER: Duration = Duration::from_millis(50);
 
-/// What comes of one watch.
+/// The event of one watch.
 type Event = BoxFuture<'static, WatchedEvent>;
 
-/// The hints of one watch. Dropping it ends what listens for it.
+/// The hints of one watch. Dropping it ends its task.
 struct WatchOf {
     stream: WatchStream,
     _listening: oneshot::Sender<()>,
@@ -57,12 +56,12 @@ impl Store {
         let (listening, mut dropped) = oneshot::channel();
         match self.held.find(name, id) {
             Some(held) => {
-                let mut ear = Ear { store: self.clone(), name: name.clone(), id, held };
+                let mut task = WatchTask { store: self.clone(), name: name.clone(), id, held };
                 executor.spawn(async move {
                     tokio::select! {
-                        // Never sent, only dropped.
+                        // Nothing is ever sent: it completes when the stream is dropped.
                         _ = &mut dropped => {}
-                        () = ear.listen() => {}
+                        () = task.listen() => {}
                     }
                 });
             }
@@ -75,20 +74,20 @@ impl Store {
     }
 }
 
-/// What listens for one lease id.
-struct Ear {
+/// The task that watches the nodes for one lease id.
+struct WatchTask {
     store: Arc<Store>,
     name: LockName,
     id: LeaseId,
     held: Held,
 }
 
-impl Ear {
-    fn tell(&self, hint: Hint) {
+impl WatchTask {
+    fn notify(&self, hint: Hint) {
         self.store.watches.tell(self.id, hint);
     }
 
-    /// Listens until the session is over.
+    /// Watches until the session ends.
     async fn listen(&mut self) {
         let session = self.held.session.clone();
         let changed = self.held.changed.clone();
@@ -97,82 +96,85 @@ impl Ear {
         let mut later = Box::pin(tokio::time::sleep(LATER));
         let mut is_later = false;
         loop {
-            let Ok(wire) = session.wire() else { break };
-            let mut state = wire.next_state();
-            match self.arm(&wire, &mut own, &mut wants_own, &mut before, &mut wants_before).await {
+            let Ok(connection) = session.connection() else { break };
+            let mut state = connection.next_state();
+            match self
+                .arm(&connection, &mut own, &mut wants_own, &mut before, &mut wants_before)
+                .await
+            {
                 Ok(()) => {}
-                Err(Trouble::SessionGone) => break,
-                Err(trouble) => {
-                    tracing::debug!(error = %trouble.into_error(), "no watch");
-                    // The next try is a request like this one: not at once.
+                Err(RequestError::SessionGone) => break,
+                Err(failure) => {
+                    tracing::debug!(error = %failure.into_error(), "a watch could not be opened");
+                    // The next try would fail in the same way if it were sent at once.
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
             }
-            // As long as nothing but watches use it, the session can be closed.
-            drop(wire);
+            // A watch does not keep the session open.
+            drop(connection);
             tokio::select! {
                 () = session.ended.notified() => break,
                 () = changed.notified() => (before, wants_before) = (None, true),
                 () = &mut later, if !is_later => (is_later, wants_own) = (true, true),
                 state = &mut state => match state {
-                    SessionState::Disconnected => self.tell(Hint::CheckLease),
+                    SessionState::Disconnected => self.notify(Hint::CheckLease),
                     state if state.is_terminated() => break,
                     _ => {}
                 },
                 event = some(&mut own) => {
-                    self.tell(Hint::CheckLease);
+                    self.notify(Hint::CheckLease);
                     (own, wants_own) = (None, event.event_type != EventType::NodeDeleted);
                 }
                 event = some(&mut before) => {
                     if event.event_type != EventType::NodeDataChanged {
-                        self.tell(Hint::LookAgain);
+                        self.notify(Hint::LookAgain);
                     }
                     (before, wants_before) = (None, event.event_type != EventType::NodeDeleted);
                 }
             }
         }
-        self.tell(Hint::CheckLease);
+        self.notify(Hint::CheckLease);
     }
 
-    /// Opens the watches that are wanted. What is so already is told.
+    /// Opens the wanted watches. What has changed before is reported as a hint.
     async fn arm(
         &mut self,
-        wire: &Wire,
+        connection: &Connection,
         own: &mut Option<Event>,
         wants_own: &mut bool,
         before: &mut Option<Event>,
         wants_before: &mut bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         if let Some(held) = self.store.held.find(&self.name, self.id) {
             self.held = held;
         }
         if *wants_before && before.is_none() {
-            *before = self.arm_before(wire).await?;
+            *before = self.arm_before(connection).await?;
             *wants_before = false;
         }
         if *wants_own && own.is_none() {
             let path = self.store.path(&self.name, &self.held);
             let found = match path {
-                Some(path) => wire.watch_data(&path).await?,
+                Some(path) => connection.watch_data(&path).await?,
                 None => None,
             };
             match found {
                 Some((stat, watcher)) => {
                     if stat.version != self.held.version {
-                        self.tell(Hint::CheckLease);
+                        self.notify(Hint::CheckLease);
                     }
                     *own = Some(Box::pin(watcher.changed()));
                 }
-                None => self.tell(Hint::CheckLease),
+                None => self.notify(Hint::CheckLease),
             }
             *wants_own = false;
         }
         Ok(())
     }
 
-    /// Watches what stands before; of several, whether any of them goes.
-    async fn arm_before(&self, wire: &Wire) -> Result<Option<Event>, Trouble> {
+    /// Watches the node before; if there are several, watches whether any is deleted.
+    async fn arm_before(&self, connection: &Connection) -> Result<Option<Event>, RequestError> {
         if self.held.token.is_some() {
             return Ok(None);
         }
@@ -180,21 +182,23 @@ impl Ear {
         match self.held.blockers.as_slice() {
             [] => {}
             [one] => {
-                if let Some((_, watcher)) = wire.watch_data(&layout.child(&self.name, one)).await? {
+                if let Some((_, watcher)) =
+                    connection.watch_data(&layout.child(&self.name, one)).await?
+                {
                     return Ok(Some(Box::pin(watcher.changed())));
                 }
             }
             many => {
-                let found = wire.watch_children(&layout.queue(&self.name)).await?;
+                let found = connection.watch_children(&layout.queue(&self.name)).await?;
                 if let Some((children, watcher)) = found {
                     if !many.iter().all(|child| children.contains(child)) {
-                        self.tell(Hint::LookAgain);
+                        self.notify(Hint::LookAgain);
                     }
                     return Ok(Some(Box::pin(watcher.changed())));
                 }
             }
         }
-        self.tell(Hint::LookAgain);
+        self.notify(Hint::LookAgain);
         Ok(None)
     }
 }

@@ -1,17 +1,15 @@
 //! The ZooKeeper engine on real servers: Debian's, alone and three of them.
 
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Opened, Scale, Time, run};
 use holdline_core::{Engine, LockError, LockName};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use holdline_zookeeper::{ZooKeeperEngine, ZooKeeperOptions};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-/// How long a client may take to find servers that are there again.
-const LIMIT: Duration = Duration::from_secs(90);
 /// How many histories suffice where only the servers are others.
 const FEW: usize = 40;
 const FOREIGN: &[u8] = b"somebody else's value";
@@ -21,12 +19,12 @@ struct Store {
     test: &'static str,
     histories: usize,
     /// All clients that were opened: after a restart they have to find the servers again.
-    engines: Mutex<Vec<ZooKeeperEngine>>,
+    engines: Opened,
 }
 
 impl Store {
     fn on(servers: ZooKeeper, test: &'static str, histories: usize) -> Store {
-        Store { servers, test, histories, engines: Mutex::default() }
+        Store { servers, test, histories, engines: Opened::default() }
     }
 
     /// Kills the servers and starts them again. A request that meets the end of its connection has
@@ -34,17 +32,7 @@ impl Store {
     /// servers before anything is asked again.
     async fn restart(&self) -> Disturbed {
         self.servers.restart();
-        let engines = self.engines.lock().expect("nobody panicked").clone();
-        let nobody = LockName::new("nobody").expect("a good name");
-        for engine in engines {
-            let deadline = Instant::now() + LIMIT;
-            while let Err(error) = engine.inspect(&nobody).await {
-                if Instant::now() > deadline {
-                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
-                }
-            }
-        }
-        Disturbed::Done
+        self.engines.reconnect().await
     }
 
     async fn raw(&self) -> Client {
@@ -73,9 +61,7 @@ impl Factory for Store {
                 .with_max_waiters(50)
                 .with_command_timeout(Duration::from_secs(10));
             let engine = ZooKeeperEngine::connect(&options, Arc::new(MachineClock)).await?;
-            self.engines.lock().expect("nobody panicked").push(engine.clone());
-            let engine: Arc<dyn Engine> = Arc::new(engine);
-            Ok(engine)
+            Ok(self.engines.add(engine))
         })
     }
 
@@ -115,7 +101,7 @@ impl Factory for Store {
     }
 }
 
-/// One at a time: the suite goes by a real clock.
+/// One at a time: the suite uses a real clock.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

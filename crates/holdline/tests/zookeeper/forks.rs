@@ -43,7 +43,7 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
     assert!(told.contains("make a new client after a fork"), "{told}");
     let (first, second) = mine.take().expect("the copy took its own");
     let told = in_a_copy(|| connect(&server.url()));
-    assert!(told.contains("start a program of its own"), "{told}");
+    assert!(told.contains("start a new program"), "{told}");
     runtime.block_on(async {
         renewed(&first, 1).await;
         renewed(&second, 1).await;

@@ -1,8 +1,8 @@
 //! How full the members' databases are, by the quota that each was given.
 //!
-//! Since 3.6 a member tells its quota with its status. Older ones tell it among their metrics, on
-//! the port of their clients. One that tells it in neither way is taken to have the quota that a
-//! member has unless told otherwise, and that is said.
+//! Since 3.6 a member reports its quota in its status. Older members report it in their metrics, on
+//! the client port. If a member reports it in neither, the default quota is assumed, and the
+//! finding says so.
 
 use holdline_core::Finding;
 use holdline_net::socket;
@@ -17,12 +17,12 @@ use crate::options::EtcdOptions;
 use crate::proto::StatusResponse;
 
 const SPACE: &str = "a database that is full takes no new locks";
-/// How much a database may hold before it takes no more, unless it was told otherwise.
+/// The default quota: a database of this size accepts no more writes.
 const DEFAULT: i64 = 2 * 1024 * 1024 * 1024;
-/// From so many hundredths of its quota on a database is nearly full.
+/// A database is nearly full from this percentage of its quota on.
 const NEARLY_FULL: i64 = 80;
 const METRIC: &str = "etcd_server_quota_backend_bytes ";
-/// No member has so many metrics, in bytes.
+/// More bytes than the metrics of any member.
 const LONGEST_ANSWER: u64 = 8 * 1024 * 1024;
 const SPEAKER: Speaker = Speaker { engine: ENGINE, without: "etcd://" };
 
@@ -98,12 +98,12 @@ where
 }
 
 /// Judges the fullest of the members: each with its status and its quota.
-pub(super) fn finding(stand: &[(String, StatusResponse)], quotas: &[Quota]) -> Finding {
-    let each = stand.iter().zip(quotas).map(|((member, status), quota)| {
+pub(super) fn finding(statuses: &[(String, StatusResponse)], quotas: &[Quota]) -> Finding {
+    let each = statuses.iter().zip(quotas).map(|((member, status), quota)| {
         (quota.percent(status.db_size), status.db_size, member, quota)
     });
     let Some((percent, used, member, quota)) = each.max_by_key(|one| (one.0, one.1)) else {
-        return Finding::ok("space", SPACE, "no member tells how much it holds");
+        return Finding::ok("space", SPACE, "no member reports its size");
     };
     let used = used / 1024;
     let found = match quota {
@@ -111,9 +111,9 @@ pub(super) fn finding(stand: &[(String, StatusResponse)], quotas: &[Quota]) -> F
             format!("{member} is the fullest: {used} of {} KiB ({percent} %)", quota / 1024)
         }
         Quota::Unbounded => format!("{member} has {used} KiB, and no quota"),
-        Quota::Unknown => format!("{member} has {used} KiB; its quota is not told, often 2 GiB"),
+        Quota::Unknown => format!("{member} has {used} KiB; its quota is not known, often 2 GiB"),
     };
-    let raised = alarms(stand, "NOSPACE");
+    let raised = alarms(statuses, "NOSPACE");
     if !raised.is_empty() {
         let finding = Finding::ok("space", SPACE, format!("{found}; {}", raised.join(", ")));
         return finding.fail("compact and defragment the members, then disarm the alarm");
@@ -145,10 +145,10 @@ mod tests {
         let size = |db_size| StatusResponse { db_size, ..StatusResponse::default() };
         let of = |members: &[(i64, Quota)]| {
             let named = members.iter().enumerate();
-            let stand: Vec<_> =
+            let statuses: Vec<_> =
                 named.map(|(n, (used, _))| (format!("m{n}"), size(*used))).collect();
             let quotas: Vec<Quota> = members.iter().map(|(_, quota)| *quota).collect();
-            finding(&stand, &quotas)
+            finding(&statuses, &quotas)
         };
         for (members, health, says) in [
             (&[(79, Quota::Bytes(100))][..], Health::Ok, "m0"),
@@ -156,12 +156,12 @@ mod tests {
             (&[(900, Quota::Bytes(1000)), (800, Quota::Bytes(10_000))], Health::Warning, "m0"),
             (&[(80, Quota::Bytes(1000)), (90, Quota::Bytes(100))], Health::Warning, "m1"),
             (&[(i64::MAX, Quota::Unbounded)], Health::Ok, "no quota"),
-            (&[(DEFAULT / 2, Quota::Unknown)], Health::Ok, "not told"),
-            (&[(DEFAULT / 100 * 81, Quota::Unknown)], Health::Warning, "not told"),
+            (&[(DEFAULT / 2, Quota::Unknown)], Health::Ok, "not known"),
+            (&[(DEFAULT / 100 * 81, Quota::Unknown)], Health::Warning, "not known"),
         ] {
-            let told = of(members);
-            assert_eq!(told.health(), health, "{told:?}");
-            assert!(told.found().contains(says), "{told:?}");
+            let messages = of(members);
+            assert_eq!(messages.health(), health, "{messages:?}");
+            assert!(messages.found().contains(says), "{messages:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who is let in, who is not, and what each is told.
+//! Authentication and authorization, and the error of each refusal.
 
 use holdline_core::{Certainty, Engine, ErrorKind, LockError, LockName};
 use holdline_etcd::EtcdEngine;
@@ -6,32 +6,32 @@ use holdline_services::{EtcdConfig, EtcdServer};
 
 use crate::support::{connect, contender, engine};
 
-/// Not let in: what kind of error, and what it says.
-fn told(outcome: Result<EtcdEngine, LockError>) -> (ErrorKind, String) {
-    let error = outcome.expect_err("not let in");
+/// Returns the kind and the text of the error.
+fn failure(outcome: Result<EtcdEngine, LockError>) -> (ErrorKind, String) {
+    let error = outcome.expect_err("refused");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
     (error.kind().clone(), error.to_string())
 }
 
 fn refused(outcome: Result<EtcdEngine, LockError>, says: &str) {
-    let (kind, text) = told(outcome);
+    let (kind, text) = failure(outcome);
     assert!(matches!(kind, ErrorKind::Refused { .. }) && text.contains(says), "{text}");
 }
 
 #[tokio::test]
-async fn where_nobody_listens_nothing_is_applied() {
-    let (kind, text) = told(connect("etcd://127.0.0.1:1,127.0.0.1:2").await);
+async fn a_refused_connection_applies_nothing() {
+    let (kind, text) = failure(connect("etcd://127.0.0.1:1,127.0.0.1:2").await);
     assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{text}");
     assert!(text.contains("127.0.0.1:1: ") && text.contains("refused"), "{text}");
 }
 
 #[tokio::test]
-async fn whoever_is_not_let_in_is_told_what_is_missing() {
+async fn a_refused_client_gets_the_reason() {
     let server = EtcdServer::start(EtcdConfig::default().with_password("s3cret"));
     let at = server.address();
     refused(connect(&format!("etcd://{at}")).await, "user and password");
     for url in [format!("etcd://root:wr0ng@{at}"), format!("etcd://nobody:wr0ng@{at}")] {
-        let (kind, text) = told(connect(&url).await);
+        let (kind, text) = failure(connect(&url).await);
         assert!(matches!(kind, ErrorKind::Refused { .. }), "{text}");
         assert!(text.contains("password is wrong") && !text.contains("wr0ng"), "{text}");
     }
@@ -91,13 +91,13 @@ async fn certificates_are_checked_both_ways() {
         (ours.clone(), "certificate"),
         (format!("ca={}", files.ca().display()), "certificate"),
     ] {
-        let (kind, text) = told(connect(&format!("{url}?{parameters}")).await);
+        let (kind, text) = failure(connect(&format!("{url}?{parameters}")).await);
         assert!(text.contains(says), "{parameters}: {kind:?} {text}");
     }
     let missing = connect(&format!("{url}?ca=/no/where")).await.expect_err("no such file");
     assert!(missing.to_string().contains("/no/where"), "{missing}");
     // In plain words to one that wants TLS.
     let plain = format!("etcd://{}", server.address());
-    let (kind, text) = told(connect(&plain).await);
+    let (kind, text) = failure(connect(&plain).await);
     assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{text}");
 }

@@ -42,7 +42,7 @@ async fn a_version_whose_keepalives_are_proof_is_well() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_away_is_named_and_rights_are_told() {
+async fn a_missing_member_and_missing_rights_are_reported() {
     let cluster = EtcdCluster::start(EtcdConfig::default());
     let found = look(&cluster.url()).await;
     assert_eq!(health(&found, "quorum").0, Health::Ok);
@@ -53,7 +53,7 @@ async fn a_member_that_is_away_is_named_and_rights_are_told() {
     cluster.kill(1);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
-        // event: the last one finds that nobody leads, which it tells nobody
+        // event: the last one finds that there is no leader, without a message
         let alone = look(&cluster.url_of(0)).await;
         if alone.findings().iter().any(|one| one.found().contains("no leader")) {
             assert_eq!(alone.health(), Health::Error, "{alone:?}");
@@ -70,10 +70,10 @@ async fn a_member_that_is_away_is_named_and_rights_are_told() {
     assert!(text.contains("grant-permission ROLE readwrite --prefix=true holdline/"), "{text}");
 }
 
-/// By the quota that the server was given, before it raises the alarm: 3.4 tells it among its
+/// By the quota that the server was given, before it raises the alarm: 3.4 reports it in its
 /// metrics, with TLS and without, 3.7 with its status.
 #[tokio::test]
-async fn a_database_that_is_nearly_full_is_told_before_its_alarm() {
+async fn a_nearly_full_database_is_reported_before_its_alarm() {
     const QUOTA: u64 = 4 << 20;
     let config = EtcdConfig::default().with_quota(QUOTA);
     let newest = config.clone().with_flavour(EtcdFlavour::V37);
@@ -104,13 +104,13 @@ async fn a_database_that_is_nearly_full_is_told_before_its_alarm() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_full_is_told_by_its_alarm() {
+async fn a_full_database_is_reported_by_its_alarm() {
     let server = EtcdServer::start(EtcdConfig::default().with_quota(200 * 1024));
     let big = "x".repeat(50_000);
-    let mut told = server.ctl_command();
+    let mut reply = server.ctl_command();
     // The one that finds no room raises the alarm.
-    while told.args(["put", "big", &big]).output().expect("etcdctl starts").status.success() {
-        told = server.ctl_command();
+    while reply.args(["put", "big", &big]).output().expect("etcdctl starts").status.success() {
+        reply = server.ctl_command();
     }
     let (space, text) = health(&look(&server.url()).await, "space");
     assert_eq!(space, Health::Error);
@@ -118,14 +118,14 @@ async fn a_database_that_is_full_is_told_by_its_alarm() {
 }
 
 #[tokio::test]
-async fn data_that_differ_are_told_by_their_alarm() {
+async fn data_that_differs_is_reported_by_its_alarm() {
     let server = EtcdServer::start(EtcdConfig::default());
     assert_eq!(health(&look(&server.url()).await, "data").0, Health::Ok);
     raise_corrupt(server.address());
     let found = look(&server.url()).await;
     let (data, text) = health(&found, "data");
     assert_eq!(data, Health::Error);
-    assert!(text.contains("CORRUPT") && text.contains("add it anew"), "{text}");
+    assert!(text.contains("CORRUPT") && text.contains("add it again"), "{text}");
     assert_eq!(health(&found, "space").0, Health::Ok);
 }
 
@@ -136,13 +136,13 @@ fn raise_corrupt(address: SocketAddr) {
     let head = "POST /v3/maintenance/alarm HTTP/1.1\r\nHost: here\r\nConnection: close\r\n";
     let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
     stream.write_all(request.as_bytes()).expect("sent");
-    let mut told = String::new();
-    stream.read_to_string(&mut told).expect("an answer");
-    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("an answer");
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
 }
 
 #[tokio::test]
-async fn a_server_that_may_forget_when_it_crashes_is_told() {
+async fn a_server_version_that_may_lose_writes_in_a_crash_is_reported() {
     let server = EtcdServer::start(EtcdConfig::default().with_flavour(EtcdFlavour::V35));
     let (version, text) = health(&look(&server.url()).await, "version");
     assert_eq!(version, Health::Error);
@@ -154,7 +154,7 @@ async fn a_password_that_others_can_read_is_told() {
     let server = EtcdServer::start(EtcdConfig::default().with_password("s3cret"));
     let near = look(&server.url()).await;
     assert!(!near.findings().iter().any(|one| one.check() == "password"), "{near:?}");
-    // One of the members is on another machine, which nobody need reach to know that.
+    // One of the members is on another machine, which need not be reached to know that.
     let far = server.url() + ",198.51.100.1:1?connect_timeout_ms=500";
     let (password, text) = health(&look(&far).await, "password");
     assert_eq!(password, Health::Warning);

@@ -23,9 +23,9 @@ impl Go {
         command.arg(server.address().to_string()).arg("holdline/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the driver starts");
-        let (requests, told) = (child.stdin.take().expect("a pipe"), child.stdout.take());
+        let (requests, outcome) = (child.stdin.take().expect("a pipe"), child.stdout.take());
         let (sender, answers) = unbounded_channel();
-        let lines = BufReader::new(told.expect("a pipe")).lines();
+        let lines = BufReader::new(outcome.expect("a pipe")).lines();
         std::thread::spawn(move || {
             lines.map_while(Result::ok).take_while(|line| sender.send(line.clone()).is_ok()).count()
         });
@@ -69,7 +69,7 @@ fn program() -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn go_waits_for_us_and_we_for_it() {
+async fn go_and_holdline_wait_for_each_other() {
     let server = EtcdServer::start(EtcdConfig::default());
     let (engine, mut go) = (engine(&server.url()).await, Go::start(&server).await);
     let mut ours = contender(&engine, "a").for_seconds(30);
@@ -98,7 +98,7 @@ async fn go_waits_for_us_and_we_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_of_ours_and_ten_of_go_are_served_in_the_order_in_which_they_came() {
+async fn ten_of_holdline_and_ten_of_go_are_served_in_order_of_arrival() {
     let server = EtcdServer::start(EtcdConfig::default());
     let (engine, mut go) = (engine(&server.url()).await, Go::start(&server).await);
     let mut first = contender(&engine, "a").for_seconds(30);
@@ -113,7 +113,7 @@ async fn ten_of_ours_and_ten_of_go_are_served_in_the_order_in_which_they_came() 
     }
     first.let_go().await;
     for (turn, one) in ours.iter_mut().enumerate() {
-        // Whoever came before has let go, so it is ours at once: nobody else is let in.
+        // The contender before has released, so this one holds at once, and no other.
         let token = one.take().await.get();
         assert!(token > last && go.answers.is_empty(), "turn {turn}");
         one.let_go().await;

@@ -22,23 +22,23 @@ impl Theirs {
 
     /// Waits until it says that it holds the name.
     fn await_held(&mut self) {
-        let told = BufReader::new(self.0.stdout.take().expect("a pipe"));
+        let reply = BufReader::new(self.0.stdout.take().expect("a pipe"));
         let mut key = String::new();
-        self.1.insert(told).read_line(&mut key).expect("it says its key");
+        self.1.insert(reply).read_line(&mut key).expect("it says its key");
         assert!(key.starts_with("holdline/"), "{key}");
     }
 
     /// Interrupts it, which makes it let the name go.
     fn end(mut self) {
         let pid = self.0.id().to_string();
-        let told = Command::new("kill").args(["-INT", &pid]).status();
-        assert!(told.expect("kill runs").success());
+        let reply = Command::new("kill").args(["-INT", &pid]).status();
+        assert!(reply.expect("kill runs").success());
         self.0.wait().expect("it ends");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcdctl_waits_for_us_and_we_for_it() {
+async fn etcdctl_and_holdline_wait_for_each_other() {
     let server = EtcdServer::start(EtcdConfig::default());
     let engine = engine(&server.url()).await;
     let mut ours = contender(&engine, "a");
@@ -63,7 +63,7 @@ async fn etcdctl_waits_for_us_and_we_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_of_ours_and_ten_of_etcdctl_are_served_in_the_order_in_which_they_came() {
+async fn ten_of_holdline_and_ten_of_etcdctl_are_served_in_order_of_arrival() {
     let server = EtcdServer::start(EtcdConfig::default());
     let engine = engine(&server.url()).await;
     let mut first = contender(&engine, "a").for_seconds(30);
@@ -100,7 +100,7 @@ async fn ten_of_ours_and_ten_of_etcdctl_are_served_in_the_order_in_which_they_ca
     assert_eq!(order, expected.collect::<Vec<_>>());
 }
 
-/// The order in which the name went round, and what writes into it; they go with the test.
+/// The file with the order of the grants, and the script that writes it; deleted after the test.
 struct Files(PathBuf);
 
 impl Files {
@@ -140,7 +140,7 @@ async fn an_operator_frees_a_name_from_etcdctl_by_force_only() {
     let shown = engine.inspect(&name).await.expect("shown");
     let token = shown.holders[0].summary.token.expect("a token");
     let revoke = |now| Operation::Revoke { name: name.clone(), token, reason: "why".into(), now };
-    let politely = engine.operate(&revoke(false)).await.expect_err("cannot be told");
+    let politely = engine.operate(&revoke(false)).await.expect_err("must be forced");
     assert!(politely.to_string().contains("forced"), "{politely}");
     assert_eq!(engine.operate(&revoke(true)).await.expect("freed"), OperationReply::Done);
     assert_eq!(ours.counts().await, (0, 0));

@@ -11,7 +11,7 @@ use crate::support::{LONG, contender, engine};
 /// A session of 30 s that was kept is not kept again before a tenth of that.
 const DUE: Duration = Duration::from_millis(3_200);
 
-/// A member whose machine hangs: the kernel takes connections, and nobody answers.
+/// A member whose machine hangs: the kernel accepts connections, but there is no answer.
 fn dark() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = listener.local_addr().expect("an address");
@@ -32,7 +32,7 @@ async fn members_that_say_nothing_do_not_delay_the_first_request() {
 }
 
 /// A cluster, the member that a client of this URL uses, and the two members that say nothing and
-/// stand next in it.
+/// are next in it.
 fn with_two_dark(cluster: &EtcdCluster) -> (String, usize, [(TcpListener, SocketAddr); 2]) {
     let leader = cluster.leader_seen_by(0);
     let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
@@ -61,10 +61,10 @@ async fn two_dark_members_of_five_cost_no_lease_while_a_majority_lives() {
     assert_eq!(holder.take().await, token);
 }
 
-/// The member that is used stands still under the client. A renewal changes nothing that may not be
+/// The member in use hangs. A renewal changes nothing that may not be
 /// changed twice, so the same renewal is answered by another member.
 #[tokio::test]
-async fn a_renewal_is_not_lost_with_the_member_that_stands_still() {
+async fn a_renewal_survives_a_member_that_hangs() {
     let cluster = EtcdCluster::start(EtcdConfig::default());
     let (url, used, _dark) = with_two_dark(&cluster);
     let limits = "command_timeout_ms=9000&connect_timeout_ms=9000";

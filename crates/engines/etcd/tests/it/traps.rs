@@ -1,4 +1,4 @@
-//! Faults that other clients of etcd have had, each by its name.
+//! Faults of other etcd clients, one test each.
 
 use holdline_core::{
     AcquireReply, Certainty, ErrorKind, Hint, Hold, LockError, Purpose, ReleaseReply, RenewReply,
@@ -56,7 +56,7 @@ async fn a_release_that_comes_again_frees_nothing_of_the_next_one() {
     one.let_go().await;
     for _ in 0..3 {
         assert_eq!(
-            one.release(false).await.expect("told"),
+            one.release(false).await.expect("a reply"),
             ReleaseReply::NotHeld { revoked: None }
         );
     }
@@ -64,7 +64,7 @@ async fn a_release_that_comes_again_frees_nothing_of_the_next_one() {
     assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
 }
 
-/// The key that a waiter had when it began to wait may be gone when its turn comes.
+/// The key of a waiter may be gone when the waiter is first in the queue.
 #[tokio::test]
 async fn a_waiter_whose_own_lease_ended_while_it_waited_does_not_hold() {
     let (server, engine) = server().await;
@@ -73,7 +73,7 @@ async fn a_waiter_whose_own_lease_ended_while_it_waited_does_not_hold() {
     holder.take().await;
     waiter.queue().await;
     let mut hints = waiter.watch();
-    // Nobody sends its heartbeat: its own key goes, and its own watch says so.
+    // Its queue heartbeat is not sent: its key expires, and the watch of the key reports that.
     hint(&mut hints, Hint::CheckLease).await;
     until("its key is gone", async || keys(&server).len() == 1).await;
     holder.let_go().await;
@@ -88,7 +88,7 @@ async fn a_waiter_that_gives_up_leaves_no_key_and_none_comes_late() {
     let mut waiter = contender(&engine, "a");
     holder.take().await;
     waiter.queue().await;
-    assert_eq!(waiter.release(true).await.expect("told"), ReleaseReply::Withdrawn);
+    assert_eq!(waiter.release(true).await.expect("a reply"), ReleaseReply::Withdrawn);
     holder.let_go().await;
     assert_eq!(keys(&server), Vec::<String>::new());
     waiter.request.known = false;
@@ -181,7 +181,7 @@ async fn all_leases_of_a_session_end_together_and_a_detached_one_by_itself() {
     assert!(matches!(beside.keep().await, Ok(RenewReply::Renewed { .. })));
 }
 
-/// It looks like one of Go's, which newer servers tell apart only with its value.
+/// It has the form of Go's keys; newer servers return the lease only with the value.
 #[tokio::test]
 async fn a_key_without_a_lease_where_gos_would_stand_is_foreign_on_every_version() {
     for server in versions() {

@@ -1,4 +1,4 @@
-//! Watches whose server no longer takes the token of their stream.
+//! Watches whose server no longer accepts the token of their stream.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use holdline_services::{EtcdConfig, EtcdFlavour, EtcdServer};
 
 use crate::support::{Contender, contender, engine, hint, next_hint};
 
-/// How long a server knows a token that nobody uses, in seconds.
+/// How long an unused token stays valid, in seconds.
 const LIFETIME: u32 = 1;
 /// A token is forgotten after its lifetime and up to a second more.
 const IDLE: Duration = Duration::from_secs(4);
@@ -56,7 +56,7 @@ async fn a_waiter_is_woken_after_the_token_of_the_stream_has_expired() {
         let server = EtcdServer::start(config.with_token_lifetime(LIFETIME));
         let engine = engine(&server.url()).await;
         wait_once(&engine, "first").await.let_go().await;
-        tokio::time::sleep(IDLE).await; // event: the server forgets the token, and tells nobody
+        tokio::time::sleep(IDLE).await; // event: the server forgets the token, without a message
         // The next request finds out, and has a new one.
         contender(&engine, "other").take().await;
         wait_once(&engine, "second").await;

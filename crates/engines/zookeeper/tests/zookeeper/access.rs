@@ -1,4 +1,4 @@
-//! Wrong ports, passwords and rights: told with the way out, and nothing is written.
+//! Wrong ports, passwords and rights: the error says what to do, and nothing is written.
 
 use std::net::TcpListener;
 
@@ -14,10 +14,10 @@ fn is_not_applied(error: &LockError, says: &str) {
 }
 
 #[tokio::test]
-async fn what_is_no_zookeeper_is_told_as_that() {
+async fn a_server_that_is_no_zookeeper_is_reported_as_such() {
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let told = connect(&format!("zk://{nobody}")).await.expect_err("nobody listens");
-    is_not_applied(&told, "refused");
+    let error = connect(&format!("zk://{nobody}")).await.expect_err("connection refused");
+    is_not_applied(&error, "refused");
     let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = other.local_addr().expect("bound");
     tokio::spawn(async move {
@@ -25,15 +25,15 @@ async fn what_is_no_zookeeper_is_told_as_that() {
             let _ = stream.write_all(b"-ERR unknown command\r\n").await;
         }
     });
-    let told = connect(&format!("zk://{address}")).await.expect_err("another protocol");
-    is_not_applied(&told, "is no ZooKeeper: look at the port");
+    let error = connect(&format!("zk://{address}")).await.expect_err("another protocol");
+    is_not_applied(&error, "is not from a ZooKeeper server: check the port");
 }
 
 /// They used to be asked one after the other, each up to its whole limit.
 #[tokio::test]
 async fn members_that_say_nothing_do_not_delay_the_first_look() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
-    // The kernel takes connections, and nobody answers.
+    // The kernel accepts connections, but there is no answer.
     let dark = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
     let [one, two] = [&dark[0], &dark[1]].map(|dark| dark.local_addr().expect("bound"));
     let url = format!("zk://{one},{two},{}", server.address(0));
@@ -51,9 +51,9 @@ async fn nodes_of_another_user_are_refused_and_left() {
     held.take().await;
     for (user, why) in [("ann:other@", "a wrong password"), ("bob:his@", "another"), ("", "nobody")]
     {
-        let told = connect(&format!("zk://{user}{address}/locks")).await.expect_err(why);
-        assert!(matches!(told.kind(), ErrorKind::Refused { .. }), "{why}: {told}");
-        is_not_applied(&told, "setAcl");
+        let error = connect(&format!("zk://{user}{address}/locks")).await.expect_err(why);
+        assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{why}: {error}");
+        is_not_applied(&error, "setAcl");
     }
     // Below a chroot of its own, and below one that is open, anybody may.
     let bob = engine(&format!("zk://bob:his@{address}/others")).await;
@@ -72,8 +72,8 @@ async fn leases_that_no_session_can_keep_are_refused_before_anything_is_asked() 
     let server = ZooKeeper::start(&ZooKeeperConfig::default().with_sessions(4_000, 10_000));
     let engine = engine(&server.url()).await;
     for seconds in [3, 11] {
-        let told = contender(&engine, "a").for_seconds(seconds).ask().await.expect_err("refused");
-        is_not_applied(&told, "must be from 4s to 10s here");
+        let error = contender(&engine, "a").for_seconds(seconds).ask().await.expect_err("refused");
+        is_not_applied(&error, "must be from 4s to 10s here");
     }
     contender(&engine, "a").for_seconds(10).take().await;
 }

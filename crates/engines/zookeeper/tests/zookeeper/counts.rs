@@ -22,11 +22,14 @@ async fn waits_that_ran_out_leave_no_node_behind() {
         let mut waiter = contender(&engine, "a");
         waiter.request.client = holder.request.client;
         waiter.queue().await;
-        assert_eq!(waiter.release(true).await.expect("told"), ReleaseReply::Withdrawn);
+        assert_eq!(waiter.release(true).await.expect("a reply"), ReleaseReply::Withdrawn);
         // Nothing comes late under its id.
         waiter.request.known = false;
-        let told = waiter.ask().await.expect_err("given up");
-        assert_eq!((told.kind(), told.certainty()), (&ErrorKind::Cancelled, Certainty::NotApplied));
+        let error = waiter.ask().await.expect_err("given up");
+        assert_eq!(
+            (error.kind(), error.certainty()),
+            (&ErrorKind::Cancelled, Certainty::NotApplied)
+        );
     }
     let client = raw(&server).await;
     let marks = client.list_children("/holdline/.marks").await.unwrap_or_default();
@@ -47,8 +50,8 @@ async fn a_queue_whose_numbers_come_to_an_end_is_emptied_and_begun_anew() {
     .await;
     let mut next = contender(&engine, "a");
     for _ in 0..3 {
-        let told = next.ask().await;
-        assert!(matches!(told, Ok(AcquireReply::Busy { holder: Some(_), .. })), "{told:?}");
+        let reply = next.ask().await;
+        assert!(matches!(reply, Ok(AcquireReply::Busy { holder: Some(_), .. })), "{reply:?}");
     }
     assert_eq!(nodes(&server, "/holdline/a").await.len(), 1);
     holder.let_go().await;
@@ -79,9 +82,9 @@ async fn a_queue_that_others_have_driven_beyond_its_numbers_is_refused_until_it_
     assert_eq!(theirs.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [last, last]);
     let engine = engine(&server.url()).await;
     let mut ours = contender(&engine, "a");
-    let told = ours.ask().await.expect_err("nobody is first");
-    assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told}");
-    assert!(told.to_string().contains("overflowed"), "{told}");
+    let error = ours.ask().await.expect_err("the order is unknown");
+    assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error}");
+    assert!(error.to_string().contains("overflowed"), "{error}");
     assert_eq!(nodes(&server, "/holdline/a").await.len(), 2);
     for (path, number) in theirs {
         client.delete(&format!("{path}{number:010}"), None).await.expect("deleted");

@@ -42,12 +42,12 @@ async fn start(server: &ZooKeeper) -> Peer {
 }
 
 #[tokio::test]
-async fn curator_and_we_are_served_in_one_order() {
+async fn curator_and_holdline_are_served_in_one_order() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let mut peer = start(&server).await;
     take_turns(&server, &server.url(), &mut peer, "mutex").await;
     readers_and_writers_share_a_name_both_ways(&server, &mut peer).await;
-    what_would_not_see_us_is_refused(&server, &mut peer).await;
+    a_family_that_would_not_see_the_lock_is_refused(&server, &mut peer).await;
     a_killed_process_frees_the_name(&server, peer).await;
 }
 
@@ -55,24 +55,25 @@ async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &m
     let engine = engine(&format!("{}?family=curator-readwrite", server.url())).await;
     let path = "/holdline/both";
     let stand = async |count: usize| {
-        until("it stands in the queue", async || nodes(server, path).await.len() == count).await;
+        until("it is in the queue", async || nodes(server, path).await.len() == count).await;
     };
-    // Readers hold together; a writer of theirs waits for ours, ours behind it waits for theirs.
+    // Readers share the name. Curator's writer waits for Holdline's reader, and Holdline's next
+    // contender for Curator's writer.
     let mut reader = contender(&engine, "both").in_mode(Mode::Shared);
     reader.take().await;
     peer.ask(&format!("read r {path}")).await;
-    peer.hear("held r").await;
+    peer.expect("held r").await;
     peer.ask(&format!("write w {path}")).await;
     stand(3).await;
     let mut behind = contender(&engine, "both").in_mode(Mode::Shared);
     behind.queue().await;
     reader.let_go().await;
     peer.unlock("r").await;
-    peer.hear("held w").await;
+    peer.expect("held w").await;
     assert!(matches!(behind.ask().await, Ok(AcquireReply::Queued { .. })));
     peer.unlock("w").await;
     is_handed(&mut behind).await;
-    // A writer of ours waits for our reader, a reader of theirs for our writer.
+    // Holdline's writer waits for its reader, Curator's reader for Holdline's writer.
     let mut writer = contender(&engine, "both");
     writer.queue().await;
     peer.ask(&format!("read late {path}")).await;
@@ -81,26 +82,26 @@ async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &m
     is_handed(&mut writer).await;
     assert_eq!(nodes(server, path).await.len(), 2);
     writer.let_go().await;
-    peer.hear("held late").await;
+    peer.expect("held late").await;
     peer.unlock("late").await;
 }
 
-async fn what_would_not_see_us_is_refused(server: &ZooKeeper, peer: &mut Peer) {
+async fn a_family_that_would_not_see_the_lock_is_refused(server: &ZooKeeper, peer: &mut Peer) {
     let mutexes = engine(&server.url()).await;
     peer.ask("read other /holdline/other").await;
-    peer.hear("held other").await;
-    let told = contender(&mutexes, "other").ask().await.expect_err("it would not see us");
-    assert!(matches!(told.kind(), ErrorKind::Invalid { .. }), "{told}");
-    assert!(told.to_string().contains("write `family=curator-readwrite`"), "{told}");
+    peer.expect("held other").await;
+    let error = contender(&mutexes, "other").ask().await.expect_err("it would not see the lock");
+    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+    assert!(error.to_string().contains("write `family=curator-readwrite`"), "{error}");
     assert_eq!(nodes(server, "/holdline/other").await.len(), 1);
     peer.unlock("other").await;
 }
 
-/// Curator's session is closed by nobody: its end frees the name.
+/// Curator's session is not closed: its expiry frees the name.
 async fn a_killed_process_frees_the_name(server: &ZooKeeper, mut peer: Peer) {
     let engine = engine(&server.url()).await;
     peer.ask("mutex last /holdline/killed").await;
-    peer.hear("held last").await;
+    peer.expect("held last").await;
     let mut waiter = contender(&engine, "killed");
     waiter.queue().await;
     peer.kill().await;

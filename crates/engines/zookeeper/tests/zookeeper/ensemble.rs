@@ -46,7 +46,7 @@ async fn give_up(holder: &Contender) {
     until("it is released", async || holder.release(false).await.is_ok()).await;
 }
 
-/// Holder and waiter have what they had.
+/// Holder and waiter have kept the grant and the position.
 async fn goes_on(holder: &Contender, waiter: &Contender) {
     until("the holder is kept", async || {
         matches!(holder.keep().await, Ok(RenewReply::Renewed { .. }))
@@ -58,7 +58,7 @@ async fn goes_on(holder: &Contender, waiter: &Contender) {
     .await;
 }
 
-/// What a contender is granted, whose turn it is.
+/// The token of a contender that is first in the queue.
 async fn taken(contender: &mut Contender) -> holdline_core::FencingToken {
     let mut token = None;
     until("it holds", async || {
@@ -108,10 +108,10 @@ async fn a_node_of_a_session_that_was_given_up_is_not_taken_for_ones_own() {
     panic!("spoilt {TRIES} times: the old node was never there with a new session");
 }
 
-/// A client that reaches no server loses what it has with its session, is told so, and does not
+/// A client that reaches no server loses its locks with its session, gets that reply, and does not
 /// take the node of its old session for its own.
 #[tokio::test]
-async fn a_session_that_ends_while_it_queues_or_holds_is_told_lost() {
+async fn a_session_that_expires_is_reported_lost_to_holder_and_waiter() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let here = engine(&server.url()).await;
     let relay = Relay::start(server.address(0)).await;
@@ -125,7 +125,7 @@ async fn a_session_that_ends_while_it_queues_or_holds_is_told_lost() {
     let old = cut_off.take().await;
     let mut hints = cut_off.watch();
     relay.refuse(true);
-    // At risk at once: what broke is told as something to check.
+    // At risk at once: the broken connection causes a hint to check the lease.
     hint(&mut hints, Hint::CheckLease).await;
     until("the servers have ended its session", async || {
         nodes(&server, "/holdline/b").await.is_empty()
@@ -135,9 +135,12 @@ async fn a_session_that_ends_while_it_queues_or_holds_is_told_lost() {
     let mut next = contender(&here, "b");
     assert!(next.take().await > old);
     relay.refuse(false);
-    until("it is told", async || matches!(cut_off.keep().await, Ok(RenewReply::Unknown))).await;
-    holder.let_go().await;
-    until("the waiter is told", async || matches!(waiter.ask().await, Ok(AcquireReply::Unknown)))
+    until("the loss is reported", async || matches!(cut_off.keep().await, Ok(RenewReply::Unknown)))
         .await;
+    holder.let_go().await;
+    until("the loss is reported to the waiter", async || {
+        matches!(waiter.ask().await, Ok(AcquireReply::Unknown))
+    })
+    .await;
     assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
 }

@@ -20,16 +20,16 @@ fn start(server: &ZooKeeper) -> Peer {
 }
 
 #[tokio::test]
-async fn kazoo_and_we_are_served_in_one_order() {
+async fn kazoo_and_holdline_are_served_in_one_order() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let (mut peer, url) = (start(&server), format!("{}?family=kazoo", server.url()));
     take_turns(&server, &url, &mut peer, "lock").await;
     readers_and_writers_share_a_name_both_ways(&server, &mut peer).await;
-    what_would_not_see_us_is_refused(&server, &mut peer).await;
-    // Its session is closed by nobody: its end frees the name.
+    a_family_that_would_not_see_the_lock_is_refused(&server, &mut peer).await;
+    // Its session is not closed: its expiry frees the name.
     let engine = engine(&url).await;
     peer.ask("lock last /holdline/killed").await;
-    peer.hear("held last").await;
+    peer.expect("held last").await;
     let mut waiter = contender(&engine, "killed");
     waiter.queue().await;
     peer.kill().await;
@@ -42,7 +42,7 @@ async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &m
     let mut reader = contender(&engine, "both").in_mode(Mode::Shared);
     reader.take().await;
     peer.ask(&format!("read r {path}")).await;
-    peer.hear("held r").await;
+    peer.expect("held r").await;
     let mut writer = contender(&engine, "both");
     writer.queue().await;
     peer.ask(&format!("write w {path}")).await;
@@ -54,20 +54,21 @@ async fn readers_and_writers_share_a_name_both_ways(server: &ZooKeeper, peer: &m
     let mut late = contender(&engine, "both").in_mode(Mode::Shared);
     late.queue().await;
     writer.let_go().await;
-    peer.hear("held w").await;
+    peer.expect("held w").await;
     assert!(matches!(late.ask().await, Ok(AcquireReply::Queued { .. })), "theirs writes");
     peer.unlock("w").await;
     is_handed(&mut late).await;
     late.let_go().await;
 }
 
-async fn what_would_not_see_us_is_refused(server: &ZooKeeper, peer: &mut Peer) {
+async fn a_family_that_would_not_see_the_lock_is_refused(server: &ZooKeeper, peer: &mut Peer) {
     let for_curator = engine(&server.url()).await;
     peer.ask("lock other /holdline/other").await;
-    peer.hear("held other").await;
-    let told = contender(&for_curator, "other").ask().await.expect_err("it would not see us");
-    assert!(matches!(told.kind(), ErrorKind::Invalid { .. }), "{told}");
-    assert!(told.to_string().contains("write `family=kazoo`"), "{told}");
+    peer.expect("held other").await;
+    let error =
+        contender(&for_curator, "other").ask().await.expect_err("it would not see the lock");
+    assert!(matches!(error.kind(), ErrorKind::Invalid { .. }), "{error}");
+    assert!(error.to_string().contains("write `family=kazoo`"), "{error}");
     assert_eq!(nodes(server, "/holdline/other").await.len(), 1);
     peer.unlock("other").await;
 }

@@ -1,4 +1,4 @@
-//! A process that takes locks by another library, as it is told by lines.
+//! A process that takes locks by another library, controlled by lines of text.
 
 use std::process::Stdio;
 
@@ -30,7 +30,7 @@ impl Peer {
         self.requests.write_all(line.as_bytes()).await.expect("it runs");
     }
 
-    pub(crate) async fn hear(&mut self, wanted: &str) {
+    pub(crate) async fn expect(&mut self, wanted: &str) {
         let heard = timeout(LONG, self.answers.next_line()).await.expect("an answer in time");
         assert_eq!(heard.expect("it runs").as_deref(), Some(wanted));
     }
@@ -38,7 +38,7 @@ impl Peer {
     /// Lets it release what it holds under this id.
     pub(crate) async fn unlock(&mut self, id: &str) {
         self.ask(&format!("unlock {id}")).await;
-        self.hear(&format!("unlocked {id}")).await;
+        self.expect(&format!("unlocked {id}")).await;
     }
 
     pub(crate) async fn kill(&mut self) {
@@ -55,7 +55,7 @@ pub(crate) async fn is_handed(contender: &mut Contender) {
     contender.take().await;
 }
 
-/// In turn ours and theirs, of this kind: each waits for the one before.
+/// Alternates between Holdline and the other library: each waits for the one before.
 pub(crate) async fn take_turns(server: &ZooKeeper, url: &str, peer: &mut Peer, kind: &str) {
     let engine = engine(url).await;
     let path = format!("/holdline/{kind}");
@@ -65,15 +65,17 @@ pub(crate) async fn take_turns(server: &ZooKeeper, url: &str, peer: &mut Peer, k
     for number in 0..4 {
         peer.ask(&format!("{kind} {number} {path}")).await;
         let so_many = 2 * number + 2;
-        until("theirs stands in the queue", async || nodes(server, &path).await.len() == so_many)
-            .await;
+        until("the other library's is in the queue", async || {
+            nodes(server, &path).await.len() == so_many
+        })
+        .await;
         let mut one = contender(&engine, kind);
         one.queue().await;
         ours.push(one);
     }
     first.let_go().await;
     for (number, mut one) in ours.into_iter().enumerate() {
-        peer.hear(&format!("held {number}")).await;
+        peer.expect(&format!("held {number}")).await;
         assert!(matches!(one.ask().await, Ok(AcquireReply::Queued { .. })), "{number}");
         peer.unlock(&number.to_string()).await;
         is_handed(&mut one).await;

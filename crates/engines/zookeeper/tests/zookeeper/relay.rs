@@ -1,4 +1,4 @@
-//! What stands between a client and its server, and loses or holds back what the server answers.
+//! A proxy between a client and its server that drops or delays answers of the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

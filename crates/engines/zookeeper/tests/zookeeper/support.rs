@@ -1,21 +1,15 @@
 //! What the tests share: engines, and contenders that ask by hand.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use holdline_conformance::asking;
 use holdline_conformance::clock::MachineClock;
-use holdline_core::{
-    AcquireReply, AcquireRequest, Engine, FencingToken, Hint, Hints, Hold, LockError, Mode,
-    Purpose, ReleaseReply, RenewReply,
-};
+pub(crate) use holdline_conformance::contender::{LONG, contender, hint, until};
+use holdline_core::LockError;
 use holdline_services::ZooKeeper;
 use holdline_zookeeper::{ZooKeeperEngine, ZooKeeperOptions};
 use zookeeper_client::Client;
 
-/// What must happen happens within this time, on any machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) type Contender = holdline_conformance::contender::Contender<ZooKeeperEngine>;
 
 /// An engine over this URL.
 pub(crate) async fn engine(url: &str) -> ZooKeeperEngine {
@@ -31,92 +25,7 @@ pub(crate) async fn connect(url: &str) -> Result<ZooKeeperEngine, LockError> {
     ZooKeeperEngine::connect(&options, Arc::new(MachineClock)).await
 }
 
-/// One lease id, and how it asks.
-#[derive(Clone)]
-pub(crate) struct Contender {
-    pub(crate) engine: ZooKeeperEngine,
-    pub(crate) request: AcquireRequest,
-}
-
-/// A contender of a client of its own, for 30 s, which queues.
-pub(crate) fn contender(engine: &ZooKeeperEngine, name: &str) -> Contender {
-    Contender { engine: engine.clone(), request: asking::request(name) }
-}
-
-impl Contender {
-    pub(crate) fn for_seconds(mut self, seconds: u64) -> Contender {
-        self.request.hold = Hold::Leased(Duration::from_secs(seconds));
-        self
-    }
-
-    pub(crate) fn in_mode(mut self, mode: Mode) -> Contender {
-        self.request.mode = mode;
-        self
-    }
-
-    pub(crate) async fn ask(&mut self) -> Result<AcquireReply, LockError> {
-        let reply = self.engine.try_acquire(&self.request).await;
-        if let Ok(AcquireReply::Granted { .. } | AcquireReply::Queued { .. }) = reply {
-            self.request.known = true;
-        }
-        reply
-    }
-
-    /// Asks, and must hold.
-    pub(crate) async fn take(&mut self) -> FencingToken {
-        match self.ask().await {
-            Ok(AcquireReply::Granted { token, .. }) => token,
-            other => panic!("not granted: {other:?}"),
-        }
-    }
-
-    /// Asks, and must wait.
-    pub(crate) async fn queue(&mut self) {
-        let reply = self.ask().await;
-        assert!(matches!(reply, Ok(AcquireReply::Queued { .. })), "not queued: {reply:?}");
-    }
-
-    pub(crate) async fn renew(&self, purpose: Purpose) -> Result<RenewReply, LockError> {
-        asking::renew(&self.engine, &self.request, purpose).await
-    }
-
-    pub(crate) async fn keep(&self) -> Result<RenewReply, LockError> {
-        self.renew(Purpose::Keep(self.request.hold)).await
-    }
-
-    pub(crate) async fn release(&self, for_good: bool) -> Result<ReleaseReply, LockError> {
-        self.engine.release(&asking::ending(&self.request, for_good)).await
-    }
-
-    /// Releases, and must have held.
-    pub(crate) async fn let_go(&self) {
-        let reply = self.release(false).await;
-        assert!(matches!(reply, Ok(ReleaseReply::Released { .. })), "not released: {reply:?}");
-    }
-
-    pub(crate) fn watch(&self) -> Hints {
-        self.engine.watch(&self.request.name, self.request.lease_id)
-    }
-}
-
-/// Waits for a hint; others may come before it.
-pub(crate) async fn hint(hints: &mut Hints, wanted: Hint) {
-    let found = async {
-        while poll_fn(|context| hints.as_mut().poll_next(context)).await != Some(wanted) {}
-    };
-    assert!(tokio::time::timeout(LONG, found).await.is_ok(), "no {wanted:?} within {LONG:?}");
-}
-
-/// Looks again and again until something is so.
-pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !so().await {
-        assert!(Instant::now() < end, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await; // event: looked for until it is seen
-    }
-}
-
-/// What lies below a node: the whole paths, without the marks, which end by themselves.
+/// All paths below a node, without the marks, which expire by themselves.
 pub(crate) async fn nodes(servers: &ZooKeeper, below: &str) -> Vec<String> {
     let client = raw(servers).await;
     let (mut found, mut next) = (Vec::new(), vec![below.to_owned()]);

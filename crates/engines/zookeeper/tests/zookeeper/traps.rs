@@ -1,4 +1,4 @@
-//! Faults that other clients of ZooKeeper have had, each by its name.
+//! Faults of other ZooKeeper clients, one test each.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn one_server_shows_what_a_session_keeps_and_what_it_does_not() {
     let (server, engine) = server().await;
     two_locks_of_one_client_on_one_name_do_not_share_a_node(&server, &engine).await;
     a_release_that_comes_again_frees_nothing_of_the_next_one(&engine).await;
-    a_waiter_that_nobody_keeps_loses_its_place(&server, &engine).await;
+    a_waiter_that_is_not_renewed_loses_its_position(&server, &engine).await;
     an_id_that_another_engine_gave_up_does_not_come_back(&server).await;
 }
 
@@ -49,15 +49,15 @@ async fn a_release_that_comes_again_frees_nothing_of_the_next_one(
     next.queue().await;
     one.let_go().await;
     for _ in 0..3 {
-        let told = one.release(false).await.expect("told");
-        assert_eq!(told, ReleaseReply::NotHeld { revoked: None });
+        let reply = one.release(false).await.expect("a reply");
+        assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
     }
     next.take().await;
     assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
 }
 
-/// The node that a waiter had when it began to wait may be gone when its turn comes.
-async fn a_waiter_that_nobody_keeps_loses_its_place(
+/// The node of a waiter may be gone when the waiter is first in the queue.
+async fn a_waiter_that_is_not_renewed_loses_its_position(
     server: &ZooKeeper,
     engine: &holdline_zookeeper::ZooKeeperEngine,
 ) {
@@ -77,10 +77,10 @@ async fn an_id_that_another_engine_gave_up_does_not_come_back(server: &ZooKeeper
     let mut late = contender(&here, "d");
     let mut elsewhere = late.clone();
     elsewhere.engine = there;
-    let told = elsewhere.release(true).await.expect("told");
-    assert_eq!(told, ReleaseReply::NotHeld { revoked: None });
-    let told = late.ask().await.expect_err("given up");
-    assert_eq!((told.kind(), told.certainty()), (&ErrorKind::Cancelled, Certainty::NotApplied));
+    let reply = elsewhere.release(true).await.expect("a reply");
+    assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
+    let error = late.ask().await.expect_err("given up");
+    assert_eq!((error.kind(), error.certainty()), (&ErrorKind::Cancelled, Certainty::NotApplied));
     assert_eq!(nodes(server, "/holdline/d").await, Vec::<String>::new());
 }
 
@@ -98,11 +98,11 @@ async fn a_creation_whose_answer_was_lost_is_found_again() {
     lost.request.client = holder.request.client;
     let its_id = lost.request.lease_id.to_hex();
     relay.lose_answers_from(&format!("{its_id}-lock-"));
-    let told = lost.ask().await.expect_err("no answer");
-    assert_eq!(told.certainty(), Certainty::Unknown, "{told}");
+    let error = lost.ask().await.expect_err("no answer");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
     assert!(relay.loses(), "the creation has left");
     relay.break_off();
-    until("it is known how it stands", async || {
+    until("it gets its position", async || {
         matches!(lost.ask().await, Ok(AcquireReply::Queued { .. }))
     })
     .await;
@@ -133,11 +133,11 @@ async fn a_lease_id_that_is_given_up_while_it_is_asked_for_leaves_no_node() {
     // event: an undo that does not wait for the request is done by then
     let early = tokio::time::timeout(Duration::from_millis(500), &mut undoing).await;
     relay.let_go();
-    // Granted or cancelled: nobody hears it any more.
-    let _ = asking.await.expect("told");
+    // Granted or cancelled: the answer is not used.
+    let _ = asking.await.expect("a reply");
     match early {
-        Ok(undone) => undone.expect("told").map(drop).expect("done"),
-        Err(_) => undoing.await.expect("told").map(drop).expect("done"),
+        Ok(undone) => undone.expect("a reply").map(drop).expect("done"),
+        Err(_) => undoing.await.expect("a reply").map(drop).expect("done"),
     }
     assert_eq!(nodes(&server, "/holdline/fresh").await, Vec::<String>::new());
     contender(&engine, "fresh").take().await;
@@ -154,16 +154,16 @@ async fn asking_again_while_the_first_request_is_under_way_makes_one_node() {
     let mut again_asking = tokio::spawn(async move { again.take().await });
     // event: a second request that does not wait for the first has left by then
     let early = tokio::time::timeout(Duration::from_millis(500), &mut again_asking).await;
-    assert!(early.is_err(), "both hear of the same node");
+    assert!(early.is_err(), "both watch the same node");
     relay.let_go();
     let token = asking.await.expect("granted");
     assert_eq!(again_asking.await.expect("granted"), token);
     assert_eq!(nodes(&server, "/holdline/twice").await.len(), 1);
 }
 
-/// What keeps the name cannot be read; the place behind it is told, and is given up.
+/// The record of the holder cannot be read. A waiter gets its position, and gives it up.
 #[tokio::test]
-async fn a_place_behind_a_holder_that_cannot_be_read_is_told_and_leaves_no_node() {
+async fn a_waiter_behind_an_unreadable_holder_gets_its_position_and_leaves_no_node() {
     let (server, engine) = server().await;
     let mut holder = contender(&engine, "a");
     holder.take().await;
@@ -171,15 +171,15 @@ async fn a_place_behind_a_holder_that_cannot_be_read_is_told_and_leaves_no_node(
     let held = nodes(&server, "/holdline/a").await.pop().expect("one node");
     raw.set_data(&held, b"newer", None).await.expect("written");
     let mut waiter = contender(&engine, "a");
-    let told = waiter.ask().await.expect("queued");
-    assert!(matches!(told, AcquireReply::Queued { holder: None, .. }), "{told:?}");
-    assert_eq!(waiter.release(true).await.expect("told"), ReleaseReply::Withdrawn);
+    let reply = waiter.ask().await.expect("queued");
+    assert!(matches!(reply, AcquireReply::Queued { holder: None, .. }), "{reply:?}");
+    assert_eq!(waiter.release(true).await.expect("a reply"), ReleaseReply::Withdrawn);
     assert_eq!(nodes(&server, "/holdline/a").await, [held]);
 }
 
-/// Something foreign beside it used to keep a contender from going, and nobody tried again.
+/// A foreign node in the queue used to prevent a release, which was not tried again.
 #[tokio::test]
-async fn what_is_foreign_in_a_queue_keeps_nobody_from_going() {
+async fn a_foreign_node_in_a_queue_prevents_no_release() {
     let (server, engine) = server().await;
     let (mut holder, mut waiter) = (contender(&engine, "a"), contender(&engine, "a"));
     holder.take().await;
@@ -188,7 +188,7 @@ async fn what_is_foreign_in_a_queue_keeps_nobody_from_going() {
     let open =
         zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
     raw.create("/holdline/a/stranger", b"", &open).await.expect("made");
-    assert_eq!(waiter.release(true).await.expect("told"), ReleaseReply::Withdrawn);
+    assert_eq!(waiter.release(true).await.expect("a reply"), ReleaseReply::Withdrawn);
     holder.let_go().await;
     assert_eq!(nodes(&server, "/holdline/a").await, ["/holdline/a/stranger"]);
 }
@@ -201,17 +201,17 @@ async fn a_session_that_hangs_delays_no_renewal_of_others() {
     hung.take().await;
     well.take().await;
     relay.hold_answers_from("/holdline/hung");
-    let line = |contender: &crate::support::Contender| holdline_core::RenewRequest {
+    let request = |contender: &crate::support::Contender| holdline_core::RenewRequest {
         name: contender.request.name.clone(),
         lease_id: contender.request.lease_id,
         client: contender.request.client,
         purpose: Purpose::Keep(contender.request.hold),
     };
-    let batch = [line(&hung), line(&well)];
-    let mut told = holdline_core::Engine::renew(&engine, &batch).await;
-    let (well_told, hung_told) = (told.pop().expect("two"), told.pop().expect("two"));
-    assert!(matches!(well_told, Ok(RenewReply::Renewed { .. })), "{well_told:?}");
-    let hung_told = hung_told.expect_err("nobody answers");
-    assert_eq!(hung_told.certainty(), Certainty::Unknown, "{hung_told}");
+    let batch = [request(&hung), request(&well)];
+    let mut reply = holdline_core::Engine::renew(&engine, &batch).await;
+    let (well_reply, hung_reply) = (reply.pop().expect("two"), reply.pop().expect("two"));
+    assert!(matches!(well_reply, Ok(RenewReply::Renewed { .. })), "{well_reply:?}");
+    let hung_reply = hung_reply.expect_err("no answer");
+    assert_eq!(hung_reply.certainty(), Certainty::Unknown, "{hung_reply}");
     relay.let_go();
 }

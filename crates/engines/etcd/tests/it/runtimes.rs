@@ -1,9 +1,6 @@
-//! Where an engine's work runs, and what comes when that ends.
+//! The runtime in which an engine's tasks run, and what happens when it ends.
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-
+use holdline_conformance::contender::without_runtime;
 use holdline_core::{AcquireReply, Certainty, Hint};
 use holdline_services::{EtcdConfig, EtcdServer};
 use tokio::runtime::{Builder, Runtime};
@@ -12,26 +9,6 @@ use crate::support::{contender, engine, hint, until};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Drives a future outside of any runtime.
-fn by_hand<T>(work: impl Future<Output = T>) -> T {
-    let mut work = std::pin::pin!(work);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    loop {
-        match work.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(done) => return done,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 #[test]
@@ -65,9 +42,9 @@ fn an_engine_outlives_the_runtime_that_it_was_made_in() {
 }
 
 #[test]
-fn an_engine_that_was_made_in_no_runtime_works() {
+fn an_engine_that_was_made_outside_of_a_runtime_works() {
     let server = EtcdServer::start(EtcdConfig::default());
-    by_hand(async {
+    without_runtime(async {
         let engine = engine(&server.url()).await;
         let mut holder = contender(&engine, "a");
         holder.take().await;

@@ -1,9 +1,9 @@
-//! What this engine has seen of names: so that one which it knows need not be looked at before a
-//! node is made in it, since it is looked at behind that anyway.
+//! A cache of recently read names. The queue of a cached name is not read before a node is created,
+//! because it is read after that anyway.
 //!
-//! - N1: what is remembered lets a request be made, never granted. If it is wrong by now, the look
-//!   behind the node shows it, and the node is taken back.
-//! - N2: a name where something foreign, or another library's, was seen is looked at each time.
+//! - N1: an entry may allow a node to be created, but never grants the name. If the entry is
+//!   outdated, the read after the creation shows it, and the node is deleted again.
+//! - N2: a name with foreign nodes, or nodes of another library, is not cached.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use parking_lot::Mutex;
 
 use crate::queue::Queue;
 
-/// How long a name is remembered.
+/// How long an entry is valid.
 const FRESH: Duration = Duration::from_secs(60);
-/// How many names are, at most.
+/// How many names are cached, at most.
 const MOST: usize = 4_096;
 
-/// How a name was last seen.
+/// The last known state of a name.
 #[derive(Clone, Copy, Debug)]
-struct Sight {
+struct CachedName {
     at: Moment,
     permits_of: Option<u32>,
-    /// Whether nobody but perhaps the one who looked stood there.
+    /// Whether there was no contender besides the one that read the queue.
     free: bool,
     waiting: usize,
 }
 
-/// All names that were seen.
+/// All cached names.
 #[derive(Default)]
-pub(crate) struct Seen(Mutex<HashMap<LockName, Sight>>);
+pub(crate) struct NameCache(Mutex<HashMap<LockName, CachedName>>);
 
-impl Seen {
-    /// Notes what a look has shown.
+impl NameCache {
+    /// Caches what a read has shown.
     pub(crate) fn note(&self, request: &AcquireRequest, queue: &Queue, now: Moment) {
         let mut names = self.0.lock();
         if queue.has_others() {
@@ -41,32 +41,32 @@ impl Seen {
             return;
         }
         if names.len() >= MOST && !names.contains_key(&request.name) {
-            names.retain(|_, sight| now < sight.at.after(FRESH));
+            names.retain(|_, cached| now < cached.at.after(FRESH));
             if names.len() >= MOST {
                 names.clear();
             }
         }
-        let sight = Sight {
+        let cached = CachedName {
             at: now,
             permits_of: request.mode.permits_of(),
             free: queue.is_alone(request.lease_id),
             waiting: queue.waiting().len(),
         };
-        names.insert(request.name.clone(), sight);
+        names.insert(request.name.clone(), cached);
     }
 
     pub(crate) fn forget(&self, name: &LockName) {
         self.0.lock().remove(name);
     }
 
-    /// Tells whether a node may be made without a look: as the name was seen, it would be let in,
-    /// or queue.
+    /// Tells whether a node may be created without a read: by the cached state, the request would
+    /// hold the name, or may wait for it.
     pub(crate) fn allows(&self, request: &AcquireRequest, limit: usize, now: Moment) -> bool {
         let names = self.0.lock();
-        names.get(&request.name).is_some_and(|sight| {
-            now < sight.at.after(FRESH)
-                && sight.permits_of == request.mode.permits_of()
-                && (sight.free || (request.queue && sight.waiting < limit))
+        names.get(&request.name).is_some_and(|cached| {
+            now < cached.at.after(FRESH)
+                && cached.permits_of == request.mode.permits_of()
+                && (cached.free || (request.queue && cached.waiting < limit))
         })
     }
 }
@@ -99,11 +99,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_need_not_be_looked_at_if_it_was_seen_to_let_us_in_or_wait() {
+    fn a_cached_name_needs_no_read_if_the_request_would_hold_it_or_may_wait() {
         let now = Moment::from_nanos(1_000_000_000);
         let (mine, waits) = (request(Mode::Exclusive, false), request(Mode::Exclusive, true));
-        let seen = Seen::default();
-        assert!(!seen.allows(&waits, 2, now), "never seen");
+        let cache = NameCache::default();
+        assert!(!cache.allows(&waits, 2, now), "never seen");
         for (ids, tries, queues) in [
             (&[][..], true, true),
             (&[1], true, true),
@@ -111,18 +111,18 @@ mod tests {
             (&[2, 3], false, true),
             (&[2, 3, 4], false, false),
         ] {
-            seen.note(&mine, &queue(ids), now);
-            assert_eq!(seen.allows(&mine, 2, now), tries, "{ids:?}");
-            assert_eq!(seen.allows(&waits, 2, now), queues, "{ids:?}");
+            cache.note(&mine, &queue(ids), now);
+            assert_eq!(cache.allows(&mine, 2, now), tries, "{ids:?}");
+            assert_eq!(cache.allows(&waits, 2, now), queues, "{ids:?}");
         }
-        seen.note(&mine, &queue(&[]), now);
-        assert!(!seen.allows(&mine, 2, now.after(FRESH)));
+        cache.note(&mine, &queue(&[]), now);
+        assert!(!cache.allows(&mine, 2, now.after(FRESH)));
         let permits = Mode::permits(1, 3).expect("a good mode");
-        assert!(!seen.allows(&request(permits, true), 2, now));
-        seen.forget(&mine.name);
-        assert!(!seen.allows(&mine, 2, now));
+        assert!(!cache.allows(&request(permits, true), 2, now));
+        cache.forget(&mine.name);
+        assert!(!cache.allows(&mine, 2, now));
         let theirs = "_c_0f8fad5b-d9cb-469f-a165-70867728950e-lock-0000000001".to_owned();
-        seen.note(&mine, &Queue::read(vec![theirs]).expect("one of Curator's"), now);
-        assert!(!seen.allows(&waits, 2, now), "another library's");
+        cache.note(&mine, &Queue::read(vec![theirs]).expect("one of Curator's"), now);
+        assert!(!cache.allows(&waits, 2, now), "another library's");
     }
 }

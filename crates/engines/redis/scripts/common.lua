@@ -443,9 +443,17 @@ local function keep_inbox(s, id, record, inbox)
   end
 end
 
--- Takes a step for one of several names: what stops it concerns that name alone.
+-- Set when the server refuses every write, which it does before the first one only: then no name has
+-- changed, and the reply of the script is this error.
+local refused
+
+-- Takes a step for one of several names: any other error concerns that name alone.
 local function attempt(step, at)
   local fine, reply = pcall(step, at)
   if fine then return reply end
-  return { 'failed', tostring(reply) }
+  local text = tostring(reply)
+  local code = find(text, 'NOREPLICAS', 1, true) and 'NOREPLICAS'
+    or find(text, 'READONLY', 1, true) and 'READONLY'
+  if code then refused = { err = code .. ' the server takes no writes.' } end
+  return { 'failed', text }
 end

@@ -61,4 +61,4 @@ end
 
 local shown = {}
 for at = 2, #KEYS do shown[#shown + 1] = attempt(inspect, KEYS[at]) end
-return shown
+return refused or shown

@@ -47,4 +47,4 @@ end
 go_on_when_full(KEYS[2] .. ':1d')
 for _, line in ipairs(rest) do asking[sub(ARGV[3 * line - 2], 1, 32)] = true end
 for _, line in ipairs(rest) do replies[line] = attempt(answer, line) end
-return replies
+return refused or replies

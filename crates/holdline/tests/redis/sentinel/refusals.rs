@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline::{Certainty, Client, ErrorKind, Guard, LockError};
 use holdline_services::{RedisConfig, RedisServer, SentinelConfig};
 
-use super::ground::{Group, patient, quarantined};
+use super::ground::{Group, fixed, patient, quarantined};
 use crate::support::{behind, let_go, reached, renewed, take, try_take, unspoilt, until};
 
 /// A group whose sentinels find nobody dead while a test runs.
@@ -110,6 +110,24 @@ async fn a_master_without_its_replicas_grants_and_renews_nothing() {
         true
     })
     .await;
+}
+
+/// The heartbeats of a waiter are refused meanwhile: the waiter keeps its position, and is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_survives_a_master_that_refuses_writes() {
+    let group = unmoved(RedisConfig::default());
+    let (client, master) = (group.client("").await, group.server(0));
+    let holder = take(&client, "a", &fixed()).await;
+    let options = patient();
+    let other = group.client("").await;
+    let waiter = tokio::spawn(async move { take(&other, "a", &options).await });
+    until("it waits", || behind(master, "ZCARD holdline:{a}:1q").integer() > Some(0)).await;
+    let first = refusals(master, "NOREPLICAS");
+    behind(master, "CONFIG SET min-replicas-to-write 3");
+    until("heartbeats are refused", || refusals(master, "NOREPLICAS") > first + 2).await;
+    behind(master, "CONFIG SET min-replicas-to-write 0");
+    let_go(holder).await;
+    let_go(waiter.await.expect("it survives")).await;
 }
 
 /// `BUSY`, `LOADING`. `TRYAGAIN` only a node of a cluster says.

@@ -93,8 +93,7 @@ async fn a_transaction_that_is_open_for_long_is_told() {
     let deadline = std::time::Instant::now() + PATIENCE;
     while ill(&look(&server.url()).await) != ["clock"] {
         assert!(std::time::Instant::now() < deadline, "it is still reported");
-        // event: InnoDB reports no end of this copy.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await; // event: the copy has none
     }
 }
 

@@ -1,5 +1,6 @@
 //! A process that takes locks by another library, controlled by lines of text.
 
+use std::collections::VecDeque;
 use std::process::Stdio;
 
 use holdline_core::{AcquireReply, Purpose, RenewReply};
@@ -14,6 +15,8 @@ pub(crate) struct Peer {
     child: Child,
     requests: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
+    /// Answers that came before that of an unlock: each contender of the peer is a thread.
+    early: VecDeque<String>,
 }
 
 impl Peer {
@@ -22,7 +25,7 @@ impl Peer {
         let mut child = program.spawn().expect("its interpreter (`./check` names the package)");
         let requests = child.stdin.take().expect("a pipe");
         let answers = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Peer { child, requests, answers }
+        Peer { child, requests, answers, early: VecDeque::new() }
     }
 
     pub(crate) async fn ask(&mut self, line: &str) {
@@ -31,14 +34,28 @@ impl Peer {
     }
 
     pub(crate) async fn expect(&mut self, wanted: &str) {
-        let heard = timeout(LONG, self.answers.next_line()).await.expect("an answer in time");
-        assert_eq!(heard.expect("it runs").as_deref(), Some(wanted));
+        let answer = match self.early.pop_front() {
+            Some(early) => early,
+            None => self.answer().await,
+        };
+        assert_eq!(answer, wanted);
     }
 
-    /// Lets it release what it holds under this id.
+    async fn answer(&mut self) -> String {
+        let line = timeout(LONG, self.answers.next_line()).await.expect("an answer in time");
+        line.expect("it runs").expect("an answer")
+    }
+
+    /// Lets it release what it holds under this id. The next contender may answer first.
     pub(crate) async fn unlock(&mut self, id: &str) {
         self.ask(&format!("unlock {id}")).await;
-        self.expect(&format!("unlocked {id}")).await;
+        let unlocked = format!("unlocked {id}");
+        loop {
+            match self.answer().await {
+                answer if answer == unlocked => return,
+                other => self.early.push_back(other),
+            }
+        }
     }
 
     pub(crate) async fn kill(&mut self) {
@@ -46,9 +63,9 @@ impl Peer {
     }
 }
 
-/// Waits for our turn, and takes it.
+/// Waits until a contender is first in the queue, and claims the name.
 pub(crate) async fn is_handed(contender: &mut Contender) {
-    until("it is our turn", async || {
+    until("it is handed the name", async || {
         matches!(contender.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. }))
     })
     .await;

@@ -60,9 +60,9 @@ impl From<RequestError> for LockError {
 
 /// A message of the server, shortened and without control characters.
 #[derive(Debug)]
-struct Words(String);
+struct ServerMessage(String);
 
-impl fmt::Display for Words {
+impl fmt::Display for ServerMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", holdline_core::Escaped(&self.0))
     }
@@ -74,8 +74,8 @@ pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> L
 }
 
 /// Too few members agree, as while a leader is elected.
-fn no_quorum(outcome: &Words, certainty: Certainty) -> LockError {
-    LockError::new(ENGINE, ErrorKind::NoQuorum { nodes: vec![outcome.to_string()] }, certainty)
+fn no_quorum(server: &ServerMessage, certainty: Certainty) -> LockError {
+    LockError::new(ENGINE, ErrorKind::NoQuorum { nodes: vec![server.to_string()] }, certainty)
 }
 
 /// An unexpected answer. Whether the request was applied is unknown.
@@ -111,7 +111,7 @@ pub(crate) fn request_error(status: &Status) -> RequestError {
     let words = format!("{} {cause}", status.message());
     let words: String = words.trim_end().chars().take(LONGEST_WORDS).collect();
     let has = |text: &str| words.contains(text);
-    let reply = Words(words.clone());
+    let message = ServerMessage(words.clone());
     if has("requested lease not found") {
         return RequestError::LeaseGone;
     }
@@ -121,12 +121,12 @@ pub(crate) fn request_error(status: &Status) -> RequestError {
     // Some requests return the messages between the members, with no code of their own.
     let is_old = has("revision of auth store is old") || has("revision in header is old");
     if status.code() == Code::Unauthenticated || is_old || has("invalid auth token") {
-        let error = refused(format!("the server no longer knows our token ({reply})"));
+        let error = refused(format!("the server no longer knows our token ({message})"));
         return RequestError::Unauthenticated(error);
     }
     match refusal(status.code(), &words) {
-        Some(advice) => RequestError::Error(refused(format!("{advice} ({reply})"))),
-        None => unanswered(status.code(), &words, &reply),
+        Some(advice) => RequestError::Error(refused(format!("{advice} ({message})"))),
+        None => unanswered(status.code(), &words, &message),
     }
 }
 
@@ -157,27 +157,27 @@ fn refusal(code: Code, words: &str) -> Option<&'static str> {
 }
 
 /// Returns the error of a request that may have been applied.
-fn unanswered(code: Code, words: &str, outcome: &Words) -> RequestError {
+fn unanswered(code: Code, words: &str, server: &ServerMessage) -> RequestError {
     let has = |text: &str| words.contains(text);
     // This is returned before the request is processed.
     if has("etcdserver: no leader") {
-        return RequestError::Elsewhere(no_quorum(outcome, Certainty::NotApplied));
+        return RequestError::Elsewhere(no_quorum(server, Certainty::NotApplied));
     }
     if has("not capable") || has("too many requests") {
-        let message = format!("the member cannot serve now ({outcome})");
+        let message = format!("the member cannot serve now ({server})");
         return RequestError::Elsewhere(unavailable(message, Certainty::NotApplied));
     }
     // The members did not agree in time; the request may still be applied.
     if has("etcdserver: request timed out") || has("etcdserver: leader changed") {
-        return RequestError::Elsewhere(no_quorum(outcome, Certainty::Unknown));
+        return RequestError::Elsewhere(no_quorum(server, Certainty::Unknown));
     }
     match code {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
-            let message = format!("no answer of the cluster ({outcome})");
+            let message = format!("no answer of the cluster ({server})");
             RequestError::Elsewhere(unavailable(message, Certainty::Unknown))
         }
         _ => RequestError::Error(protocol(format!(
-            "the server refused what it should know: {outcome}"
+            "the server refused what it should know: {server}"
         ))),
     }
 }

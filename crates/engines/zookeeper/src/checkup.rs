@@ -135,8 +135,8 @@ fn quorum(members: &[Member], idle: &[String]) -> Finding {
         };
         modes.push((&member.name, mode));
     }
-    let reply: Vec<String> = modes.iter().map(|(name, mode)| format!("{name} {mode}")).collect();
-    let finding = Finding::ok("quorum", QUORUM, reply.join(", "));
+    let shown: Vec<String> = modes.iter().map(|(name, mode)| format!("{name} {mode}")).collect();
+    let finding = Finding::ok("quorum", QUORUM, shown.join(", "));
     match modes.iter().any(|(_, mode)| *mode == "standalone") {
         true => finding.warn("run three members, so that one may be lost"),
         false => finding,
@@ -172,14 +172,14 @@ fn setting(settings: &str, name: &str) -> Option<u64> {
 }
 
 fn ticks(members: &[Member]) -> Finding {
-    let reply = members.iter().find_map(|member| {
+    let reported = members.iter().find_map(|member| {
         let settings = member.settings.as_deref()?;
         let tick = setting(settings, "tickTime")?;
         // A standalone server has no other member to wait for.
         let lag = setting(settings, "syncLimit").unwrap_or(0).saturating_mul(tick);
         Some((Duration::from_millis(tick), Duration::from_millis(lag), member.limits.shortest))
     });
-    let Some((tick, lag, shortest)) = reply else {
+    let Some((tick, lag, shortest)) = reported else {
         let finding = Finding::ok("ticks", TICKS, "not known: no member answers `conf`");
         return finding.warn(WORDS);
     };

@@ -63,7 +63,7 @@ pub(crate) async fn limits(member: &Server, within: Duration) -> Result<Limits, 
 
 /// Opens and closes a session; returns its timeout.
 async fn session(member: &Server, asked_ms: i32) -> Result<Duration, String> {
-    let reply = |error: io::Error| match error.kind() {
+    let failure = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
             format!(
                 "{member}: it closes the connection: it is no ZooKeeper server, or has no quorum"
@@ -72,14 +72,14 @@ async fn session(member: &Server, asked_ms: i32) -> Result<Duration, String> {
         _ => format!("{member}: {error}"),
     };
     let address = (member.host.as_str(), member.port);
-    let mut stream = TcpStream::connect(address).await.map_err(reply)?;
-    stream.write_all(&connect_request(asked_ms)).await.map_err(reply)?;
-    let length = usize::try_from(stream.read_i32().await.map_err(reply)?).unwrap_or(0);
+    let mut stream = TcpStream::connect(address).await.map_err(failure)?;
+    stream.write_all(&connect_request(asked_ms)).await.map_err(failure)?;
+    let length = usize::try_from(stream.read_i32().await.map_err(failure)?).unwrap_or(0);
     if !(ANSWER..=LONGEST_ANSWER).contains(&length) {
         return Err(format!("{member}: the answer is not from a ZooKeeper server: check the port"));
     }
     let mut answer = vec![0; length];
-    stream.read_exact(&mut answer).await.map_err(reply)?;
+    stream.read_exact(&mut answer).await.map_err(failure)?;
     let given = i32::from_be_bytes(answer[4..8].try_into().unwrap_or_default());
     // It may get lost: an unused session expires by itself.
     let _ = stream.write_all(&close_request()).await;

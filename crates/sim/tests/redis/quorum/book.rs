@@ -84,6 +84,8 @@ pub(crate) struct Book {
     pub(crate) excused: Option<Moment>,
     /// Somebody was told that the servers are of two sets: an operator has to part them.
     pub(crate) two_sets: bool,
+    /// One server is of another set, and stays so.
+    pub(crate) odd: bool,
     /// Tokens of grants that an operator took away now.
     pub(crate) taken_now: BTreeSet<u64>,
     pub(crate) stopping: bool,

@@ -26,6 +26,11 @@ pub(crate) enum Fault {
     Slow,
     LoseMessages,
     Snapshot,
+    /// The file that a server writes all down in is switched off, and the server ends: it comes
+    /// back with the file.
+    SwitchOff,
+    /// Another set's dump is put back.
+    Dump,
     SetClock,
     /// The clock of a server that gives no vote is set forward by more than its wait.
     LeapInWait,
@@ -103,6 +108,8 @@ impl World {
                 let snapshot = self.nodes[node].host.server().snapshot();
                 self.nodes[node].snapshot = Some(snapshot);
             }
+            Fault::SwitchOff => self.switch_off(node),
+            Fault::Dump => self.put_dump_back(node),
             Fault::SetClock => self.set_clock(node),
             Fault::LeapInWait => self.leap_in_wait(node),
             Fault::Revoke => self.revoke(),
@@ -215,7 +222,12 @@ impl World {
             true => self.dice.one_of(&[Recalls::All, Recalls::Old, Recalls::Nothing]),
             false => self.dice.one_of(&[Recalls::All, Recalls::Nothing]),
         };
-        if !self.may_forget(node) {
+        self.fall(node, recalls);
+    }
+
+    /// A server ends, and comes back with this.
+    pub(crate) fn fall(&mut self, node: usize, recalls: Recalls) {
+        if self.nodes[node].frozen || !self.may_forget(node) {
             return;
         }
         self.forgets(node);
@@ -225,6 +237,27 @@ impl World {
         self.net.lock().collect();
         let until = self.after(20, 4_000);
         self.plan(until, Event::Restart(node, recalls));
+    }
+
+    /// The configuration file still says `appendfsync always`, and an operator has switched it off
+    /// at run time: all that was answered since is lost.
+    fn switch_off(&mut self, node: usize) {
+        if self.nodes[node].frozen {
+            return;
+        }
+        self.happens("a file is switched off", format_args!("n{node}"));
+        let file = self.nodes[node].host.server().snapshot();
+        self.nodes[node].snapshot = Some(file);
+        let end = self.after(100, 4_000);
+        self.plan(end, Event::Fall(node));
+    }
+
+    /// From then on one server is of another set, until somebody empties it: nobody does.
+    fn put_dump_back(&mut self, node: usize) {
+        if !self.nodes[node].frozen && !std::mem::replace(&mut self.book.lock().odd, true) {
+            self.nodes[node].snapshot = Some(super::nodes::dump_of_others(&self.clock));
+            self.fall(node, Recalls::OfOthers);
+        }
     }
 
     fn flush(&mut self, node: usize, all: bool) {

@@ -22,6 +22,8 @@ pub(crate) enum Event {
     Reset(Process, Option<usize>),
     Thaw(usize),
     Restart(usize, Recalls),
+    /// A server ends whose file was switched off.
+    Fall(usize),
     /// The server that was replaced comes back.
     Back(usize),
     Calm,
@@ -45,6 +47,8 @@ pub(crate) enum Recalls {
     All,
     Old,
     Nothing,
+    /// What a server of another set knew.
+    OfOthers,
 }
 
 /// How often somebody looks at what the nodes keep.
@@ -77,6 +81,7 @@ impl World {
                 self.net.lock().collect();
             }
             Event::Restart(node, recalls) => self.restart(node, recalls),
+            Event::Fall(node) => self.fall(node, Recalls::Old),
             Event::Back(node) => self.bring_back(node),
             Event::Calm => self.net.lock().slowest_ms = 3,
             Event::Loud(node) => self.nodes[node].host.server().lose_messages(0),
@@ -110,8 +115,8 @@ impl World {
         one.frozen = false;
         let memory = match (recalls, one.snapshot.clone()) {
             (Recalls::All, _) => Memory::Kept,
-            (Recalls::Old, Some(snapshot)) => Memory::Restored(snapshot),
-            (Recalls::Old | Recalls::Nothing, _) => Memory::Lost,
+            (Recalls::Old | Recalls::OfOthers, Some(snapshot)) => Memory::Restored(snapshot),
+            (Recalls::Old | Recalls::OfOthers | Recalls::Nothing, _) => Memory::Lost,
         };
         one.host.server().restart(memory);
         let host = one.host.clone();
@@ -122,6 +127,7 @@ impl World {
             Recalls::All => "a server is back as it was",
             Recalls::Old => "a server is back with an old snapshot",
             Recalls::Nothing => "a server is back empty",
+            Recalls::OfOthers => "a server is back with another set's dump",
         };
         self.happens(what, format_args!("n{node}"));
     }

@@ -186,6 +186,23 @@ pub(crate) const OLD_COPIES: Heat = Heat {
     ..WARM
 };
 
+/// The server in the middle wrote all down, until somebody switched that off; it comes back with
+/// its file.
+pub(crate) const SWITCHED_OFF: Heat = Heat {
+    name: "switched-off",
+    every_ms: (500, 2_500),
+    faults: &[Fault::SwitchOff],
+    ..OLD_COPIES
+};
+
+/// One server is of another set from the first fault on.
+pub(crate) const ODD_SERVER: Heat = Heat {
+    name: "odd-server",
+    every_ms: (200, 2_000),
+    faults: &[Fault::Dump, Fault::Cut, Fault::Stall, Fault::Kill],
+    ..WARM
+};
+
 /// Servers are replaced, and those that were there live on for whoever is connected to them.
 pub(crate) const REPLACED_MIDDLE: Heat = Heat {
     name: "replaced-middle",
@@ -256,12 +273,14 @@ pub(crate) const SLOW_ANSWERS: Heat = Heat {
     ..WARM
 };
 
-pub(crate) const ALL: [Heat; 9] = [
+pub(crate) const ALL: [Heat; 11] = [
     SLOW_ANSWERS,
     FORGETFUL_MIDDLE,
     LATE_RECOVERY,
     CLOCK_OF_THE_WAIT,
     OLD_COPIES,
+    SWITCHED_OFF,
+    ODD_SERVER,
     REPLACED_MIDDLE,
     LEAPING_CLOCKS,
     LATE_HEALING,

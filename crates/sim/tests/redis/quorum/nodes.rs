@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use holdline::ManualClock;
 use holdline_core::Clock;
+use holdline_core::quorum::{Configuration, NodeId};
 use holdline_sim::{ConnectionId, RedisHost, RedisOptions, Reply, Snapshot};
 
+use super::run::MAX_LEASE;
 use crate::world::dice::Dice;
 
 pub(crate) const NODES: usize = 5;
@@ -103,6 +105,22 @@ impl Node {
         self.frozen = false;
         std::mem::replace(&mut self.host, host)
     }
+}
+
+/// Returns the memory of a server of another set.
+pub(crate) fn dump_of_others(clock: &ManualClock) -> Snapshot {
+    let ids = [101, 102, 103, 104, 105].map(|id| NodeId::from_bytes([id; 16]));
+    let set = Configuration::founded(&ids.map(|id| (id, "elsewhere:6379")), MAX_LEASE);
+    let (mine, stamp) = (ids[0].to_string(), set.stamp().to_string());
+    let (set, zero) = (set.to_string(), "0".repeat(16));
+    let host = RedisHost::new(Arc::new(clock.clone()), RedisOptions::default());
+    let mut server = host.server();
+    let id = server.connect().expect("it is up");
+    let words = ["HSET", "holdline:node:1", "m", "another run", "i", &mine, "g", "open"];
+    let more = ["c", &set, "s", &stamp, "l", &zero, "f", &zero];
+    let words: Vec<&[u8]> = words.iter().chain(&more).map(|word| word.as_bytes()).collect();
+    server.execute(id, &words);
+    server.snapshot()
 }
 
 /// Returns which set a server says it is of.

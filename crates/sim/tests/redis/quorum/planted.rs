@@ -30,11 +30,13 @@ pub(crate) enum Bug {
     UndoOnAnotherConnection,
     FloorOfTheClockAlone,
     WaitByTheClock,
+    DurableExcuse,
+    OneStopsAll,
 }
 
 impl Bug {
     /// Each of these is found.
-    pub(crate) const ALL: [Bug; 19] = [
+    pub(crate) const ALL: [Bug; 21] = [
         Bug::NoWriteBack,
         Bug::WriteBackWithoutCompare,
         Bug::RejoinWithoutWait,
@@ -54,6 +56,8 @@ impl Bug {
         Bug::FloorOfTheClockAlone,
         Bug::HealTakesWhatIsTaken,
         Bug::WaitByTheClock,
+        Bug::DurableExcuse,
+        Bug::OneStopsAll,
     ];
 
     /// What no world shows, since another rule covers for it.
@@ -76,7 +80,7 @@ impl Bug {
     /// Returns the first seed whose world was seen to miss it.
     pub(crate) fn seen_at(self) -> u64 {
         match self {
-            Bug::ValidityFromReply | Bug::WaitByTheClock => 2,
+            Bug::ValidityFromReply | Bug::WaitByTheClock | Bug::DurableExcuse => 2,
             Bug::Unnoticed => 3,
             Bug::NoWriteBack => 4,
             Bug::IdAskedAgainAfterUndo | Bug::AtLeastForExactly => 5,
@@ -98,6 +102,8 @@ impl Bug {
             Bug::NoFloor | Bug::FloorOfTheForgetful => heat::FORGETFUL_MIDDLE,
             Bug::RecoverAnyEpisode => heat::LATE_RECOVERY,
             Bug::Unnoticed => heat::OLD_COPIES,
+            Bug::DurableExcuse => heat::SWITCHED_OFF,
+            Bug::OneStopsAll => heat::ODD_SERVER,
             Bug::WaitByTheClock => heat::CLOCK_OF_THE_WAIT,
             Bug::AnyPass => heat::REPLACED_MIDDLE,
             Bug::WriteBackWithoutCompare => heat::LEAPING_CLOCKS,
@@ -224,6 +230,19 @@ return wanted < token and wanted or token",
                 ),
             ],
             Bug::FloorOfTheClockAlone => &[("local SKEW = 1000000", "local SKEW = 0")],
+            // Its memory says that it loses nothing, and vouches for itself.
+            Bug::DurableExcuse => &[
+                ("local NAMES = { 'm', ", "local NAMES = { 'd', 'm', "),
+                (
+                    "elseif node.m ~= ARGV[1] and node.b == ARGV[1] then
+  accepted = 0
+",
+                    "elseif node.m ~= ARGV[1] and node.d then
+  node.m = ARGV[1]
+",
+                ),
+                ("if accepted == 1 and ARGV[3]", "node.d = '1'\nif accepted == 1 and ARGV[3]"),
+            ],
             // All sets have one name, so that what one has counts as a change of the other.
             Bug::ForeignTakenForNewer => &[(
                 "node.g, node.c, node.s = 'proposed', configuration, told",

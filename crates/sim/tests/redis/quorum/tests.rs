@@ -66,16 +66,18 @@ fn tell(scene: Scene) -> String {
 }
 
 /// What must have happened in some world, or the worlds show less than they seem to.
-const SOMETIMES: [&str; 29] = [
+const SOMETIMES: [&str; 31] = [
     "a client is killed",
     "a client stands still",
     "a clock is set",
     "a fence is raised",
+    "a file is switched off",
     "a line stalls",
     "a server crashes",
     "a server is back as it was",
     "a server is back empty",
     "a server is back with an old snapshot",
+    "a server is back with another set's dump",
     "a server is replaced",
     "a server stands still",
     "a server that was replaced comes back",

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Ending, Engine, Hints, LeaseId,
-    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Clock, Ending, Engine,
+    ErrorKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use super::book::SharedBook;
@@ -25,7 +25,20 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
+    /// One server of another set stops everybody, if that is the bug.
+    fn is_stopped(&self) -> Result<(), LockError> {
+        match self.bug == Some(Bug::OneStopsAll) && self.book.lock().odd {
+            true => {
+                let message = "these servers are not one set".to_owned();
+                let kind = ErrorKind::Refused { message };
+                Err(LockError::new("watched", kind, Certainty::NotApplied))
+            }
+            false => Ok(()),
+        }
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        self.is_stopped()?;
         let floor = self.book.lock().floor(request.name.as_str());
         let mut reply = self.engine.try_acquire(request).await;
         if let (Some(other), Some(Bug::IdAskedAgainAfterUndo)) = (&self.other, self.bug)

@@ -35,6 +35,12 @@ impl Roster {
         votes >= majority(self.seats.len())
     }
 
+    /// Tells whether a node votes that did not.
+    pub(super) fn has_new_voter(&self, before: &Roster) -> bool {
+        let votes = |seat: &Seat| matches!(seat, Seat::Votes(_));
+        before.seats.iter().zip(&self.seats).any(|(before, now)| votes(now) && !votes(before))
+    }
+
     /// Returns of each node why it is not asked; `None` of those that are.
     pub(super) fn excuses(&self, now: Moment) -> Vec<Option<String>> {
         let excuse = |seat: &Seat| match seat {

@@ -15,8 +15,9 @@
 //!   the longest lease nothing is left of that. Clients measure the wait ([`super::node`], N5).
 //! - M4: its floor is the largest token of a majority that remembers and has that configuration:
 //!   every token that was proven with its old id is known to one of them.
-//! - M5: where no majority remembers, a node takes a slot only by the address or the id that the
-//!   slot has: else whoever lists one server of a set and blank ones would have the set.
+//! - M5: a slot goes to a newcomer by itself only if that had the slot's id before it lost its
+//!   memory, answers at the slot's address, or answers where this client saw the slot's id before.
+//!   Any other newcomer gets one on an operator's word only: its list of servers may be wrong.
 //! - M6: where a majority of the members of one set remembers, a node of another set counts as one
 //!   that does not answer. Without such a majority nobody can say which set is meant.
 //!
@@ -46,6 +47,8 @@ pub struct Wish {
     pub vouched: bool,
     /// How much too fast the clock of a client may run that measures a wait, in parts of a million.
     pub drift_ppm: u32,
+    /// An operator's word: the slot of the first id goes to the node that has the second one.
+    pub replace: Vec<(NodeId, NodeId)>,
 }
 
 /// How a set stands.
@@ -63,6 +66,9 @@ pub enum Standing {
         /// For each place, what its node belongs to.
         sets: Vec<Option<Stamp>>,
     },
+    /// All nodes answer, no majority of the set's members remembers, and some nodes have no slot
+    /// ([`Plan::mislisted`]): the list has other servers than the set.
+    Mislisted(Configuration),
     /// The set has another number of nodes than were listed: half of them is another number, too.
     Miscounted {
         /// How many belong to it.
@@ -82,6 +88,15 @@ pub struct Plan {
     pub standing: Standing,
     /// What to tell the nodes, each at its place. In any order.
     pub steps: Vec<(usize, Told)>,
+    /// The places of nodes that ask for a slot and have none (M5).
+    pub mislisted: Vec<usize>,
+}
+
+impl Plan {
+    /// Nothing can be done.
+    fn none(standing: Standing) -> Plan {
+        Plan { standing, steps: Vec::new(), mislisted: Vec::new() }
+    }
 }
 
 /// Looks at what the nodes say, `None` for those that do not answer, and says what to do.
@@ -89,8 +104,20 @@ pub fn plan(views: &[Option<View>], wish: &Wish) -> Plan {
     Look { views, wish }.plan()
 }
 
+/// Says which slots go to newcomers once that can be agreed on: of each the old id and the new.
+pub fn replacements(views: &[Option<View>], wish: &Wish) -> Vec<(NodeId, NodeId)> {
+    let Some(views) = Look { views, wish }.of_one_set() else { return Vec::new() };
+    let look = Look { views: &views, wish };
+    let Some(current) = Configuration::merged(look.newest()) else { return Vec::new() };
+    let (replaced, _) = look.replaced(&current);
+    replaced.into_iter().map(|(old, new, _)| (old, new)).collect()
+}
+
 /// A slot that goes to another node: the old id, the new one, the address.
 type Replaced = (NodeId, NodeId, String);
+
+/// Tells by what a node at a place is known for that of a slot.
+type Sign<'a> = &'a dyn Fn(&Slot, usize, &View) -> bool;
 
 struct Look<'a> {
     views: &'a [Option<View>],
@@ -100,22 +127,16 @@ struct Look<'a> {
 impl Look<'_> {
     fn plan(&self) -> Plan {
         if let Some(places) = self.twice() {
-            return Plan { standing: Standing::Twice { places }, steps: Vec::new() };
+            return Plan::none(Standing::Twice { places });
         }
-        let sets = self.sets();
-        let distinct: BTreeSet<_> = sets.iter().flatten().map(|stamp| stamp.set).collect();
-        if distinct.len() > 1 {
-            return match distinct.into_iter().find_map(|set| self.without_others(set)) {
-                Some(views) => Look { views: &views, wish: self.wish }.kept(),
-                None => Plan { standing: Standing::Foreign { sets }, steps: Vec::new() },
-            };
-        }
-        match self.founded() {
-            true => self.kept(),
-            false if self.rivals() => {
-                Plan { standing: Standing::Foreign { sets }, steps: Vec::new() }
-            }
-            false => self.founding(),
+        let Some(views) = self.of_one_set() else {
+            return Plan::none(Standing::Foreign { sets: self.sets() });
+        };
+        let look = Look { views: &views, wish: self.wish };
+        match look.founded() {
+            true => look.kept(),
+            false if look.rivals() => Plan::none(Standing::Foreign { sets: look.sets() }),
+            false => look.founding(),
         }
     }
 
@@ -160,7 +181,7 @@ impl Look<'_> {
         let silent = self.views.iter().enumerate().filter(|(_, view)| view.is_none());
         let silent: Vec<usize> = silent.map(|(at, _)| at).collect();
         let steps = if silent.is_empty() { self.found() } else { Vec::new() };
-        Plan { standing: Standing::Unfounded { silent }, steps }
+        Plan { steps, ..Plan::none(Standing::Unfounded { silent }) }
     }
 
     fn found(&self) -> Vec<(usize, Told)> {
@@ -204,6 +225,15 @@ impl Look<'_> {
         proposed.map(|(at, _)| (at, Told::Activate { stamp, quarantine })).collect()
     }
 
+    /// Returns what is seen of the one set that is meant; `None` where nobody can say which (M6).
+    fn of_one_set(&self) -> Option<Vec<Option<View>>> {
+        let sets: BTreeSet<SetId> = self.sets().into_iter().flatten().map(|one| one.set).collect();
+        match sets.len() {
+            0 | 1 => Some(self.views.to_vec()),
+            _ => sets.into_iter().find_map(|set| self.without_others(set)),
+        }
+    }
+
     /// Returns what is seen of one set, with the nodes of others as if they did not answer; `None`
     /// unless a majority of its members remembers (M6).
     fn without_others(&self, set: SetId) -> Option<Vec<Option<View>>> {
@@ -233,18 +263,16 @@ impl Look<'_> {
         let split = newest.len() > 1;
         let Some(current) = Configuration::merged(newest) else {
             // No node that was founded is without one, but a store says what it likes.
-            return Plan {
-                standing: Standing::Unfounded { silent: Vec::new() },
-                steps: Vec::new(),
-            };
+            return Plan::none(Standing::Unfounded { silent: Vec::new() });
         };
         let nodes = current.slots().len();
         if nodes != self.views.len() {
-            return Plan { standing: Standing::Miscounted { nodes }, steps: Vec::new() };
+            return Plan::none(Standing::Miscounted { nodes });
         }
-        let replaced = self.replaced(&current);
-        if self.is_of_others(&current, &replaced) {
-            return Plan { standing: Standing::Foreign { sets: self.sets() }, steps: Vec::new() };
+        let (replaced, mislisted) = self.replaced(&current);
+        // Of the slots one at least is neither seen nor placed: nothing could be agreed on.
+        if !mislisted.is_empty() && self.all_answer() && !self.majority_remembers(&current) {
+            return Plan { mislisted, ..Plan::none(Standing::Mislisted(current)) };
         }
         let changed = split || !replaced.is_empty();
         let steps = match changed && self.may_change(&current, &replaced) {
@@ -256,7 +284,7 @@ impl Look<'_> {
             false if split => Vec::new(),
             false => self.move_on(&current),
         };
-        Plan { standing: Standing::Agreed(current), steps }
+        Plan { standing: Standing::Agreed(current), steps, mislisted }
     }
 
     fn remembers(view: &View) -> bool {
@@ -283,48 +311,41 @@ impl Look<'_> {
         self.majority_remembers(current) || self.every_slot_is_known(current, replaced)
     }
 
-    /// Tells whether the set is rather one of others (M5): all are here, no majority of it is, and
-    /// some that are new have no place in it.
-    fn is_of_others(&self, current: &Configuration, replaced: &[Replaced]) -> bool {
-        let has_place = |view: &View| replaced.iter().any(|(_, new, _)| *new == view.id);
-        let strange = |view: &View| Look::is_new(current, view) && !has_place(view);
-        self.all_answer()
-            && !self.majority_remembers(current)
-            && self.seen().any(|(_, view)| strange(view))
-    }
-
     /// Tells whether a node asks for a place in the set.
     fn is_new(current: &Configuration, view: &View) -> bool {
         matches!(view.gate, Gate::Blank | Gate::Forgot) && !current.has(view.id)
     }
 
-    /// Says which slots go to nodes that forgot.
-    fn replaced(&self, current: &Configuration) -> Vec<Replaced> {
+    /// Says which slots go to newcomers (M5), and at which places those are that get none.
+    fn replaced(&self, current: &Configuration) -> (Vec<Replaced>, Vec<usize>) {
         let here = |at: usize| self.wish.addresses.get(at).cloned().unwrap_or_default();
-        let mut free: Vec<_> = current
-            .slots()
-            .iter()
-            .filter(|slot| self.seen().all(|(_, view)| view.id != slot.id))
-            .collect();
         let newcomers = self.seen().filter(|(_, view)| Look::is_new(current, view));
+        let mut newcomers: Vec<(usize, &View)> = newcomers.collect();
+        let is_given = |slot: &Slot| {
+            let mut words = self.wish.replace.iter().filter(|(old, _)| *old == slot.id);
+            words.any(|(_, new)| newcomers.iter().any(|(_, view)| view.id == *new))
+        };
+        let is_seen = |slot: &Slot| self.seen().any(|(_, view)| view.id == slot.id);
+        let slots = current.slots().iter();
+        let mut free: Vec<&Slot> = slots.filter(|slot| is_given(slot) || !is_seen(slot)).collect();
+        // The surer sign comes first, for all of them.
+        let signs: [Sign<'_>; 4] = [
+            &|slot, _, view| self.wish.replace.contains(&(slot.id, view.id)),
+            &|slot, _, view| view.was == Some(slot.id),
+            &|slot, at, _| slot.address == here(at),
+            &|slot, _, view| view.before == Some(slot.id),
+        ];
         let mut replaced = Vec::new();
-        let mut unplaced = Vec::new();
-        for (at, view) in newcomers {
-            let known = free.iter().position(|slot| view.was == Some(slot.id)).or_else(|| {
-                let claimed = |id| self.seen().any(|(_, other)| other.was == Some(id));
-                free.iter().position(|slot| slot.address == here(at) && !claimed(slot.id))
+        for sign in signs {
+            newcomers.retain(|(at, view)| {
+                let place = free.iter().position(|slot| sign(slot, *at, view));
+                if let Some(place) = place {
+                    replaced.push((free.remove(place).id, view.id, here(*at)));
+                }
+                place.is_none()
             });
-            match known {
-                Some(place) => replaced.push((free.remove(place).id, view.id, here(at))),
-                None => unplaced.push((at, view.id)),
-            }
         }
-        // Whoever is left takes what is left, if that is certain.
-        if self.majority_remembers(current) && self.all_answer() && unplaced.len() == free.len() {
-            let rest = free.iter().zip(unplaced);
-            replaced.extend(rest.map(|(slot, (at, id))| (slot.id, id, here(at))));
-        }
-        replaced
+        (replaced, newcomers.into_iter().map(|(at, _)| at).collect())
     }
 
     /// Tells all who have an older one, and those who belong to it and have none.

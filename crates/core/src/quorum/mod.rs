@@ -43,8 +43,8 @@ pub mod tally;
 mod tests;
 
 pub use ballot::{Ballot, Command, Refusal, Verdict};
-pub use configuration::{Configuration, NodeId, SetId, Stamp};
-pub use membership::{Plan, Standing, Wish, plan};
+pub use configuration::{Configuration, NodeId, SetId, Slot, Stamp};
+pub use membership::{Plan, Standing, Wish, plan, replacements};
 pub use node::{Barred, Gate, Node, Told, View};
 pub use register::{Register, Vote, Written};
 pub use tally::{Kept, Tally};

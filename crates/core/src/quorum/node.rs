@@ -81,6 +81,9 @@ pub struct View {
     /// For how long the client that looks has known this, by its monotonic clock: since the node's
     /// first answer with this id and this much left. The node itself does not know.
     pub measured: Duration,
+    /// The id of the member that the client that looks last saw at this address. The node itself
+    /// does not know.
+    pub before: Option<NodeId>,
     /// The largest token that it knows of.
     pub largest: u64,
 }
@@ -220,6 +223,7 @@ impl Node {
             configuration: self.configuration.clone(),
             quarantine: self.quarantine.map(left),
             measured: Duration::ZERO,
+            before: None,
             largest: self.largest,
         }
     }

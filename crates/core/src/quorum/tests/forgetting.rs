@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use stateright::{Checker, Model, Property};
 
-use super::set::{Set, node_id, wish};
+use super::set::{Set, address, node_id, wish};
 use super::{id, token};
 use crate::Moment;
 use crate::quorum::ballot::Seat;
 use crate::quorum::{
     Ballot, Command, Gate, Kept, Node, NodeId, Refusal, Register, Stamp, Standing, Tally, Told,
-    Verdict, View, Vote, Written, plan, proven,
+    Verdict, View, Vote, Wish, Written, plan, proven,
 };
 use crate::token::FencingToken;
 
@@ -27,6 +27,7 @@ const ALONE: &str = "with clocks, at most one believes";
 const SOUND: &str = "nothing breaks";
 const LATE: &str = "what was kept had nobody come after it";
 const ONE: &str = "two configurations never find a majority at once";
+const EVICTED: &str = "a list of servers that is wrong evicts nobody";
 const SAME: &str = "a lease id that is asked again has the token that it was granted with";
 
 /// A rule left out or written wrongly.
@@ -63,6 +64,8 @@ enum Planted {
     AnyStamp,
     /// Whoever answers counts as a member of the configuration.
     StrangersCount,
+    /// A newcomer that nobody knows takes the slot that is left over when all answer.
+    LeftoverTaken,
 }
 
 const PLANTED: [Planted; 11] = [
@@ -202,6 +205,15 @@ enum Action {
     EndQuarantine {
         node: usize,
     },
+    EndQuarantineOld {
+        node: usize,
+    },
+    /// An operator gives the slot of the server that was here before to the one that a client with
+    /// another list reaches.
+    Replace {
+        node: usize,
+        silent: Option<usize>,
+    },
 }
 
 struct Small {
@@ -225,6 +237,10 @@ struct Small {
     /// Only who belongs to the set is of interest: nodes forget one after the other, those that
     /// were there before live on, and some clients know no others.
     lists: bool,
+    /// Some clients list a blank server in the place of one of the set.
+    wrong: bool,
+    /// An operator may give that one the slot.
+    replaces: bool,
     /// Requests arrive after the attempt was decided, and the holder may release.
     late_votes: bool,
     planted: Option<Planted>,
@@ -243,9 +259,15 @@ const SMALL: Small = Small {
     renewals: 0,
     names_forgotten: false,
     lists: false,
+    wrong: false,
+    replaces: false,
     late_votes: false,
     planted: None,
 };
+
+/// The place whose address is wrong in the lists of some clients, and the blank server there.
+const WRONG: usize = 2;
+const STRANGER: u8 = 90;
 
 fn mine(attempt: usize) -> crate::LeaseId {
     id(u8::try_from(attempt + 1).expect("few attempts"))
@@ -263,6 +285,17 @@ impl World {
         let mut open = self.places.iter().filter(|place| place.node.gate == Gate::Open);
         open.any(|place| place.node.marker != "0" && also(place.node.id))
     }
+}
+
+fn end_wait(place: &mut Place) {
+    place.waits_for.clear();
+    if let Some(begun) = &mut place.node.quarantine {
+        begun.left = 0;
+    }
+}
+
+fn is_waiting(place: &Place) -> bool {
+    place.node.quarantine.is_some_and(|begun| begun.left > 0)
 }
 
 impl Place {
@@ -524,6 +557,13 @@ impl Small {
         if self.majorities(world) > 1 {
             world.broken = Some(ONE);
         }
+        let belongs = |place: &Place| {
+            let known = place.node.configuration.as_ref();
+            known.is_some_and(|known| known.has(node_id(STRANGER)))
+        };
+        if self.wrong && !self.replaces && world.places.iter().any(belongs) {
+            world.broken = Some(EVICTED);
+        }
     }
 
     fn twisted(&self, node: &Node, told: Told) -> Told {
@@ -583,16 +623,38 @@ impl Small {
         .collect()
     }
 
-    fn wish(&self) -> crate::quorum::Wish {
-        let mut wish = wish(self.nodes, false);
-        if !self.lists {
-            wish.addresses = (0..self.nodes).map(|at| at.to_string()).collect();
+    fn wish(&self) -> Wish {
+        wish(self.nodes, false)
+    }
+
+    /// The same of a client that lists a blank server in the place of one of the set.
+    fn stale_wish(&self) -> Wish {
+        let mut wish = self.wish();
+        if self.wrong {
+            "elsewhere".clone_into(&mut wish.addresses[WRONG]);
         }
         wish
     }
 
+    /// What an operator says who replaces the server at this place. Where no majority remembers,
+    /// nobody can check the word, and it has to be true: no server votes that the list lacks.
+    fn word(&self, world: &World, node: usize, silent: Option<usize>) -> Option<Wish> {
+        let views = self.views(world, silent, true);
+        let newest = views.iter().flatten().filter_map(|view| view.configuration.as_ref());
+        let newest = newest.max_by_key(|one| one.epoch())?;
+        let old = newest.slots().iter().find(|slot| slot.address == address(node))?.id;
+        let remembers = |view: &&View| view.gate == Gate::Open && newest.has(view.id);
+        let remember = views.iter().flatten().filter(remembers).count();
+        let mut lacking = world.places.iter().zip(&world.old).filter(|(_, old)| old.is_some());
+        let is_gone = lacking.all(|(place, _)| place.node.gate != Gate::Open);
+        let new = world.old[node].as_ref()?.node.id;
+        let mut wish = self.stale_wish();
+        wish.replace.push((old, new));
+        (is_gone || remember >= crate::quorum::majority(self.nodes)).then_some(wish)
+    }
+
     /// Somebody looks by addresses that lead to old servers, and says what follows.
-    fn look_stale(&self, world: &mut World, silent: Option<usize>) {
+    fn look_stale(&self, world: &mut World, silent: Option<usize>, mut wish: Wish) {
         let mut views = self.views(world, silent, true);
         if self.planted == Some(Planted::StrangersCount) {
             let newest = views.iter().flatten().filter_map(|view| view.configuration.clone());
@@ -606,7 +668,21 @@ impl Small {
                 view.id = lacking.next().map_or(view.id, |slot| slot.id);
             }
         }
-        for (at, told) in plan(&views, &self.wish()).steps {
+        if self.planted == Some(Planted::LeftoverTaken)
+            && let [stranger] = plan(&views, &wish).mislisted[..]
+        {
+            let newest = views.iter().flatten().filter_map(|view| view.configuration.clone());
+            let newest = newest.max_by_key(|one| one.epoch()).expect("it was founded");
+            let seen: BTreeSet<NodeId> = views.iter().flatten().map(|view| view.id).collect();
+            let lacking = newest.slots().iter().filter(|slot| !seen.contains(&slot.id));
+            if let ([slot], [Some(_), Some(_), Some(new)]) =
+                (&lacking.collect::<Vec<_>>()[..], &views[..])
+                && stranger == WRONG
+            {
+                wish.replace = vec![(slot.id, new.id)];
+            }
+        }
+        for (at, told) in plan(&views, &wish).steps {
             self.hear_at(world, at, true, told);
         }
     }
@@ -758,7 +834,7 @@ impl Model for Small {
             node.marker = "0".to_owned();
             (node.largest, node.floor) = (0, 0);
         });
-        let world = World {
+        let mut world = World {
             places: set.nodes.into_iter().map(Place::new).collect(),
             old: vec![None; self.nodes],
             copies: vec![None; self.nodes],
@@ -774,6 +850,10 @@ impl Model for Small {
             broken: None,
             healed: false,
         };
+        if self.wrong {
+            let stranger = Node::blank("0".to_owned(), node_id(STRANGER));
+            world.old[WRONG] = Some(Place::new(stranger));
+        }
         vec![if self.again { self.after_an_episode(world) } else { world }]
     }
 
@@ -819,20 +899,26 @@ impl Model for Small {
                     actions.push(Action::Forget { node, lives: true });
                 }
             }
-            if place.node.quarantine.is_some_and(|begun| begun.left > 0) {
+            if is_waiting(place) {
                 let believes = |number: &usize| world.attempts[*number].life != Life::Over;
                 if !self.clocks || !place.waits_for.iter().any(believes) {
                     actions.push(Action::EndQuarantine { node });
                 }
             }
         }
-        if world.forgotten > 0 {
+        if self.wrong && world.old[WRONG].as_ref().is_some_and(is_waiting) {
+            actions.push(Action::EndQuarantineOld { node: WRONG });
+        }
+        if world.forgotten > 0 || self.wrong {
             let each = || std::iter::once(None).chain((0..self.nodes).map(Some));
             let late = || each().filter(|late| late.is_none() || world.late < self.late);
             let looks = each().flat_map(|silent| late().map(move |late| (silent, late)));
             actions.extend(looks.map(|(silent, late)| Action::Look { silent, late }));
             if self.lists {
                 actions.extend(each().map(|silent| Action::LookStale { silent }));
+            }
+            if self.replaces {
+                actions.extend(each().map(|silent| Action::Replace { node: WRONG, silent }));
             }
         }
         actions.extend((0..world.said.len()).map(|which| Action::Hear { which }));
@@ -886,18 +972,20 @@ impl Model for Small {
             }
             Action::Restore { node } => Small::restore(&mut world, node),
             Action::Look { silent, late } => self.look(&mut world, silent, late),
-            Action::LookStale { silent } => self.look_stale(&mut world, silent),
+            Action::LookStale { silent } => {
+                self.look_stale(&mut world, silent, self.stale_wish());
+            }
+            Action::Replace { node, silent } => {
+                let word = self.word(&world, node, silent)?;
+                self.look_stale(&mut world, silent, word);
+            }
+            Action::EndQuarantineOld { node } => world.old[node].as_mut().map(end_wait)?,
             Action::Hear { which } => {
                 let (at, told) = world.said.iter().nth(which).cloned()?;
                 world.said.remove(&(at, told.clone()));
                 self.hear(&mut world, at, told);
             }
-            Action::EndQuarantine { node } => {
-                world.places[node].waits_for.clear();
-                if let Some(begun) = &mut world.places[node].node.quarantine {
-                    begun.left = 0;
-                }
-            }
+            Action::EndQuarantine { node } => end_wait(&mut world.places[node]),
         }
         let world = self.check(world);
         (world != *last).then_some(world)
@@ -909,6 +997,11 @@ impl Model for Small {
         if self.lists {
             properties.push(Property::sometimes("two live on", |_, world: &World| {
                 world.old.iter().flatten().count() > 1 && world.forgotten > 2
+            }));
+        }
+        if self.replaces {
+            properties.push(Property::sometimes("the other server votes", |_, world: &World| {
+                world.old[WRONG].as_ref().is_some_and(|old| old.node.gate == Gate::Open)
             }));
         }
         if self.attempts > 0 {
@@ -1002,7 +1095,7 @@ fn one_node_forgets_with_clocks() {
 #[test]
 fn two_nodes_forget_and_words_come_late() {
     let world = Small { attempts: 1, forgettings: 2, late: 1, clocks: true, ..SMALL };
-    assert_eq!(explore(world), 67_730);
+    assert_eq!(explore(world), 160_474);
 }
 
 #[test]
@@ -1024,14 +1117,27 @@ fn clients_that_reach_only_former_members_cannot_split_the_set() {
 }
 
 #[test]
-fn non_members_that_are_counted_split_the_set() {
-    let planted = Some(Planted::StrangersCount);
-    let any = stateright::HasDiscoveries::AnyFailures;
-    let world = Small { planted, ..LISTS };
-    let checker = world.checker().threads(2).finish_when(any).spawn_bfs().join();
-    let path = checker.discovery(SOUND).expect("it is found");
-    assert_eq!(path.last_state().broken, Some(ONE));
-    println!("{} states, {} steps", checker.unique_state_count(), path.into_actions().len());
+fn clients_with_a_wrong_list_evict_nobody() {
+    explore(Small { wrong: true, ..LISTS });
+}
+
+#[test]
+fn a_server_that_an_operator_gives_a_slot_never_makes_a_second_majority() {
+    explore(Small { wrong: true, replaces: true, ..LISTS });
+}
+
+#[test]
+fn rules_of_membership_that_are_left_out_are_missed() {
+    for (planted, wrong, breaks) in
+        [(Planted::StrangersCount, false, ONE), (Planted::LeftoverTaken, true, EVICTED)]
+    {
+        let any = stateright::HasDiscoveries::AnyFailures;
+        let world = Small { planted: Some(planted), wrong, ..LISTS };
+        let checker = world.checker().threads(2).finish_when(any).spawn_bfs().join();
+        let path = checker.discovery(SOUND).unwrap_or_else(|| panic!("{planted:?} was not found"));
+        assert_eq!(path.last_state().broken, Some(breaks), "{planted:?}");
+        println!("{planted:?}: {} steps", path.into_actions().len());
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::set::{Set, address, node_id, wish};
 use crate::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP};
-use crate::quorum::{Barred, Configuration, Gate, Node, Standing, Told, plan};
+use crate::quorum::{
+    Barred, Configuration, Gate, Node, NodeId, Standing, Told, Wish, plan, replacements,
+};
 
 fn agreed(standing: &Standing) -> &Configuration {
     match standing {
@@ -192,7 +194,7 @@ fn it_waits_until_a_majority_that_remembers_has_agreed() {
 
 #[test]
 fn places_are_told_apart_when_several_forget() {
-    // A wiped node knows nothing; its address, or that all others are there, tells its place.
+    // A wiped node knows nothing; its address tells its place.
     let mut set = Set::founded(5);
     let old = [set.nodes[1].id, set.nodes[2].id];
     set.wipe(2, "again");
@@ -207,10 +209,153 @@ fn places_are_told_apart_when_several_forget() {
     set.pass_quarantine();
     set.settle(&wish(5, false));
     assert_eq!(set.votes(), 5);
-    // All answer: what is left is its place, whatever the addresses.
+}
+
+/// A client lists {1, 2, 9} where the set is {1, 2, 3}: node 9 is blank, and node 3 lives on.
+#[test]
+fn who_lists_one_wrong_server_evicts_nobody() {
+    for silent in [None, Some(0)] {
+        let mut set = Set::founded(3);
+        let third = set.nodes[2].clone();
+        set.nodes[2] = Node::blank("first".to_owned(), node_id(90));
+        let before = set.nodes.clone();
+        let mut wrong = wish(3, false);
+        wrong.addresses[2] = "10.0.0.90:6379".to_owned();
+        set.silent = silent.into_iter().collect();
+        let told = plan(&set.views(), &wrong);
+        assert_eq!((told.mislisted, told.steps.len()), (vec![2], 0), "silent: {silent:?}");
+        assert_eq!(agreed(&told.standing).epoch(), 1);
+        assert_eq!(set.nodes, before);
+        set.nodes[2] = third;
+        assert_eq!(set.votes(), 3);
+    }
+}
+
+#[test]
+fn a_newcomer_has_its_slot_by_its_old_id_its_address_or_where_it_was_seen() {
+    let elsewhere: Vec<String> = (0..5).map(|node| format!("host-{node}")).collect();
+    let renamed = Wish { addresses: elsewhere, ..wish(5, false) };
+    for (sign, keeps_its_id, names, seen) in [
+        ("old id", true, &renamed, false),
+        ("address", false, &wish(5, false), false),
+        ("where it was seen", false, &renamed, true),
+        ("none", false, &renamed, false),
+    ] {
+        for forgot in [1, 3] {
+            let mut set = Set::founded(5);
+            let before: Vec<_> = set.nodes.iter().map(|node| node.id).collect();
+            for node in 0..forgot {
+                match keeps_its_id {
+                    true => assert!(set.restart(node, "again")),
+                    false => set.wipe(node, "again"),
+                }
+            }
+            let mut views = set.views();
+            for (view, id) in views.iter_mut().flatten().zip(before).filter(|_| seen) {
+                view.before = Some(id);
+            }
+            let told = plan(&views, names);
+            let places: Vec<usize> = (0..forgot).collect();
+            if sign != "none" {
+                assert_eq!((told.mislisted, told.steps.len()), (vec![], 5), "{sign}, {forgot}");
+                assert_eq!(replacements(&views, names).len(), forgot);
+                continue;
+            }
+            assert_eq!((told.mislisted, told.steps.len()), (places, 0), "{forgot}");
+            let stuck = matches!(told.standing, Standing::Mislisted(_));
+            assert_eq!(stuck, forgot == 3, "{:?}", told.standing);
+        }
+    }
+}
+
+/// Two clients disagree about where a node is: what the set says stands above what one has seen.
+#[test]
+fn the_address_of_a_slot_counts_more_than_where_a_client_saw_its_node() {
+    let mut set = Set::founded(5);
+    let [first, second] = [0, 1].map(|node| set.nodes[node].id);
     set.wipe(0, "again");
-    let standing = set.settle(&elsewhere);
-    assert!(agreed(&standing).has(set.nodes[0].id));
+    set.wipe(1, "again");
+    let mut views = set.views();
+    views[1].as_mut().expect("it answers").before = Some(first);
+    let new = [0, 1].map(|node| set.nodes[node].id);
+    let mut replaced = replacements(&views, &wish(5, false));
+    replaced.sort_unstable();
+    assert_eq!(replaced, [(first, new[0]), (second, new[1])]);
+}
+
+/// Replaces slots by nodes that have no other way to them.
+fn replace(set: &Set, renamed: &[usize], slots: &[(NodeId, usize)]) -> Wish {
+    let mut word = wish(set.nodes.len(), false);
+    for node in renamed {
+        word.addresses[*node] = format!("host-{node}");
+    }
+    word.replace = slots.iter().map(|(old, new)| (*old, set.nodes[*new].id)).collect();
+    word
+}
+
+#[test]
+fn an_operator_gives_a_slot_to_another_server() {
+    // The one that is replaced is gone, or votes until then.
+    let mut set = Set::founded(3);
+    let old = set.nodes[2].clone();
+    set.nodes[1].raise(9_000_000);
+    set.nodes[2] = Node::blank("first".to_owned(), node_id(90));
+    let word = replace(&set, &[2], &[(old.id, 2)]);
+    let standing = set.settle(&word);
+    let configuration = agreed(&standing).clone();
+    assert_eq!((configuration.epoch(), configuration.has(old.id)), (2, false));
+    assert!(configuration.slots().iter().any(|slot| slot.address == "host-2"));
+    assert_eq!((set.nodes[2].gate, set.votes()), (Gate::Forgot, 2), "it waits");
+    set.pass_quarantine();
+    set.settle(&word);
+    assert_eq!((set.votes(), set.nodes[2].floor), (3, 9_000_000), "above what was given");
+    // The old one votes for nobody who knows the change, and learns of it.
+    set.nodes[2] = old;
+    assert_eq!(set.votes(), 2);
+    set.settle(&wish(3, false));
+    assert_eq!(set.gates(), [Gate::Open, Gate::Open, Gate::Out]);
+}
+
+#[test]
+fn an_operator_takes_its_slot_from_a_server_that_still_votes() {
+    let mut set = Set::founded(5);
+    let (old, kept) = (set.nodes[4].id, set.nodes[3].id);
+    set.nodes[3] = Node::blank("first".to_owned(), node_id(90));
+    let standing = set.settle(&replace(&set, &[3], &[(old, 3)]));
+    assert!(agreed(&standing).has(kept) && !agreed(&standing).has(old));
+    assert_eq!(set.gates()[3..], [Gate::Forgot, Gate::Out]);
+}
+
+#[test]
+fn a_word_for_a_node_that_is_not_there_evicts_nobody() {
+    let mut set = Set::founded(3);
+    set.wipe(0, "again");
+    let mut word = wish(3, false);
+    word.replace = vec![(set.nodes[1].id, node_id(90))];
+    let second = set.nodes[1].id;
+    let standing = set.settle(&word);
+    assert!(agreed(&standing).has(second) && agreed(&standing).has(set.nodes[0].id));
+}
+
+/// Founded as `10.0.0.1`, listed as `host-1`, and no client lives that saw them: a majority forgot.
+#[test]
+fn where_a_majority_forgot_under_other_names_an_operator_names_all_slots() {
+    let mut set = Set::founded(3);
+    let old = [set.nodes[0].id, set.nodes[1].id];
+    set.wipe(0, "again");
+    set.wipe(1, "again");
+    let before = set.nodes.clone();
+    let one = replace(&set, &[0, 1, 2], &[(old[0], 0)]);
+    let told = plan(&set.views(), &one);
+    assert!(matches!(told.standing, Standing::Mislisted(_)) && told.steps.is_empty(), "{told:?}");
+    assert_eq!((told.mislisted, &set.nodes), (vec![1], &before));
+    let both = replace(&set, &[0, 1, 2], &[(old[0], 0), (old[1], 1)]);
+    set.settle(&both);
+    assert_eq!(set.votes(), 1, "they wait");
+    set.pass_quarantine();
+    set.settle(&both);
+    assert_eq!(set.votes(), 3);
+    assert!((0..2).all(|node| set.nodes[node].largest == set.ahead()), "by the clock");
 }
 
 #[test]
@@ -361,7 +506,7 @@ fn who_lists_one_node_of_a_set_and_blank_ones_does_not_get_the_set() {
             let before = right.nodes.clone();
             right.silent.clone_from(&silent);
             let standing = right.settle(&theirs);
-            assert_eq!(matches!(standing, Standing::Foreign { .. }), silent.is_empty());
+            assert_eq!(matches!(standing, Standing::Mislisted(_)), silent.is_empty());
             assert_eq!(right.nodes[1..], before[1..], "a blank one is not told of the set either");
         }
         // Where its own servers have forgotten, all of them are known by their addresses.

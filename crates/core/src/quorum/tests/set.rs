@@ -15,7 +15,13 @@ pub(super) struct Set {
 
 pub(super) fn wish(nodes: usize, vouched: bool) -> Wish {
     let addresses = (0..nodes).map(address).collect();
-    Wish { addresses, max_lease: DEFAULT_MAX_LEASE, vouched, drift_ppm: 10_000 }
+    Wish {
+        addresses,
+        max_lease: DEFAULT_MAX_LEASE,
+        vouched,
+        drift_ppm: 10_000,
+        replace: Vec::new(),
+    }
 }
 
 pub(super) fn address(node: usize) -> String {

@@ -1,4 +1,4 @@
-//! What operators do with a quorum of Redis servers: set it up, look at it, take a node in again.
+//! What operators do with a quorum of Redis servers: set it up, look at it, replace a node.
 //!
 //! Its locks are those of a [`Client`](crate::Client) by `redlock://one,two,three`; what is here holds
 //! none. What the states mean is in `docs/cli.md`, the protocol in `docs/quorum.md`.
@@ -6,14 +6,16 @@
 //! ```no_run
 //! # async fn example() -> Result<(), holdline::LockError> {
 //! let admin = holdline::redlock::admin("redlock://one,two,three")?;
-//! let status = admin.init().await?;
+//! admin.init().await?;
+//! // These servers are new: nothing is held on them, so nobody has to wait.
+//! let status = admin.vouch().await?;
 //! println!("{} of {} nodes vote", status.votes, status.nodes.len());
 //! # Ok(())
 //! # }
 //! ```
 
 pub use holdline_redis::{
-    NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus,
+    NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus, Replacement,
 };
 
 use crate::engines::clock;
@@ -27,7 +29,17 @@ pub fn admin(url: &str) -> Result<QuorumAdmin, LockError> {
     QuorumAdmin::new(&QuorumOptions::from_url(url)?, clock(ClockKind::Boottime, "redlock")?)
 }
 
-/// The same for settings that no URL has, such as the longest lease of a set that is to be founded.
+/// Connects for programs that only show how names stand: nothing of the set is changed, whatever is
+/// seen.
+///
+/// # Errors
+/// As for [`QuorumEngine::connect`].
+pub async fn only_looking(url: &str) -> Result<QuorumEngine, LockError> {
+    let options = QuorumOptions::from_url(url)?.with_only_looking();
+    QuorumEngine::connect(&options, clock(ClockKind::Boottime, "redlock")?).await
+}
+
+/// The same as [`admin`] with settings of code.
 ///
 /// # Errors
 /// `Invalid`: an option is wrong. `Refused`: the machine gives no timer.

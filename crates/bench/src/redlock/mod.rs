@@ -71,6 +71,7 @@ impl World {
         let world = World { servers: servers?, runtime, peers: Peers::find() };
         let admin = redlock::admin(&world.url(""))?;
         world.runtime.block_on(admin.init())?;
+        world.runtime.block_on(admin.vouch())?;
         Ok(world)
     }
 

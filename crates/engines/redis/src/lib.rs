@@ -45,7 +45,9 @@ pub use command::{command, fail_over};
 pub use engine::RedisEngine;
 pub use options::{Dialect, RedisOptions};
 pub use plain::{LeaseFormat, PlainEngine};
-pub use quorum::{NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus};
+pub use quorum::{
+    NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus, Replacement,
+};
 pub use surroundings::{Elsewhere, Stream, Surroundings, Task};
 
 /// Makes the engine of the dialect that is set, and waits until it has a connection. `clock` must

@@ -150,7 +150,9 @@ fn found(url: &str) {
     let clock = SystemClock::new(ClockKind::Boottime).expect("a timer");
     let admin = QuorumAdmin::new(&options, Arc::new(clock)).expect("good options");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(admin.init()).expect("a set");
+    let runtime = runtime.expect("a runtime");
+    runtime.block_on(admin.init()).expect("a set");
+    runtime.block_on(admin.vouch()).expect("these servers are new");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::quorum::{Configuration, Gate, Plan, SetId, Standing, Told, View, majority};
+use holdline_core::quorum::{
+    Configuration, Gate, Plan, SetId, Standing, Told, View, Wish, majority,
+};
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 use serde::Serialize;
 
@@ -11,11 +13,11 @@ use super::ENGINE;
 use super::engine::asker;
 use super::member::Said;
 use super::options::QuorumOptions;
-use super::race::Race;
+use super::roster::RELIST;
 use super::set::Set;
 
 /// How long a change of the set may take.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// The pause between two looks at a set that changes.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -108,7 +110,7 @@ pub enum NodeState {
 /// Looks after a set for an operator. It holds no locks.
 #[derive(Debug)]
 pub struct QuorumAdmin {
-    set: Arc<Set>,
+    pub(super) set: Arc<Set>,
     /// The longest lease that was asked for.
     max_lease: Option<Duration>,
 }
@@ -131,39 +133,73 @@ impl QuorumAdmin {
         self.tell()
     }
 
-    /// Sets the nodes up as one set that is used at once: the operator vouches for it that no locks
-    /// of before are held on them. A set that waits because it was founded without an operator need
-    /// not wait any longer.
+    /// Makes servers one set that belong to none. They give no votes at first: a server that knows
+    /// nothing cannot be told from one that has lost everything, so they wait for the longest lease
+    /// that any set may have (10 min), unless an operator [vouches](QuorumAdmin::vouch). A set that
+    /// is there already is left as it is, so this may be called again at any time.
     ///
     /// # Errors
-    /// `Refused`: these servers cannot be one set, or are one already, in use or with another
-    /// longest lease than was asked for: then nothing has changed. `NoQuorum`: not all nodes
-    /// answered; what was begun is gone on with when this is called again, or by the first client
-    /// that finds all of them.
+    /// `Refused`: these servers cannot be one set; or they are one, or another client makes them
+    /// one, with another longest lease than was asked for: then nothing has changed. `NoQuorum`:
+    /// not all nodes answered; what was begun is gone on with when this is called again, or by the
+    /// first client that finds all of them.
     pub async fn init(&self) -> Result<QuorumStatus, LockError> {
-        let mut wish = self.set.wish().clone();
-        wish.vouched = true;
+        self.settle(self.set.wish(), self.max_lease).await
+    }
+
+    /// Ends a wait that is there only because no majority remembers: the operator vouches for it
+    /// that nothing is held on these servers from before. If that is wrong, two holders at once are
+    /// the consequence. Servers that belong to no set are made one first, as by
+    /// [`QuorumAdmin::init`].
+    ///
+    /// # Errors
+    /// As for [`QuorumAdmin::init`].
+    pub async fn vouch(&self) -> Result<QuorumStatus, LockError> {
+        self.settle(&Wish { vouched: true, ..self.set.wish().clone() }, None).await
+    }
+
+    /// Takes nodes in again that were replaced, and does what is to be done for those that have
+    /// lost their memory. Clients do the second by themselves. A node that was replaced gets its
+    /// slot back from the server that has it now: [`QuorumAdmin::plan_rejoin`] tells from which. Where
+    /// that is none, it stays as it is.
+    ///
+    /// # Errors
+    /// As for [`QuorumAdmin::init`].
+    pub async fn rejoin(&self) -> Result<QuorumStatus, LockError> {
         self.set.greet().await;
-        let (_, before) = self.set.judge(&self.set.said(), &wish);
-        if let Standing::Agreed(configuration) = &before.standing
-            && before.steps.is_empty()
-        {
-            let (set, epoch) = (configuration.set().short(), configuration.epoch());
-            let message = format!(
-                "these nodes are a set already: {set}, epoch {epoch}; `holdline quorum status` \
-                 shows how it stands"
-            );
-            return Err(refused(message));
-        }
-        self.check_max_lease(&before.standing)?;
+        let said = self.set.said();
+        let places: Vec<usize> = self.rejoins(&said).into_iter().map(|(_, at)| at).collect();
+        self.readmit(&said, &places).await?;
+        self.set.greet().await;
         let end = self.set.clock.now().after(LIMIT);
         loop {
             let said = self.set.said();
-            let (_, plan) = self.set.judge(&said, &wish);
+            let (_, plan) = self.set.judge(&said, self.set.wish());
             self.check(&plan, &said)?;
+            if only_waits(&plan) || self.set.clock.now() >= end {
+                return Ok(self.tell());
+            }
+            self.carry_out(&plan).await;
+            self.set.greet().await;
+        }
+    }
+
+    /// Does what is to be done until the servers are a set. `asked`: with this longest lease.
+    async fn settle(
+        &self,
+        wish: &Wish,
+        asked: Option<Duration>,
+    ) -> Result<QuorumStatus, LockError> {
+        self.set.greet().await;
+        let end = self.set.clock.now().after(LIMIT);
+        loop {
+            let said = self.set.said();
+            let (_, plan) = self.set.judge(&said, wish);
+            self.check(&plan, &said)?;
+            self.check_max_lease(&plan, &said, asked)?;
             // What waits for what it has granted is waited for by nobody: nothing is left to do.
             let is_agreed = matches!(plan.standing, Standing::Agreed(_));
-            if plan.steps.is_empty() && (is_open(&said) || is_agreed) {
+            if only_waits(&plan) && (is_open(&said) || is_agreed) {
                 return Ok(self.tell());
             }
             if self.set.clock.now() >= end {
@@ -174,78 +210,63 @@ impl QuorumAdmin {
         }
     }
 
-    /// Takes nodes in again that were replaced, and does what is to be done for those that have
-    /// lost their memory. Clients do the second by themselves.
-    ///
-    /// # Errors
-    /// As for [`QuorumAdmin::init`].
-    pub async fn rejoin(&self) -> Result<QuorumStatus, LockError> {
-        self.set.greet().await;
-        let said = self.set.said();
-        let mut race = Race::with_room(said.len());
-        for (node, said) in said.iter().enumerate() {
-            let replaced = said.heard.as_ref().filter(|heard| heard.view.gate == Gate::Out);
-            let Some(heard) = replaced else { continue };
-            let told = Told::Readmit { id: heard.view.id, fresh: self.set.members[node].fresh() };
-            let member = &self.set.members[node];
-            race.add(node, async move { member.tell(&self.set.asker, &told).await });
-        }
-        while let Some((_, answer)) = race.next().await {
-            answer?;
-        }
-        self.set.greet().await;
-        let end = self.set.clock.now().after(LIMIT);
-        loop {
-            let said = self.set.said();
-            let (_, plan) = self.set.judge(&said, self.set.wish());
-            self.check(&plan, &said)?;
-            if plan.steps.is_empty() || self.set.clock.now() >= end {
-                return Ok(self.tell());
-            }
-            self.carry_out(&plan).await;
-            self.set.greet().await;
-        }
-    }
-
-    /// The longest lease of a set never changes: whoever waits relies on it.
-    fn check_max_lease(&self, standing: &Standing) -> Result<(), LockError> {
-        let (Standing::Agreed(configuration), Some(asked)) = (standing, self.max_lease) else {
-            return Ok(());
+    /// The longest lease of a set never changes: whoever waits relies on it. And none is founded
+    /// with another than was asked for.
+    fn check_max_lease(
+        &self,
+        plan: &Plan,
+        said: &[Said],
+        asked: Option<Duration>,
+    ) -> Result<(), LockError> {
+        let Some(asked) = asked else { return Ok(()) };
+        let key = self.set.asker.layout.node();
+        let key = String::from_utf8_lossy(&key);
+        let message = match &plan.standing {
+            Standing::Agreed(configuration) if configuration.max_lease() != asked => format!(
+                "these servers are a set already, whose longest lease is {:?} and not {asked:?}, \
+                 and it never changes: leave it at that, or use servers that belong to no set",
+                configuration.max_lease(),
+            ),
+            Standing::Unfounded { .. } => match proposed(plan, said) {
+                Some(other) if other != asked => format!(
+                    "another client makes these servers a set whose longest lease is {other:?} \
+                     and not {asked:?}: ask for that, or stop the clients that use these servers, \
+                     delete the key `{key}` on each server, and begin again"
+                ),
+                _ => return Ok(()),
+            },
+            _ => return Ok(()),
         };
-        let longest = configuration.max_lease();
-        if longest == asked {
-            return Ok(());
-        }
-        let message = format!(
-            "these nodes are a set already, whose longest lease is {longest:?} and not {asked:?}: \
-             leave it at that, or take servers that know nothing"
-        );
         Err(refused(message))
     }
 
-    fn check(&self, plan: &Plan, said: &[Said]) -> Result<(), LockError> {
-        match self.set.find(&plan.standing, said) {
+    pub(super) fn check(&self, plan: &Plan, said: &[Said]) -> Result<(), LockError> {
+        match self.set.find(plan, said) {
             Err(error) if matches!(error.kind(), ErrorKind::NotInitialised) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
         }
     }
 
-    async fn carry_out(&self, plan: &Plan) {
+    pub(super) async fn carry_out(&self, plan: &Plan) {
         if !self.set.carry_out(plan).await {
             self.set.clock.sleep_until(self.set.clock.now().after(PAUSE)).await;
         }
     }
 
-    fn tell(&self) -> QuorumStatus {
+    pub(super) fn tell(&self) -> QuorumStatus {
         let said = self.set.said();
         let (views, plan) = self.set.judge(&said, self.set.wish());
         let configuration = match &plan.standing {
-            Standing::Agreed(configuration) => Some(configuration),
+            Standing::Agreed(one) | Standing::Mislisted(one) => Some(one),
             _ => None,
         };
-        let problem = match self.set.find(&plan.standing, &said) {
+        let lists = configuration.map(|one| self.set.both_lists(one)).unwrap_or_default();
+        let problem = match self.set.find(&plan, &said) {
             Ok(_) => None,
+            Err(_) if matches!(plan.standing, Standing::Mislisted(_)) => {
+                Some(format!("this is not the list of the set: {lists}"))
+            }
             Err(error) => Some(error.kind().to_string()),
         };
         let (now, middle) = self.set.clock_of(&said);
@@ -260,6 +281,11 @@ impl QuorumAdmin {
                     let theirs = i128::from(heard.time_us_at(now)) - i128::from(middle);
                     node.clock_offset_us = i64::try_from(theirs).ok();
                 }
+                if plan.mislisted.contains(&at) {
+                    node.state = NodeState::Mislisted;
+                    node.problem = Some(format!("has no slot in the set: {lists}"));
+                    node.fix = Some(RELIST.to_owned());
+                }
                 node
             })
             .collect();
@@ -268,7 +294,9 @@ impl QuorumAdmin {
         let votes = if problem.is_some() { 0 } else { votes };
         let silent = nodes.iter().filter(|node| node.state == NodeState::Down).count();
         let fix = what_to_do(&plan.standing, silent, problem.is_some());
-        if problem.is_some() && !matches!(plan.standing, Standing::Unfounded { .. }) {
+        let standing = &plan.standing;
+        let each = matches!(standing, Standing::Unfounded { .. } | Standing::Mislisted(_));
+        if problem.is_some() && !each {
             nodes.iter_mut().zip(&views).for_each(|(node, view)| mislist(node, view, &fix));
         }
         QuorumStatus {
@@ -294,8 +322,10 @@ fn what_to_do(standing: &Standing, silent: usize, is_ill: bool) -> Option<String
         }
         Standing::Unfounded { .. } => "`holdline quorum init` makes them one",
         Standing::Foreign { .. } => {
-            "name the servers of one set; one that is to leave its set must first be emptied"
+            "name the servers of one set; on one that is to leave its set, delete the key \
+             `holdline:node:1` (with `prefix`, if you set one)"
         }
+        Standing::Mislisted(_) => RELIST,
         Standing::Miscounted { .. } => "name every server of the set, and no other",
         Standing::Twice { .. } | Standing::Agreed(_) => "name each server once, by one address",
     };
@@ -401,7 +431,7 @@ fn state_of(
         }
         Gate::Out => {
             let problem = "was replaced by another server";
-            (NodeState::Replaced, Some(problem), Some("`holdline quorum rejoin` takes it in again"))
+            (NodeState::Replaced, Some(problem), Some(REJOIN))
         }
         Gate::Blank if is_founded => {
             (NodeState::Blank, Some("knows nothing of the set"), Some(BY_ITSELF))
@@ -422,12 +452,32 @@ const BY_ITSELF: &str = "any client sees to it as soon as enough others answer; 
                          quorum rejoin`";
 /// What an operator may know.
 const VOUCH: &str = "wait; or, if you know that nothing is held on these servers from before, \
-                     `holdline quorum init` ends the wait";
+                     `holdline quorum vouch` ends the wait";
+/// What an operator does with a server that was replaced.
+const REJOIN: &str = "leave it out of the list; or `holdline quorum rejoin` gives it back the slot \
+                      of its address, and `holdline quorum replace OLD NEW` another one";
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn refused(message: String) -> LockError {
+/// Tells whether nothing is left to do but to measure waits, which clients do.
+pub(super) fn only_waits(plan: &Plan) -> bool {
+    plan.steps.iter().all(|(_, told)| matches!(told, Told::Waited { .. }))
+}
+
+/// Returns the longest lease of the set that is founded by the next steps.
+fn proposed(plan: &Plan, said: &[Said]) -> Option<Duration> {
+    let steps = plan.steps.iter();
+    let mut wanted = steps.filter_map(|(_, told)| match told {
+        Told::Propose { configuration, .. } => Some(configuration.max_lease()),
+        _ => None,
+    });
+    let heard = said.iter().filter_map(|said| said.heard.as_ref());
+    let mut accepted = heard.filter_map(|heard| heard.view.configuration.as_ref());
+    wanted.next().or_else(|| accepted.next().map(Configuration::max_lease))
+}
+
+pub(super) fn refused(message: String) -> LockError {
     LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
 }

@@ -33,6 +33,8 @@ pub(super) struct Member {
     node: Node,
     found: Mutex<Option<Found>>,
     said: Mutex<Said>,
+    /// Which member of a set was seen here last.
+    seen: Mutex<Option<NodeId>>,
     /// Whether the last that we measured of its wait counted: if not, another client measures it.
     measures: Mutex<Option<bool>>,
     owed: Owed,
@@ -115,6 +117,7 @@ impl Member {
             node,
             found: Mutex::default(),
             said: Mutex::default(),
+            seen: Mutex::default(),
             measures: Mutex::default(),
             owed: Owed::default(),
         })
@@ -163,6 +166,11 @@ impl Member {
                 if let Some(before) = said.last.as_ref().filter(|last| last.waits_as(&heard)) {
                     heard.since = before.since;
                 }
+                let mut seen = self.seen.lock();
+                if heard.view.configuration.as_ref().is_some_and(|one| one.has(heard.view.id)) {
+                    *seen = Some(heard.view.id);
+                }
+                heard.view.before = *seen;
                 Said { last: Some(heard.clone()), heard: Some(heard), failure: None }
             }
             Err(failure) => {

@@ -30,6 +30,7 @@ mod options;
 pub(crate) mod race;
 mod release;
 mod renewal;
+mod replace;
 mod replies;
 mod requests;
 mod roster;
@@ -42,6 +43,7 @@ mod wake;
 pub use admin::{NodeState, NodeStatus, QuorumAdmin, QuorumStatus};
 pub use engine::QuorumEngine;
 pub use options::QuorumOptions;
+pub use replace::Replacement;
 
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "redlock";

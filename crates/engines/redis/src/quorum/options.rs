@@ -28,12 +28,13 @@ const CREDENTIALS: &str = "has a user and password for one of its servers: they 
 pub struct QuorumOptions {
     nodes: Vec<RedisOptions>,
     max_lease: Option<Duration>,
+    only_looks: bool,
 }
 
 impl QuorumOptions {
     /// Reads the settings from a URL. Its parameters are those of
     /// [`RedisOptions::from_url`]; `command_timeout_ms` is 200 unless set, and bounds the answer of
-    /// one node.
+    /// one node. `max_lease_duration_ms` is [`QuorumOptions::with_max_lease`].
     ///
     /// # Errors
     /// `Invalid` tells what is wrong with the URL, and never shows its password. No connection was
@@ -59,6 +60,14 @@ impl QuorumOptions {
             Some((hosts, db)) => (hosts, Some(db)),
             None => (hosts, None),
         };
+        let (mut max_lease, mut of_each) = (None, Vec::new());
+        for parameter in parameters.into_iter().flat_map(|all| all.split('&')) {
+            match parameter.strip_prefix(MAX_LEASE) {
+                Some(value) => max_lease = Some(millis(value)?),
+                None => of_each.push(parameter),
+            }
+        }
+        let parameters = (!of_each.is_empty()).then(|| of_each.join("&"));
         let mut nodes = Vec::new();
         for host in hosts.split(',') {
             if host.is_empty() {
@@ -74,17 +83,18 @@ impl QuorumOptions {
                 url.push('/');
                 url.push_str(db);
             }
-            if let Some(parameters) = parameters {
+            if let Some(parameters) = &parameters {
                 url.push('?');
                 url.push_str(parameters);
             }
             let mut node = RedisOptions::from_url(&url).map_err(of_quorum)?;
-            if !parameters.is_some_and(|all| all.split('&').any(is_command_timeout)) {
+            if !of_each.iter().any(|parameter| is_command_timeout(parameter)) {
                 node = node.with_command_timeout(NODE_DEADLINE);
             }
             nodes.push(node);
         }
-        QuorumOptions::of(nodes)
+        let options = QuorumOptions::of(nodes)?;
+        Ok(QuorumOptions { max_lease, ..options })
     }
 
     /// Makes the settings of a quorum of these servers.
@@ -102,7 +112,7 @@ impl QuorumOptions {
                 return Err(bad(format!("names {} twice", twice.address())));
             }
         }
-        Ok(QuorumOptions { nodes, max_lease: None })
+        Ok(QuorumOptions { nodes, max_lease: None, only_looks: false })
     }
 
     /// Sets the longest lease of a set that is founded by this client; 60 s unless set, 10 min at
@@ -110,6 +120,14 @@ impl QuorumOptions {
     #[must_use]
     pub fn with_max_lease(mut self, max_lease: Duration) -> QuorumOptions {
         self.max_lease = Some(max_lease);
+        self
+    }
+
+    /// Has this client change nothing of the set, whatever it sees: it takes no server in, and it
+    /// measures no wait. For programs that only show how a name stands.
+    #[must_use]
+    pub fn with_only_looking(mut self) -> QuorumOptions {
+        self.only_looks = true;
         self
     }
 
@@ -136,6 +154,10 @@ impl QuorumOptions {
         self.max_lease
     }
 
+    pub(super) fn only_looks(&self) -> bool {
+        self.only_looks
+    }
+
     /// Tells whether the servers are a set that is looked after: without tokens they are none.
     pub(crate) fn is_set(&self) -> bool {
         self.nodes[0].fencing()
@@ -153,6 +175,10 @@ impl QuorumOptions {
     pub(super) fn validate(&self) -> Result<(), LockError> {
         if self.max_lease().is_zero() || self.max_lease() > MAX_LEASE_CAP {
             let message = format!("must be above 0 and at most {MAX_LEASE_CAP:?}");
+            return Err(LockError::invalid(ENGINE, "max_lease", message));
+        }
+        if self.max_lease.is_some() && !self.is_set() {
+            let message = "is for sets: with `fencing=off` there is none";
             return Err(LockError::invalid(ENGINE, "max_lease", message));
         }
         self.nodes.iter().try_for_each(|node| self.validate_layout(node))
@@ -180,6 +206,16 @@ impl QuorumOptions {
         }
         Ok(())
     }
+}
+
+/// The parameter that is of the set and not of each server.
+const MAX_LEASE: &str = "max_lease_duration_ms=";
+
+fn millis(text: &str) -> Result<Duration, LockError> {
+    let millis: u64 = text
+        .parse()
+        .map_err(|_| bad(format!("{MAX_LEASE}{text}: must be a whole number of milliseconds")))?;
+    Ok(Duration::from_millis(millis))
 }
 
 fn is_command_timeout(parameter: &str) -> bool {
@@ -224,6 +260,9 @@ mod tests {
         assert!(options.nodes().iter().all(|node| node.command_timeout() == NODE_DEADLINE));
         let slow = QuorumOptions::from_url("redlock://one?command_timeout_ms=900").expect("good");
         assert_eq!(slow.nodes()[0].command_timeout(), Duration::from_millis(900));
+        let longest = QuorumOptions::from_url("redlock://one,two?max_lease_duration_ms=5000&db=3");
+        let longest = longest.expect("good");
+        assert_eq!((longest.max_lease(), longest.nodes()[1].db()), (Duration::from_secs(5), 3));
     }
 
     #[test]
@@ -233,6 +272,9 @@ mod tests {
         assert!(refused("redlock://one,,two").contains("one,two:7000"));
         assert!(refused("redlock://one:7,two,one:7").contains("one:7 twice"));
         assert!(refused("redlock://one?prefx=1").contains("prefix"));
+        assert!(refused("redlock://one?max_lease_duration_ms=5s").contains("milliseconds"));
+        let long = QuorumOptions::from_url("redlock://one?max_lease_duration_ms=600001");
+        assert!(long.expect("a number").validate().is_err());
         let many = (0..16).map(|at| format!("h{at}")).collect::<Vec<_>>().join(",");
         assert!(refused(&format!("redlock://{many}")).contains("1 to 15"));
         assert!(!refused("redlock://u:s3cret@one:x,two").contains("s3cret"));

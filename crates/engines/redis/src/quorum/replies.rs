@@ -193,6 +193,7 @@ pub(crate) fn greeted(value: &Value) -> Result<Greeted, LockError> {
         configuration: configuration(&reply)?,
         quarantine,
         measured: Duration::ZERO,
+        before: None,
         largest: reply.number(9)?,
     };
     Ok(Greeted { accepted: reply.number(0)? == 1, view, time_us })

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdline_core::quorum::{Configuration, Gate, Plan, Standing, View, Wish, majority, plan};
+use holdline_core::quorum::{Gate, Plan, Standing, View, Wish, majority, plan};
 use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -22,8 +22,7 @@ use super::member::{Member, Said};
 use super::options::QuorumOptions;
 use super::race::Race;
 use super::release::Debts;
-use super::requests::Pass;
-use super::roster::{Roster, Seat};
+use super::roster::Roster;
 use crate::native::Asker;
 
 /// How often a set in which all is well is looked at.
@@ -44,6 +43,8 @@ pub(super) struct Set {
     /// How they are asked where no tokens are given: then they are no set that anybody looks after.
     pub(super) bare: Option<Bare>,
     wish: Wish,
+    /// Nothing of the set is changed, whatever is seen.
+    only_looks: bool,
     looked: Mutex<Looked>,
     /// The largest token that was proposed or heard of.
     largest: AtomicU64,
@@ -84,6 +85,7 @@ impl Set {
             max_lease: options.max_lease(),
             vouched: false,
             drift_ppm: DRIFT_PPM,
+            replace: Vec::new(),
         };
         let set = Set {
             members,
@@ -91,6 +93,7 @@ impl Set {
             clock,
             bare: Bare::of(&options.nodes()[0]),
             wish,
+            only_looks: options.only_looks(),
             looked: Mutex::default(),
             largest: AtomicU64::new(0),
             visits: Visits::default(),
@@ -246,7 +249,7 @@ impl Set {
             looked.looking = true;
             looked.may_found
         };
-        if !may_found && self.is_unfounded().await {
+        if !self.only_looks && !may_found && self.is_unfounded().await {
             let said = self.said();
             let (_, mut plan) = self.judge(&said, &self.wish);
             plan.steps.clear();
@@ -255,7 +258,10 @@ impl Set {
         }
         self.greet().await;
         let said = self.said();
-        let (views, plan) = self.judge(&said, &self.wish);
+        let (views, mut plan) = self.judge(&said, &self.wish);
+        if self.only_looks {
+            plan.steps.clear();
+        }
         self.publish(&plan, &said, true);
         if plan.steps.is_empty() {
             crossed.reset();
@@ -314,11 +320,12 @@ impl Set {
         race
     }
 
-    /// Asks all nodes how they stand. What a majority says is of use at once.
+    /// Asks all nodes how they stand, and tells them who they are, unless this client only looks.
+    /// What a majority says is of use at once.
     pub(super) async fn greet(&self) {
         let mut race = Race::with_room(self.members.len());
         for (at, member) in self.members.iter().enumerate() {
-            race.add(at, member.greet(&self.asker, &*self.clock, false));
+            race.add(at, member.greet(&self.asker, &*self.clock, self.only_looks));
         }
         let (mut answers, mut grace) = (0, None);
         loop {
@@ -360,7 +367,7 @@ impl Set {
     fn publish_early(&self) {
         let said = self.said();
         let (_, plan) = self.judge(&said, &self.wish);
-        if self.find(&plan.standing, &said).is_ok_and(|roster| roster.has_majority()) {
+        if self.find(&plan, &said).is_ok_and(|roster| roster.has_majority()) {
             self.publish(&plan, &said, false);
         }
     }
@@ -382,7 +389,7 @@ impl Set {
     }
 
     fn publish(&self, plan: &Plan, said: &[Said], round: bool) {
-        let roster = self.find(&plan.standing, said).map(Arc::new);
+        let roster = self.find(plan, said).map(Arc::new);
         let mut looked = self.looked.lock();
         looked.rounds += u64::from(round);
         looked.looking &= !round;
@@ -406,70 +413,6 @@ impl Set {
         self.changed.notify_waiters();
     }
 
-    pub(super) fn find(&self, standing: &Standing, said: &[Said]) -> Result<Roster, LockError> {
-        if let Some((one, other)) = same_run(said) {
-            return Err(self.twice(one, other));
-        }
-        let configuration = match standing {
-            Standing::Agreed(configuration) => configuration.clone(),
-            Standing::Unfounded { silent } if silent.is_empty() => {
-                let kind = ErrorKind::NotInitialised;
-                return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));
-            }
-            Standing::Unfounded { .. } => return Err(self.no_quorum(&[])),
-            Standing::Foreign { sets } => {
-                let line = |(at, set): (usize, &Option<_>)| {
-                    let set: &Option<holdline_core::quorum::Stamp> = set;
-                    let set = set.map_or_else(|| "none".to_owned(), |set| set.set.short());
-                    format!("{} belongs to {set}", self.members[at].address())
-                };
-                let lines: Vec<String> = sets.iter().enumerate().map(line).collect();
-                let message = format!(
-                    "these servers are not one set: {}; name the servers of one, or empty what an \
-                     older set has left (FLUSHALL there): it is taken in then",
-                    lines.join(", "),
-                );
-                return Err(misconfigured(message));
-            }
-            Standing::Miscounted { nodes } => {
-                let listed = self.members.len();
-                let message =
-                    format!("the set has {nodes} servers, and {listed} are named: name all");
-                return Err(misconfigured(message));
-            }
-            Standing::Twice { places: (one, other) } => return Err(self.twice(*one, *other)),
-        };
-        let stamp = configuration.stamp();
-        let seat = |said: &Said| {
-            // A vote is only asked for over a connection to the run of the server that said so: who
-            // is only late need not be left out.
-            let Some(heard) = said.heard.as_ref().or(said.last.as_ref()) else {
-                let why = said.failure.as_ref().map_or_else(
-                    || "was not asked yet".to_owned(),
-                    |failure| failure.kind().to_string(),
-                );
-                return Seat::Out(why.into());
-            };
-            let view = &heard.view;
-            let belongs = view.configuration.as_ref().map(Configuration::stamp);
-            if let Some(other) = belongs.filter(|other| other.set != stamp.set) {
-                let (own, other) = (stamp.set.short(), other.set.short());
-                return Seat::Out(format!("belongs to the set {other}, not to {own}").into());
-            }
-            let mine = belongs == Some(stamp);
-            match view.gate {
-                Gate::Open if mine && configuration.has(view.id) => {
-                    Seat::Votes(Arc::new(Pass::new(&heard.marker, stamp)))
-                }
-                Gate::Open => Seat::Out("has another configuration".into()),
-                Gate::Forgot | Gate::Blank | Gate::Proposed => Seat::Waits(heard.waits_until()),
-                Gate::Out => Seat::Out("was replaced by another server: `quorum rejoin`".into()),
-            }
-        };
-        let seats = said.iter().map(seat).collect();
-        Ok(Roster { configuration, seats, clock: self.clock_of(said) })
-    }
-
     /// The clock of the nodes: that of the one in the middle.
     pub(super) fn clock_of(&self, said: &[Said]) -> (Moment, u64) {
         let now = self.clock.now();
@@ -479,18 +422,18 @@ impl Set {
         (now, times.get(times.len() / 2).copied().unwrap_or(0))
     }
 
-    fn twice(&self, one: usize, other: usize) -> LockError {
-        let [one, other] = [one, other].map(|at| self.members[at].address());
-        misconfigured(format!("{one} and {other} are one server: name each once"))
-    }
-
     /// How long a look stays good.
     fn pause(&self, plan: &Plan, views: &[Option<View>]) -> Duration {
         if !matches!(plan.standing, Standing::Agreed(_)) {
             return UNWELL;
         }
-        let waits = self.members.iter().zip(views).map(|(member, view)| match view {
+        let open = |view: &&Option<View>| matches!(view, Some(View { gate: Gate::Open, .. }));
+        let works = views.iter().filter(open).count() >= majority(views.len());
+        let waits = self.members.iter().zip(views).enumerate();
+        let waits = waits.map(|(at, (member, view))| match view {
             Some(View { gate: Gate::Open, .. }) => CALM,
+            // Only an operator can do something about it.
+            Some(_) if works && plan.mislisted.contains(&at) => CALM,
             Some(View { quarantine: Some((left, _)), measured, .. }) => {
                 member.pause(left.saturating_sub(*measured))
             }
@@ -538,22 +481,12 @@ pub(super) const FIRST_GRACE: Duration = Duration::from_millis(50);
 const FIRST_ROUNDS: u64 = 2;
 const MOST_FIRST_ROUNDS: u64 = 8;
 
-/// Two servers that are one run of one.
-fn same_run(said: &[Said]) -> Option<(usize, usize)> {
-    let marker = |said: &Said| said.heard.as_ref().map(|heard| heard.marker.clone());
-    said.iter().enumerate().find_map(|(at, one)| {
-        let mine = marker(one)?;
-        let other = said[..at].iter().position(|other| marker(other).as_ref() == Some(&mine));
-        other.map(|other| (other, at))
-    })
-}
-
 fn is_uninitialised(roster: &Option<Result<Arc<Roster>, LockError>>) -> bool {
     let Some(Err(error)) = roster else { return false };
     matches!(error.kind(), ErrorKind::NotInitialised)
 }
 
-fn misconfigured(message: String) -> LockError {
+pub(super) fn misconfigured(message: String) -> LockError {
     LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
 }
 

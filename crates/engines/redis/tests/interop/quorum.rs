@@ -62,6 +62,7 @@ impl<'a> World<'a> {
         if row.fencing {
             let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).map_err(told)?;
             admin.init().await.map_err(told)?;
+            admin.vouch().await.map_err(told)?;
         }
         let engine = QuorumEngine::connect(&options, Arc::new(MachineClock)).await.map_err(told)?;
         let urls: Vec<String> = servers.iter().map(RedisServer::url).collect();

@@ -9,7 +9,7 @@ use holdline_core::{Checkup, Finding, Health};
 use holdline_redis::{QuorumOptions, quorum_checkup};
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::support::{Nodes, admin_of};
+use crate::support::{Nodes, admin_of, vouched};
 
 async fn of(options: &QuorumOptions) -> Checkup {
     quorum_checkup(options, Arc::new(MachineClock)).await.expect("good options")
@@ -226,7 +226,7 @@ async fn each_setting_of_one_server_that_harms_the_set_is_told_by_its_address() 
     let url = nodes.url().replace("redlock://", "redlock://locker:canary@");
     let options = QuorumOptions::from_url(&format!("{url}?command_timeout_ms=5000"));
     let options = options.expect("a good URL");
-    admin_of(&options).init().await.expect("blank servers become a set");
+    vouched(&admin_of(&options)).await;
     assert_eq!(ill(&of(&options).await), [""; 0]);
     let server = &nodes.servers[2];
     let (address, mut raw) = (server.address().to_string(), server.raw());

@@ -10,7 +10,7 @@ use holdline_core::{
 use holdline_redis::{QuorumAdmin, QuorumEngine, QuorumOptions, quorum_checkup};
 use holdline_services::RedisConfig;
 
-use crate::support::{HOLD, Nodes, PATIENCE, name, request};
+use crate::support::{HOLD, Nodes, PATIENCE, name, request, vouched};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/quorum.md");
 const BARE: &str = "&dialect=plain&key_template=lock:{name}&fencing=off";
@@ -64,7 +64,7 @@ async fn connect(options: &QuorumOptions) -> QuorumEngine {
 async fn a_member_can_do_all_that_a_lock_and_its_set_need() {
     let (_nodes, options) = open(3, "member", "");
     let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).expect("good options");
-    let status = admin.init().await.expect("blank servers become a set");
+    let status = vouched(&admin).await;
     assert_eq!(status.votes, 3, "{status:?}");
     let engine = connect(&options).await;
     locks(&engine).await;
@@ -106,7 +106,7 @@ async fn neither_user_has_a_right_too_many() {
         let (nodes, options) = open(1, user, parameters);
         if user == "member" {
             let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).expect("good options");
-            admin.init().await.expect("a blank server becomes a set");
+            vouched(&admin).await;
         }
         let say = |words: &[&str]| nodes.servers[0].raw().send(words).expect("an answer");
         // What doctor itself asks.

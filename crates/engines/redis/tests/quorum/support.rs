@@ -76,8 +76,14 @@ impl Nodes {
 
     /// The same with these parameters in the URL.
     pub(crate) async fn init_with(&self, parameters: &str) -> QuorumStatus {
-        self.admin_with(parameters).init().await.expect("blank servers become a set")
+        vouched(&self.admin_with(parameters)).await
     }
+}
+
+/// Makes new servers a set, as an operator does who knows that they are new.
+pub(crate) async fn vouched(admin: &QuorumAdmin) -> QuorumStatus {
+    admin.init().await.expect("blank servers become a set");
+    admin.vouch().await.expect("nothing is held on them")
 }
 
 pub(crate) fn admin_of(options: &QuorumOptions) -> QuorumAdmin {

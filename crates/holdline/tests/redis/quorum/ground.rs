@@ -208,7 +208,9 @@ pub(crate) async fn found(
     addresses: &[SocketAddr],
     max_lease: Duration,
 ) -> Result<QuorumStatus, LockError> {
-    soon("a set", admin(addresses, max_lease).init()).await
+    let admin = admin(addresses, max_lease);
+    soon("a set", admin.init()).await?;
+    soon("votes", admin.vouch()).await
 }
 
 /// Waits until a node is seen to stand so.

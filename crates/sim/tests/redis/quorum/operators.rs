@@ -48,7 +48,7 @@ impl World {
                 let admin = || QuorumAdmin::new(&options, clock.clone());
                 let reply = match &order {
                     Order::Init => match admin() {
-                        Ok(admin) => admin.init().await.map(|_| "done"),
+                        Ok(admin) => admin.vouch().await.map(|_| "done"),
                         Err(error) => Err(error),
                     },
                     Order::Rejoin => match admin() {

@@ -1,0 +1,241 @@
+//! Which server has which slot of a set: what clients may change, and what operators say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_core::quorum::{Configuration, NodeId};
+use holdline_core::{AcquireReply, Engine, ErrorKind, LockError};
+use holdline_redis::{NodeState, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus};
+use holdline_services::{RedisConfig, RedisServer, Reply};
+
+use crate::support::{Nodes, admin_of, name, request};
+
+/// These servers, by these names for 127.0.0.1.
+fn options(host: &str, servers: &[&RedisServer]) -> QuorumOptions {
+    let hosts = servers.iter().map(|one| format!("{host}:{}", one.address().port()));
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    let url = format!("redlock://{hosts}?command_timeout_ms=5000");
+    QuorumOptions::from_url(&url).expect("a good URL")
+}
+
+fn admin(servers: &[&RedisServer]) -> QuorumAdmin {
+    admin_of(&options("127.0.0.1", servers))
+}
+
+async fn connect(options: &QuorumOptions) -> QuorumEngine {
+    let engine = QuorumEngine::connect(options, Arc::new(MachineClock)).await;
+    engine.expect("a set")
+}
+
+/// Who each server is, and what it belongs to.
+fn kept(servers: &[RedisServer]) -> Vec<Reply> {
+    let kept = |one: &RedisServer| one.raw().say("HMGET holdline:node:1 m i g c").expect("told");
+    servers.iter().map(kept).collect()
+}
+
+fn states(status: &QuorumStatus) -> Vec<NodeState> {
+    status.nodes.iter().map(|node| node.state).collect()
+}
+
+fn message<T: std::fmt::Debug>(outcome: Result<T, LockError>) -> String {
+    let error = outcome.expect_err("refused");
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error:?}");
+    error.to_string()
+}
+
+/// The set is {0, 1, 2}, and a client lists {0, 1, 3}.
+#[tokio::test]
+async fn one_wrong_server_in_a_list_evicts_nobody_and_is_reported() {
+    let nodes = Nodes::start(4, &RedisConfig::default());
+    let [a, b, c, x] = &nodes.servers[..] else { panic!("four servers") };
+    let right = admin(&[a, b, c]);
+    crate::support::vouched(&right).await;
+    let before = kept(&nodes.servers[..3]);
+    let wrong = options("127.0.0.1", &[a, b, x]);
+    let engine = connect(&wrong).await;
+    // Two of the set answer, so names can be had.
+    for id in 1..=5 {
+        let reply = engine.try_acquire(&request(id)).await.expect("two vote");
+        let granted = matches!(reply, AcquireReply::Granted { .. });
+        assert!(granted || id > 1, "{reply:?}");
+    }
+    let status = admin_of(&wrong).status().await;
+    let votes = NodeState::Votes;
+    assert_eq!(states(&status), [votes, votes, NodeState::Mislisted], "{status:?}");
+    let problem = status.nodes[2].problem.as_deref().expect("said");
+    for server in [a, b, c, x] {
+        assert!(problem.contains(&server.address().to_string()), "{problem}");
+    }
+    let fix = status.nodes[2].fix.as_deref().expect("said");
+    assert!(fix.contains("quorum replace OLD NEW"), "{fix}");
+    admin_of(&wrong).rejoin().await.expect("there is nothing to do");
+    assert_eq!(kept(&nodes.servers[..3]), before, "nobody is told anything");
+    assert_eq!(right.status().await.votes, 3);
+}
+
+#[tokio::test]
+async fn an_operator_replaces_a_server_and_takes_it_in_again() {
+    let nodes = Nodes::start(4, &RedisConfig::default());
+    let [a, b, c, x] = &nodes.servers[..] else { panic!("four servers") };
+    crate::support::vouched(&admin(&[a, b, c])).await;
+    let new = admin(&[a, b, x]);
+    let (old, by) = (c.address().to_string(), x.address().to_string());
+    let before = kept(&nodes.servers);
+    let planned = new.plan_replace(&[(&old, &by)]).await.expect("two remember");
+    let [one] = &planned[..] else { panic!("{planned:?}") };
+    assert_eq!((&one.address, &one.by, one.state), (&old, &by, NodeState::Down));
+    let short = new.plan_replace(&[(&one.id, &by)]).await.expect("by its id");
+    assert_eq!(short, planned);
+    let (a_at, b_at) = (a.address().to_string(), b.address().to_string());
+    for (pairs, says) in [
+        (&[(&*old, &*old)][..], "not among the servers that the URL names"),
+        (&[(&*by, &*by)], "is no server of the set"),
+        (&[(&*old, &*a_at)], "a server of the set already"),
+        (&[(&*old, &*by), (&*a_at, &*by)], "in one pair only"),
+        (&[(&*b_at, &*by)], "1 of 3 servers vote, and 2 must"),
+    ] {
+        let told = message(new.plan_replace(pairs).await);
+        assert!(told.contains(says), "{told}");
+    }
+    assert_eq!(kept(&nodes.servers), before, "looking changes nothing");
+    let status = new.replace(&planned).await.expect("agreed");
+    assert_eq!((status.epoch, status.votes), (Some(2), 2), "{status:?}");
+    assert_eq!(status.nodes[2].state, NodeState::Quarantined, "{status:?}");
+    // The old one has learnt of it, or does as soon as somebody lists it.
+    let back = admin(&[a, b, c]);
+    let status = back.rejoin().await.expect("nothing is evicted by that");
+    assert_eq!(status.nodes[2].state, NodeState::Replaced, "{status:?}");
+    assert!(back.plan_rejoin().await.is_empty(), "its slot has another address");
+    // It comes back by the same verb.
+    let planned = back.plan_replace(&[(&by, &old)]).await.expect("two remember");
+    let status = back.replace(&planned).await.expect("agreed");
+    assert_eq!((status.epoch, status.votes), (Some(3), 2), "{status:?}");
+    assert_eq!(status.nodes[2].state, NodeState::Quarantined, "{status:?}");
+    let evicted = admin(&[a, b, x]).rejoin().await.expect("it is told");
+    assert_eq!(evicted.nodes[2].state, NodeState::Mislisted, "{evicted:?}");
+}
+
+#[tokio::test]
+async fn a_server_of_another_set_is_given_no_slot() {
+    let (nodes, other) =
+        (Nodes::start(3, &RedisConfig::default()), Nodes::start(1, &RedisConfig::default()));
+    let [a, b, c] = &nodes.servers[..] else { panic!("three servers") };
+    nodes.init().await;
+    other.init().await;
+    let x = &other.servers[0];
+    let (old, by) = (c.address().to_string(), x.address().to_string());
+    let new = admin(&[a, b, x]);
+    let told = message(new.plan_replace(&[(&old, &by)]).await);
+    assert!(told.contains("delete its key `holdline:node:1`"), "{told}");
+    x.raw().say("DEL holdline:node:1").expect("deleted");
+    let planned = new.plan_replace(&[(&old, &by)]).await.expect("two remember");
+    assert_eq!(new.replace(&planned).await.expect("agreed").epoch, Some(2));
+}
+
+/// Founded as 127.0.0.1, listed as localhost, and a majority forgets.
+#[tokio::test]
+async fn a_majority_that_forgot_under_other_names_heals_while_a_client_lives() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let servers: Vec<&RedisServer> = nodes.servers.iter().collect();
+    let renamed = options("localhost", &servers);
+    let client = connect(&renamed).await;
+    client.try_acquire(&request(1)).await.expect("all vote");
+    for server in &servers[..2] {
+        server.raw().say("FLUSHALL").expect("flushed");
+    }
+    // Whoever asks is refused, looks, and takes them in.
+    let mut id = 2;
+    loop {
+        let status = admin_of(&renamed).status().await;
+        if status.epoch == Some(2) {
+            let waits = NodeState::Quarantined;
+            assert_eq!(states(&status)[..2], [waits, waits], "{status:?}");
+            return;
+        }
+        let _ = client.try_acquire(&request(id)).await;
+        id += 1;
+        assert!(id < 250, "{status:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await; // event: until they are taken in
+    }
+}
+
+/// The same when no client lives that has seen them.
+#[tokio::test]
+async fn a_majority_that_forgot_under_other_names_is_told_and_an_operator_replaces_all() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let servers: Vec<&RedisServer> = nodes.servers.iter().collect();
+    let renamed = options("localhost", &servers);
+    for server in &servers[..2] {
+        server.raw().say("FLUSHALL").expect("flushed");
+    }
+    let told = message(QuorumEngine::connect(&renamed, Arc::new(MachineClock)).await);
+    assert!(told.contains("quorum replace OLD NEW") && !told.contains("FLUSH"), "{told}");
+    for server in &servers {
+        let port = server.address().port();
+        assert!(told.contains(&format!("127.0.0.1:{port}")), "{told}");
+        assert!(told.contains(&format!("localhost:{port}")), "{told}");
+    }
+    let operator = admin_of(&renamed);
+    let status = operator.status().await;
+    let lost = NodeState::Mislisted;
+    assert_eq!(states(&status), [lost, lost, NodeState::Votes], "{status:?}");
+    let pairs = servers[..2].iter().map(|server| {
+        let port = server.address().port();
+        (format!("127.0.0.1:{port}"), format!("localhost:{port}"))
+    });
+    let pairs: Vec<(String, String)> = pairs.collect();
+    let told = message(operator.plan_replace(&pairs[..1]).await);
+    assert!(told.contains(&pairs[1].0), "{told}");
+    let planned = operator.plan_replace(&pairs).await.expect("all slots are accounted for");
+    let status = operator.replace(&planned).await.expect("agreed");
+    assert_eq!((status.epoch, status.votes), (Some(2), 1), "{status:?}");
+    let status = operator.vouch().await.expect("nothing is held");
+    assert_eq!(status.votes, 3, "{status:?}");
+}
+
+/// Another client has begun to make them a set, with another longest lease.
+#[tokio::test]
+async fn an_init_never_founds_with_another_longest_lease_than_it_was_asked_for() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let slots = nodes.servers.iter().zip(1..);
+    let slots: Vec<(NodeId, String)> =
+        slots.map(|(one, id)| (NodeId::from_bytes([id; 16]), one.address().to_string())).collect();
+    let named: Vec<(NodeId, &str)> = slots.iter().map(|(id, at)| (*id, at.as_str())).collect();
+    let other = Configuration::founded(&named, Duration::from_secs(90));
+    let mut raw = nodes.servers[0].raw();
+    let info = raw.say("INFO server").expect("told").text().expect("a text");
+    let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("told");
+    let (id, stamp) = (slots[0].0.to_string(), other.stamp().to_string());
+    let (text, zero) = (other.to_string(), "0".repeat(16));
+    let fields =
+        ["m", run, "i", &id, "g", "proposed", "c", &text, "s", &stamp, "l", &zero, "f", &zero];
+    raw.send(&[&["HSET", "holdline:node:1"][..], &fields].concat()).expect("set");
+    let asked = nodes.options("").with_max_lease(Duration::from_secs(60));
+    let told = message(admin_of(&asked).init().await);
+    assert!(told.contains("90s and not 60s"), "{told}");
+    assert!(states(&nodes.admin().status().await).iter().all(|one| *one != NodeState::Votes));
+    // Who does not say which gets what is on the way.
+    let status = nodes.admin().init().await.expect("all answer");
+    assert_eq!((status.max_lease_ms, status.votes), (Some(90_000), 0), "{status:?}");
+    let told = message(admin_of(&asked).init().await);
+    assert!(told.contains("90s and not 60s"), "{told}");
+}
+
+/// A server has forgotten, and whoever only looks leaves that to others.
+#[tokio::test]
+async fn who_only_looks_takes_nobody_in() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    nodes.servers[0].raw().say("FLUSHALL").expect("flushed");
+    nodes.servers[1].restart();
+    let before = kept(&nodes.servers);
+    let looks = connect(&nodes.options("").with_only_looking()).await;
+    for _ in 0..3 {
+        let error = looks.inspect(&name()).await.expect_err("one of three votes");
+        assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
+    }
+    assert_eq!(kept(&nodes.servers), before, "looking changes nothing");
+}

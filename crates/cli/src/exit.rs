@@ -117,7 +117,7 @@ pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
         ErrorKind::NotInitialised => Some("`holdline quorum init` makes the servers one set"),
         ErrorKind::Quarantined { .. } => Some(
             "wait; or, if you know that nothing is held from before: on redlock://, `holdline \
-             quorum init` ends a wait that began because nobody remembers",
+             quorum vouch` ends a wait that began because nobody remembers",
         ),
         ErrorKind::Invalid { field: "mode", .. } => Some(
             "all who use one name must agree on --shared, on --permits and on its N; `holdline \

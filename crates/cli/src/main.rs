@@ -144,7 +144,12 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
         Verb::Wait(arguments) => (arguments.wait(), Some(console)),
         _ => (None, None),
     };
-    let session = Session::open(address, Asker { wait, waits, ..Asker::default() }).await?;
+    let only_looks = matches!(
+        verb,
+        Verb::Who(_) | Verb::Check(_) | Verb::Wait(_) | Verb::Ls(_) | Verb::Explain(_)
+    );
+    let asker = Asker { wait, waits, only_looks, ..Asker::default() };
+    let session = Session::open(address, asker).await?;
     let outcome = on_session(verb, &session, console).await;
     session.flush().await;
     outcome
@@ -210,7 +215,14 @@ async fn acquire(
     let waiting = std::sync::Arc::new(Waiting::default());
     let program = Some("holdline acquire".to_owned());
     let (wait, waits) = (arguments.wait(), arguments.waits().then_some(console));
-    let asker = Asker { observer: Some(waiting.clone()), program, detached: true, wait, waits };
+    let asker = Asker {
+        observer: Some(waiting.clone()),
+        program,
+        detached: true,
+        wait,
+        waits,
+        only_looks: false,
+    };
     // Before the session has threads of its own.
     let mut signals = child::Signals::listen()?;
     let session = match Session::open_unless_ended(address, asker, &mut signals).await {

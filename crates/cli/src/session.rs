@@ -99,6 +99,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) wait: Option<Duration>,
     /// Where it is said that the verb waits; none of one that does not.
     pub(crate) waits: Option<&'a Console>,
+    /// The verb only looks: nothing of a quorum's set is changed.
+    pub(crate) only_looks: bool,
 }
 
 /// The proof that this process is in no transaction, which whatever may stop it asks for.
@@ -109,7 +111,7 @@ impl Session {
     /// Opens the engine.
     pub(crate) async fn open(address: Address, asker: Asker<'_>) -> Result<Session, Failure> {
         let since = Instant::now();
-        let holder = holder(asker.program, asker.detached);
+        let holder = holder(asker.program.clone(), asker.detached);
         let options = || {
             let options = ClientOptions::default().with_holder(holder.clone());
             match &asker.observer {
@@ -137,7 +139,7 @@ impl Session {
                 ends_by: Cell::default(),
             });
         }
-        let client = connect(&address, options, asker.wait, asker.waits).await;
+        let client = connect(&address, options, &asker).await;
         let client = client.map_err(|error| connect_failure(error, &address))?;
         Ok(Session { client, address, local: None, since, ends_by: Cell::default() })
     }
@@ -386,13 +388,13 @@ impl Session {
 async fn connect(
     address: &Address,
     options: impl Fn() -> ClientOptions,
-    wait: Option<Duration>,
-    waits: Option<&Console>,
+    asker: &Asker<'_>,
 ) -> Result<Client, LockError> {
+    let Asker { wait, waits, .. } = *asker;
     let mut heard = None;
     let connecting = async {
         loop {
-            let error = match Client::connect_with(&address.url, options()).await {
+            let error = match client_of(&address.url, options(), asker.only_looks).await {
                 Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }) => error,
                 outcome => return outcome,
             };
@@ -406,6 +408,20 @@ async fn connect(
     let Some(wait) = wait else { return connecting.await };
     let outcome = tokio::time::timeout(wait, connecting).await;
     outcome.unwrap_or_else(|_| Err(heard.unwrap_or_else(|| no_answer_within(wait, address))))
+}
+
+async fn client_of(
+    url: &str,
+    options: ClientOptions,
+    only_looks: bool,
+) -> Result<Client, LockError> {
+    #[cfg(feature = "redis")]
+    if only_looks && (url.starts_with("redlock://") || url.starts_with("redlocks://")) {
+        let engine = holdline::redlock::only_looking(url).await?;
+        return Client::with_options(Arc::new(engine), options);
+    }
+    let _ = only_looks;
+    Client::connect_with(url, options).await
 }
 
 fn no_answer_within(wait: Duration, address: &Address) -> LockError {

@@ -12,8 +12,9 @@ use crate::failure::Outcome;
 /// What `quorum` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "The URL names all servers of the set: redlock://one,two,three.\n\nExit \
-    codes: 0 locks can be had, 69 they cannot, 78 the engine is no quorum.\n\nExamples:\n  \
-    holdline quorum init --max-lease 60s\n  holdline quorum status")]
+    codes: 0 locks can be had, or init has made a set that waits; 69 they cannot, 77 refused, 78 \
+    the engine is no quorum.\n\nExamples:\n  holdline quorum init --max-lease 60s\n  \
+    holdline quorum status\n  holdline quorum replace old.example:6379 new.example:6379")]
 #[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
 pub(crate) struct QuorumArgs {
     #[command(subcommand)]
@@ -24,18 +25,41 @@ pub(crate) struct QuorumArgs {
 enum QuorumVerb {
     /// Show each server: whether it votes, and if not, why and what to do. Changes nothing
     Status,
-    /// Make servers that hold nothing yet one set that is used at once; or end the wait of a set
-    /// in which nobody remembers. You vouch that no lock of before is held on them
+    /// Make servers one set that belong to none. It grants locks after a wait of 10 minutes, or
+    /// when you vouch for the servers. Leaves a set that is there already as it is
     Init(InitArgs),
-    /// Take servers in again that were replaced, and do at once what clients do for servers that
-    /// have lost their memory
-    Rejoin,
+    /// End a wait that is there only because no majority of the servers remembers: you vouch that
+    /// no lock from before is held. If that is wrong, two hold one lock at once
+    Vouch(ConfirmArgs),
+    /// Give the slot of one server to another, which the URL names. The old one is evicted
+    Replace(ReplaceArgs),
+    /// Give servers their slots back that were replaced, and do at once what clients do for servers
+    /// that have lost their memory
+    Rejoin(ConfirmArgs),
+}
+
+#[derive(Debug, Args)]
+struct ConfirmArgs {
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+struct ReplaceArgs {
+    /// OLD: a server of the set, by its address or the first digits of its id. NEW: the address of
+    /// the server that gets its slot. More pairs may follow: where most servers of the set have
+    /// lost their memory, name one for each that is gone
+    #[arg(value_names = ["OLD", "NEW"], num_args = 2.., required = true)]
+    servers: Vec<String>,
+    #[command(flatten)]
+    confirm: ConfirmArgs,
 }
 
 #[derive(Debug, Args)]
 struct InitArgs {
-    /// The longest lease of the set, and how long a server that has lost its memory keeps still
-    /// [default: 60s; at most 10m]
+    /// The longest lease of the set, and how long a server that has lost its memory gives no vote
+    /// [default: that of the URL (max_lease_duration_ms), or 60s; at most 10m]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::lease)]
     max_lease: Option<Duration>,
@@ -56,12 +80,17 @@ pub(crate) async fn run(arguments: &QuorumArgs, address: &Address, console: &Con
 #[cfg(feature = "redis")]
 mod set {
     use std::fmt::Write as _;
+    use std::io::{self, IsTerminal as _};
 
-    use holdline::redlock::{NodeState, NodeStatus, QuorumOptions, QuorumStatus, admin_with};
+    use holdline::redlock::{
+        NodeState, NodeStatus, QuorumAdmin, QuorumOptions, QuorumStatus, Replacement, admin_with,
+    };
     use holdline_core::snapshot::coarse;
     use holdline_core::{Escaped, LockError};
 
-    use super::{Address, Console, Duration, Outcome, QuorumVerb, duration};
+    use super::{
+        Address, ConfirmArgs, Console, Duration, Outcome, QuorumVerb, ReplaceArgs, duration,
+    };
     use crate::exit::Exit;
     use crate::failure::Failure;
     use crate::session::url_failure;
@@ -78,7 +107,15 @@ mod set {
         let status = match verb {
             QuorumVerb::Status => admin.status().await,
             QuorumVerb::Init(_) => admin.init().await?,
-            QuorumVerb::Rejoin => admin.rejoin().await?,
+            QuorumVerb::Vouch(confirm) => vouch(&admin, confirm, console).await?,
+            QuorumVerb::Replace(arguments) => replace(&admin, arguments, console).await?,
+            QuorumVerb::Rejoin(confirm) => {
+                let evicted = admin.plan_rejoin().await;
+                if !evicted.is_empty() {
+                    ask(&evictions(&evicted), confirm, console)?;
+                }
+                admin.rejoin().await?
+            }
         };
         let url = holdline::redact_url(&address.url);
         if console.is_json() {
@@ -89,7 +126,102 @@ mod set {
         } else {
             console.data(&text(&url, &status, console))?;
         }
+        if matches!(verb, QuorumVerb::Init(_)) && waits(&status) {
+            console.info(WAITS);
+            return Ok(Exit::Success);
+        }
         if status.works() { Ok(Exit::Success) } else { Err(failure(&status)) }
+    }
+
+    /// What is said of a set that was made just now.
+    const WAITS: &str = "no lock is granted until the servers have waited, since a server that \
+        knows nothing may have lost its memory; if these are new, `holdline quorum vouch` ends \
+        the wait";
+
+    async fn vouch(
+        admin: &QuorumAdmin,
+        confirm: &ConfirmArgs,
+        console: &Console,
+    ) -> Result<QuorumStatus, Failure> {
+        let status = admin.status().await;
+        if status.set.is_none() && status.nodes.iter().any(|node| node.state == NodeState::Blank) {
+            return Err(failure(&status));
+        }
+        let waiting: Vec<&str> = status
+            .nodes
+            .iter()
+            .filter(|node| node.state == NodeState::Quarantined)
+            .map(|node| node.address.as_str())
+            .collect();
+        if !waiting.is_empty() {
+            let question = format!(
+                "you vouch that nothing is held from before on {}: if that is wrong, a second \
+                 holder is let in beside the first, and a fencing token may be given again",
+                waiting.join(", "),
+            );
+            ask(&question, confirm, console)?;
+        }
+        Ok(admin.vouch().await?)
+    }
+
+    async fn replace(
+        admin: &QuorumAdmin,
+        arguments: &ReplaceArgs,
+        console: &Console,
+    ) -> Result<QuorumStatus, Failure> {
+        let (pairs, rest) = arguments.servers.as_chunks::<2>();
+        if !rest.is_empty() {
+            let failure = Failure::usage("`quorum replace` takes pairs: OLD NEW");
+            return Err(failure.fix("name for each OLD the server that gets its slot"));
+        }
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|[old, new]| (&**old, &**new)).collect();
+        let all = admin.plan_replace(&pairs).await?;
+        ask(&evictions(&all), &arguments.confirm, console)?;
+        Ok(admin.replace(&all).await?)
+    }
+
+    /// Says who loses a slot.
+    fn evictions(all: &[Replacement]) -> String {
+        let mut text = "evicted from the set:".to_owned();
+        for Replacement { address, id, state, by, .. } in all {
+            let stands = match state {
+                NodeState::Down => "not seen",
+                state => word(*state),
+            };
+            let _ = write!(text, "\n  {address} (id {id}, {stands}): its slot goes to {by}");
+        }
+        text.push_str(
+            "\nif most servers of the set have lost their memory, nobody can check this: stop \
+             every server of the set first that the URL does not name, or two hold one lock",
+        );
+        text
+    }
+
+    /// Asks before something is done that cannot be taken back.
+    fn ask(question: &str, confirm: &ConfirmArgs, console: &Console) -> Result<(), Failure> {
+        if confirm.yes {
+            console.info(question);
+            return Ok(());
+        }
+        if !io::stdin().is_terminal() {
+            let failure = Failure::usage(format_args!("{question}\nnobody is here to confirm it"));
+            return Err(failure.fix("look at it again, then add --yes"));
+        }
+        console.warn(question);
+        console.warn("type `yes` to go on");
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map_err(Failure::internal)?;
+        match answer.trim() {
+            "yes" => Ok(()),
+            _ => Err(Failure::usage("not confirmed: nothing was changed")),
+        }
+    }
+
+    /// Tells whether a set grants locks as soon as its servers have waited.
+    fn waits(status: &QuorumStatus) -> bool {
+        let waits = |node: &&NodeStatus| node.state == NodeState::Quarantined;
+        let waiting = status.nodes.iter().filter(waits).count();
+        status.problem.is_none() && !status.works() && status.votes + waiting >= status.majority
     }
 
     fn options(address: &Address) -> Result<QuorumOptions, Failure> {
@@ -113,12 +245,10 @@ mod set {
 
     fn failure(status: &QuorumStatus) -> Failure {
         let votes = status.votes;
-        let waits = |node: &&NodeStatus| node.state == NodeState::Quarantined;
         let blank = status.nodes.iter().all(|node| node.state == NodeState::Blank);
-        let waiting = status.nodes.iter().filter(waits).count();
         let kind = match &status.problem {
             _ if blank => "not_initialised",
-            None if votes + waiting >= status.majority => "quarantined",
+            None if waits(status) => "quarantined",
             _ => "no_quorum",
         };
         let message = match &status.problem {

@@ -1,5 +1,7 @@
 //! The verbs on a quorum of Redis servers, and the verb that looks after it.
 
+mod sets;
+
 use std::process::Command;
 
 use holdline_services::{RedisConfig, RedisServer, Reply};
@@ -33,9 +35,17 @@ impl Redlock {
     /// Servers that an operator has made a set.
     fn set(count: usize) -> Redlock {
         let redlock = Redlock::start(count);
-        let made = redlock.run(&["quorum", "init"]);
-        assert_eq!(made.code, 0, "{made:?}");
+        redlock.make(&[]);
         redlock
+    }
+
+    /// Makes new servers a set that is used at once, as an operator does who knows that they are.
+    fn make(&self, options: &[&str]) -> Told {
+        let made = self.run(&[&["quorum", "init"], options].concat());
+        assert_eq!(made.code, 0, "{made:?}");
+        let vouched = self.run(&["quorum", "vouch", "--yes"]);
+        assert_eq!(vouched.code, 0, "{vouched:?}");
+        vouched
     }
 
     fn url(&self) -> String {
@@ -84,6 +94,20 @@ impl Redlock {
         servers.filter(|(_, one)| holds(one)).map(|(at, _)| at).collect()
     }
 
+    /// What each server keeps of its set.
+    fn kept(&self) -> Vec<Vec<String>> {
+        self.kept_by(&(0..self.servers.len()).collect::<Vec<_>>())
+    }
+
+    /// The same of some of them.
+    fn kept_by(&self, list: &[usize]) -> Vec<Vec<String>> {
+        let kept = |at: &usize| {
+            let reply = self.servers[*at].raw().say("HGETALL holdline:node:1").expect("told");
+            reply.items().expect("a list").iter().filter_map(Reply::text).collect()
+        };
+        list.iter().map(kept).collect()
+    }
+
     /// Keys of all servers together.
     fn keys(&self) -> i64 {
         let keys = |one: &RedisServer| one.raw().say("DBSIZE").expect("told").integer();
@@ -99,23 +123,31 @@ fn an_operator_makes_a_set_and_looks_at_it() {
     assert!(before.stdout.contains("blank"), "{before:?}");
     assert!(before.stderr.contains("`holdline quorum init`"), "{before:?}");
     assert_eq!(redlock.keys(), 0, "looking changes nothing");
-    let made = redlock.run(&["quorum", "init", "--max-lease", "2m"]);
-    assert_eq!(made.code, 0, "{made:?}");
+    let made = redlock.make(&["--max-lease", "2m"]);
     assert!(made.stdout.contains("longest lease 2m"), "{made:?}");
     assert!(made.stdout.contains("3 of 3 vote, 2 must agree: 1 more may be lost"), "{made:?}");
     assert_eq!(redlock.run(&["quorum", "status"]).code, 0);
     assert_eq!(redlock.run(&["run", "demo", "--lease", "2m", "--", "true"]).code, 0);
-    let again = redlock.run(&["quorum", "init"]);
-    assert_eq!(again.code, 77, "{again:?}");
-    assert!(again.stderr.contains("a set already"), "{again:?}");
-    assert_eq!(redlock.run(&["quorum", "rejoin"]).code, 0);
+    let before = redlock.kept();
+    for again in [
+        &["quorum", "init"][..],
+        &["quorum", "init", "--max-lease", "2m"],
+        &["quorum", "vouch"],
+        &["quorum", "rejoin"],
+    ] {
+        let told = redlock.run(again);
+        assert_eq!((told.code, told.stdout.contains("3 of 3 vote")), (0, true), "{told:?}");
+    }
+    let other = redlock.run(&["quorum", "init", "--max-lease", "1m"]);
+    assert_eq!(other.code, 77, "{other:?}");
+    assert!(other.stderr.contains("120s and not 60s"), "{other:?}");
+    assert_eq!(redlock.kept(), before, "a healthy set is left as it is");
 }
 
 #[test]
 fn an_even_number_of_servers_is_told_to_be_no_better() {
     let redlock = Redlock::start(2);
-    let made = redlock.run(&["quorum", "init"]);
-    assert_eq!(made.code, 0, "{made:?}");
+    let made = redlock.make(&[]);
     assert!(made.stdout.contains("2 of 2 vote, 2 must agree: none more may be lost"), "{made:?}");
     assert!(made.stdout.ends_with("no more losses than one less\n"), "{made:?}");
     assert_eq!(redlock.run(&["run", "demo", "--", "true"]).code, 0);
@@ -128,7 +160,7 @@ fn doctor_looks_at_the_set_and_at_each_server() {
     assert_eq!(blank.code, 2, "{blank:?}");
     assert!(blank.stdout.contains("to do: `holdline quorum init` makes them one"), "{blank:?}");
     assert_eq!(redlock.keys(), 0, "looking changes nothing");
-    assert_eq!(redlock.run(&["quorum", "init"]).code, 0);
+    redlock.make(&[]);
     let well = redlock.run(&["doctor"]);
     assert_eq!(well.code, 1, "only a password is missing: {well:?}");
     assert!(well.stdout.contains("all 3: noeviction"), "{well:?}");
@@ -193,12 +225,21 @@ fn a_client_on_blank_servers_is_told_to_wait_or_to_ask_an_operator() {
     let waits = redlock.run(&["run", "demo", "--wait", "3s", "--", "true"]);
     assert_eq!(waits.code, 69, "{waits:?}");
     assert!(waits.stderr.contains("waiting for demo: "), "{waits:?}");
-    assert!(waits.stderr.contains("holdline quorum init"), "{waits:?}");
+    assert!(waits.stderr.contains("holdline quorum vouch"), "{waits:?}");
     let waits = redlock.run(&["quorum", "status"]);
     assert_eq!(waits.code, 69, "{waits:?}");
     let other = redlock.run(&["quorum", "init", "--max-lease", "2m"]);
     assert_eq!(other.code, 77, "a longest lease never changes: {other:?}");
-    assert_eq!(redlock.run(&["quorum", "init"]).code, 0);
+    // Somebody who sets servers up again after a loss of power does not end the wait by that.
+    let again = redlock.run(&["quorum", "init"]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(again.stderr.contains("quorum vouch"), "{again:?}");
+    assert_eq!(redlock.states(), ["quarantined"; 3]);
+    let unasked = redlock.run(&["quorum", "vouch"]);
+    assert_eq!(unasked.code, 64, "{unasked:?}");
+    assert!(unasked.stderr.contains("a second holder"), "{unasked:?}");
+    assert_eq!(redlock.states(), ["quarantined"; 3]);
+    assert_eq!(redlock.run(&["quorum", "vouch", "--yes"]).code, 0);
     assert_eq!(redlock.run(&["run", "demo", "--", "true"]).code, 0);
 }
 
@@ -342,6 +383,7 @@ fn a_lock_is_shared_with_plain_clients() {
         redlock.servers.iter().map(ask).collect::<Vec<Reply>>()
     };
     assert_eq!(run(&tokens, &["quorum", "init"]).code, 0);
+    assert_eq!(run(&tokens, &["quorum", "vouch", "--yes"]).code, 0);
     let line =
         [&["run"], &JOB[..4], &["echo ${HOLDLINE_FENCING_TOKEN-none}; echo up $$; read line"]];
     for (url, token) in [(&tokens, true), (&bare, false)] {
@@ -418,7 +460,7 @@ fn a_password_is_shown_to_nobody() {
 #[test]
 fn a_set_of_short_leases_serves_every_verb() {
     let redlock = Redlock::start(3);
-    assert_eq!(redlock.run(&["quorum", "init", "--max-lease", "10s"]).code, 0);
+    redlock.make(&["--max-lease", "10s"]);
     let id = ["demo", "--lease-id", ID];
     let acquired = redlock.run(&[&["acquire"], &id[..]].concat());
     assert_eq!(acquired.code, 0, "{acquired:?}");

@@ -59,6 +59,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         detached: false,
         wait: arguments.wait.limit().or(arguments.skip.then_some(TRY)),
         waits: (!arguments.only_tries()).then_some(console),
+        only_looks: false,
     };
     // Before the session has threads of its own.
     let mut signals = Signals::listen()?;

@@ -1,0 +1,153 @@
+//! What operators change of a set, and what those do who only look: nothing.
+
+use std::process::Command;
+
+use holdline_services::{RedisServer, Reply};
+
+use super::{ID, Redlock, UNHURRIED};
+use crate::world::{Told, told};
+
+impl Redlock {
+    fn address(&self, server: usize) -> String {
+        self.servers[server].address().to_string()
+    }
+
+    /// Runs a verb with a list of some of the servers.
+    fn run_on(&self, list: &[usize], arguments: &[&str]) -> Told {
+        let at: Vec<String> = list.iter().map(|one| self.address(*one)).collect();
+        let url = format!("redlock://{}?{UNHURRIED}", at.join(","));
+        told(&mut self.command_on(&url, arguments))
+    }
+
+    /// Runs a verb in a pseudo-terminal, and types this.
+    fn type_to(&self, answer: &str, arguments: &[&str]) -> Told {
+        let command = self.command(arguments);
+        let mut typist = Command::new("python3");
+        typist.args(["-c", TYPIST, answer]).arg(command.get_program()).args(command.get_args());
+        let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        typist.envs(variables);
+        told(&mut typist)
+    }
+
+    /// All that the servers keep: every key, and what stands there.
+    fn all_kept(&self) -> Vec<Vec<String>> {
+        let dump = |one: &RedisServer| {
+            let mut raw = one.raw();
+            let keys = raw.say("KEYS *").expect("told");
+            let mut keys: Vec<String> =
+                keys.items().expect("a list").iter().filter_map(Reply::text).collect();
+            keys.sort_unstable();
+            let dumped = keys.into_iter().map(|key| {
+                let value = match raw.send(&["TYPE", &key]).expect("told").text().as_deref() {
+                    Some("hash") => raw.send(&["HGETALL", &key]),
+                    _ => raw.send(&["GET", &key]),
+                };
+                format!("{key} {:?}", value.expect("told"))
+            });
+            dumped.collect()
+        };
+        self.servers.iter().map(dump).collect()
+    }
+}
+
+/// Runs a program in a pseudo-terminal, and types the first argument.
+const TYPIST: &str = "
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0: os.execvp(sys.argv[2], sys.argv[2:])
+os.write(terminal, (sys.argv[1] + '\\n').encode())
+try:
+    while said := os.read(terminal, 4096): os.write(1, said)
+except OSError: pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+";
+
+/// At a terminal a person is asked, and only `yes` is one.
+#[test]
+fn a_person_is_asked_before_a_wait_ends() {
+    let redlock = Redlock::start(3);
+    assert_eq!(redlock.run(&["quorum", "init"]).code, 0);
+    for no in ["", "no", "y"] {
+        let told = redlock.type_to(no, &["quorum", "vouch"]);
+        assert_eq!(told.code, 64, "{told:?}");
+        assert!(told.stdout.contains("nothing was changed"), "{told:?}");
+        assert_eq!(redlock.states(), ["quarantined"; 3]);
+    }
+    let told = redlock.type_to("yes", &["quorum", "vouch"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(redlock.states(), ["votes"; 3]);
+}
+
+/// A server has forgotten, another was started again, and the list has one that is wrong: clients
+/// would see to the first two.
+#[test]
+fn verbs_that_only_look_change_nothing() {
+    let redlock = Redlock::start(6);
+    let right = [0, 1, 2, 3, 4];
+    for line in [&["quorum", "init", "--max-lease", "10m"][..], &["quorum", "vouch", "--yes"]] {
+        let done = redlock.run_on(&right, line);
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+    let held = redlock.run_on(&right, &["acquire", "demo", "--lease-id", ID, "--lease", "10m"]);
+    assert_eq!(held.code, 0, "{held:?}");
+    redlock.servers[0].raw().say("FLUSHALL").expect("flushed");
+    redlock.servers[1].kill();
+    redlock.servers[1].restart();
+    let before = redlock.all_kept();
+    for list in [&right[..], &[0, 1, 2, 3, 5], &[5, 1, 2, 3, 4]] {
+        for line in [
+            &["quorum", "status"][..],
+            &["who", "demo"],
+            &["check", "demo", "--lease-id", ID],
+            &["wait", "demo", "--wait", "1s"],
+            &["explain"],
+            &["doctor"],
+            &["ls"],
+        ] {
+            redlock.run_on(list, line);
+            assert_eq!(redlock.all_kept(), before, "{line:?} with {list:?}");
+        }
+    }
+    // Those who see enough of the set are told how the name stands.
+    let who = redlock.run_on(&right, &["who", "demo"]);
+    assert_eq!(who.code, 0, "{who:?}");
+    let check = redlock.run_on(&right, &["check", "demo", "--lease-id", ID]);
+    assert_eq!(check.code, 0, "{check:?}");
+    assert_eq!(redlock.all_kept(), before);
+}
+
+#[test]
+fn an_operator_replaces_a_server_that_is_gone() {
+    let redlock = Redlock::start(4);
+    for line in [&["quorum", "init"][..], &["quorum", "vouch", "--yes"]] {
+        assert_eq!(redlock.run_on(&[0, 1, 2], line).code, 0);
+    }
+    redlock.servers[2].kill();
+    let list = [0, 1, 3];
+    let job = redlock.run_on(&list, &["run", "demo", "--", "true"]);
+    assert_eq!(job.code, 0, "two of the set vote: {job:?}");
+    let status = redlock.run_on(&list, &["quorum", "status"]);
+    assert!(status.stdout.contains("mislisted"), "{status:?}");
+    assert!(status.stdout.contains("quorum replace OLD NEW"), "{status:?}");
+    let [old, new] = [2, 3].map(|server| redlock.address(server));
+    let before = redlock.kept_by(&list);
+    let unasked = redlock.run_on(&list, &["quorum", "replace", &old, &new]);
+    assert_eq!(unasked.code, 64, "nobody can be asked: {unasked:?}");
+    assert!(unasked.stderr.contains(&format!("{old} (id ")), "{unasked:?}");
+    assert!(unasked.stderr.contains(&format!("its slot goes to {new}")), "{unasked:?}");
+    assert!(unasked.stderr.contains("--yes"), "{unasked:?}");
+    let odd = redlock.run_on(&list, &["quorum", "replace", &old, &new, &old, "--yes"]);
+    assert_eq!(odd.code, 64, "{odd:?}");
+    let wrong = redlock.run_on(&list, &["quorum", "replace", "nobody:1", &new, "--yes"]);
+    assert_eq!(wrong.code, 77, "{wrong:?}");
+    assert_eq!(redlock.kept_by(&list), before);
+    let done = redlock.run_on(&list, &["quorum", "replace", &old, &new, "--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stdout.contains("epoch 2"), "{done:?}");
+    assert!(done.stdout.contains("quarantined"), "{done:?}");
+    // The old one is back, and whoever lists it is told what it is, and evicts nobody.
+    redlock.servers[2].restart();
+    let rejoined = redlock.run_on(&[0, 1, 2], &["quorum", "rejoin"]);
+    assert!(rejoined.stdout.contains("mislisted") || rejoined.stdout.contains("replaced"));
+    assert!(redlock.run_on(&list, &["quorum", "status"]).stdout.contains("epoch 2"));
+}

@@ -1,12 +1,14 @@
 //! Cases of the ballot, and small worlds of ballots in full.
 
 mod cases;
+mod clients;
 mod forgetting;
 mod membership;
 mod model;
 mod set;
 mod tally;
 mod waiting;
+mod walk;
 
 use crate::lease_id::LeaseId;
 use crate::token::FencingToken;

@@ -159,6 +159,10 @@ impl Verbs for RedisEngine {
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         self.0.operate(operation).await
     }
+
+    async fn flush(&self) {
+        self.0.node.report_wait().await;
+    }
 }
 
 impl Inner {
@@ -168,8 +172,8 @@ impl Inner {
             return Ok(None);
         }
         let facts = self.node.ready_within(self.asker.deadline).await?;
-        let until = facts.quarantined_until.unwrap_or(Moment::ORIGIN);
-        let left = self.clock.now().until(until);
+        let until = facts.quarantine.map(|quarantine| quarantine.until());
+        let left = self.clock.now().until(until.unwrap_or(Moment::ORIGIN));
         if !left.is_zero() {
             let kind = ErrorKind::Quarantined { left };
             return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 use holdline_net::home::{Elsewhere, Home};
 
 pub(crate) use hub::{Heard, Inbox, Taker};
@@ -56,12 +56,16 @@ use crate::surroundings::Task;
 use board::{Board, Route};
 use hub::Hub;
 use lane::{Exchange, Limit, NotTaken};
+use reign::Quarantine;
 use request::{Request, Way};
 
 /// What a server answers that does not know a script by its sum.
 const NO_SCRIPT: &str = "NOSCRIPT";
 /// How much longer than a try to connect its outcome is waited for.
 const HEARD_OUT: Duration = Duration::from_millis(500);
+
+/// How long the last report of a process may take.
+const LAST_REPORT: Duration = Duration::from_millis(500);
 
 /// The answer of a server, or its refusal in its own words; or no answer.
 pub(crate) type Told = Result<Result<Value, ServerWords>, LockError>;
@@ -134,8 +138,8 @@ pub(crate) struct ServerFacts {
     pub(crate) delifeq: bool,
     /// How long the first words took, there and back.
     pub(crate) round_trip: Duration,
-    /// Until when it grants nothing: it may have lost grants that are believed.
-    pub(crate) quarantined_until: Option<Moment>,
+    /// For how long it grants nothing: it may have lost grants that are believed.
+    pub(crate) quarantine: Option<Quarantine>,
     /// Where it is, if sentinels or a cluster told.
     pub(crate) place: Option<(String, u16)>,
     /// It is a node of a cluster.
@@ -182,6 +186,8 @@ struct Shared {
     roster: Option<Arc<Roster>>,
     /// `HELLO 3` was refused, and the older protocol worked.
     old_protocol: AtomicBool,
+    /// How often the server did not know a script.
+    unknown_scripts: AtomicU64,
     /// How often the tasks have moved to another runtime.
     moves: AtomicU32,
     process: AtomicU32,
@@ -278,11 +284,21 @@ impl Node {
             leads,
             roster,
             old_protocol: AtomicBool::new(false),
+            unknown_scripts: AtomicU64::new(0),
             moves: AtomicU32::new(0),
             process: AtomicU32::new(std::process::id()),
         });
         supervisor::start(&shared);
         Ok(Node(Arc::new(Owner(shared))))
+    }
+
+    /// Reports how much of the server's quarantine has passed, for the next client: this process
+    /// may end.
+    pub(crate) async fn report_wait(&self) {
+        let (shared, Some(facts)) = (self.shared(), self.well()) else { return };
+        if let Some(words) = reign::report(&shared.options, &facts, shared.clock.now()) {
+            drop(self.send_to(facts.run_id.as_deref(), &words, LAST_REPORT).await);
+        }
     }
 
     /// Waits until there is a connection, and returns what is known of the server.
@@ -306,6 +322,11 @@ impl Node {
     /// no such connection.
     pub(crate) fn well(&self) -> Option<Arc<ServerFacts>> {
         self.shared().board.well()
+    }
+
+    /// How often the server did not know a script, so far.
+    pub(crate) fn unknown_scripts(&self) -> u64 {
+        self.shared().unknown_scripts.load(Ordering::Relaxed)
     }
 
     /// Who tells where the master is, where sentinels do.
@@ -379,6 +400,7 @@ impl Node {
         match self.run(call, make, (by_name, by_text), (run_id, limit)).await? {
             Err(words) if words.code == NO_SCRIPT => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
+                self.shared().unknown_scripts.fetch_add(1, Ordering::Relaxed);
                 self.run(make(), make, (by_text, by_text), (run_id, limit)).await
             }
             other => Ok(other),

@@ -2,30 +2,80 @@
 //! grant?
 //!
 //! A server that was promoted may lack the newest grants, so it grants nothing until the longest
-//! of them has run out. Who comes first after a promotion notes that at the server, in one script;
-//! who comes later reads it. A connection ends in one process, so what was found at its first
-//! words stays true for it.
+//! of them has run out. The first client after a promotion notes that at the server, in one script;
+//! later clients read it. A connection ends in one process, so what was found in its handshake
+//! stays true for it.
 //!
 //! - Invariant R1: a server that was restarted or promoted since somebody last looked grants
-//!   nothing from then on for the longest lease and the margin; unless it has run for so long, and
-//!   no grant ever counted that a replica lacked.
+//!   nothing from then on for the longest lease and the margin; unless it was promoted, has run for
+//!   so long, and no grant ever counted that a replica lacked.
 //! - Invariant R2: each of these first words writes. So a `WAIT` on the connection covers whatever
 //!   the server had written before.
+//! - Invariant R3: clients measure that time with their monotonic clocks, and report each second
+//!   and at their end how much of it has passed. The server keeps the least rest that follows. So
+//!   its clock neither ends the wait nor prolongs it (decision 0032).
 
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, LockError};
+use holdline_core::{Certainty, Clock, LockError, Moment};
 
-use super::ServerFacts;
 use super::resp::Reply;
 use super::script::Script;
 use super::value::Value;
 use super::wire::{Broke, Wire};
+use super::{ServerFacts, Words};
 use crate::error::{ENGINE, LONELY, lonely, masterless, protocol, refusal, unavailable};
 use crate::keys::Layout;
 use crate::options::{Group, RedisOptions, Replicas};
 
 static REIGN: Script = Script::new("reign", include_str!("../../scripts/reign.lua"));
+
+/// How often is reported how much of a quarantine has passed.
+const REPORTS: Duration = Duration::from_secs(1);
+
+/// A time in which a server grants nothing: so much of it was left when it answered, as we received
+/// that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quarantine {
+    since: Moment,
+    left: Duration,
+}
+
+impl Quarantine {
+    pub(crate) fn until(&self) -> Moment {
+        self.since.after(self.left)
+    }
+
+    /// Returns when to report next; `None` once it is over.
+    pub(super) fn next_report(&self, now: Moment) -> Option<Moment> {
+        let passed = u32::try_from(self.since.until(now).as_secs()).unwrap_or(u32::MAX);
+        let next = self.since.after(REPORTS.saturating_mul(passed.saturating_add(1)));
+        (now < self.until()).then(|| next.min(self.until()))
+    }
+}
+
+/// Returns the command that reports how much of the quarantine of a server has passed by now; it
+/// has to go to the same run of the server.
+pub(super) fn report(options: &RedisOptions, facts: &ServerFacts, now: Moment) -> Option<Words> {
+    let (group, run, Quarantine { since, left }) =
+        (options.group()?, facts.run_id.as_deref()?, facts.quarantine?);
+    let passed = since.until(now).min(left);
+    let measured = [run.to_owned(), millis(left), millis(passed)];
+    (passed >= Duration::from_millis(1)).then(|| command(options, group, &measured).into())
+}
+
+fn command(options: &RedisOptions, group: &Group, measured: &[String]) -> Vec<Vec<u8>> {
+    let key = Layout::new(options.key_template(), options.prefix()).reign();
+    let (longest, margin) = (millis(group.max_lease()), millis(group.old_master()));
+    let mut words = vec![b"EVAL".to_vec(), REIGN.text().into(), b"1".to_vec(), key];
+    words.extend([longest, margin, strength(group).to_owned()].map(String::into_bytes));
+    words.extend(measured.iter().map(|word| word.as_bytes().to_vec()));
+    words
+}
+
+fn millis(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
 
 /// Asks a server that the sentinels name; `options` are those of the group.
 pub(super) async fn ask(
@@ -44,22 +94,12 @@ pub(super) async fn ask(
     if group.only_looks() {
         return Ok(ServerFacts::default());
     }
-    let key = Layout::new(options.key_template(), options.prefix()).reign();
-    let millis = |duration: Duration| duration.as_millis().to_string();
-    let (longest, margin) = (millis(group.max_lease()), millis(group.old_master()));
-    let words: Vec<&[u8]> = vec![
-        b"EVAL",
-        REIGN.text().as_bytes(),
-        b"1",
-        &key,
-        longest.as_bytes(),
-        margin.as_bytes(),
-        strength(group).as_bytes(),
-    ];
+    let words = command(options, group, &[]);
+    let words = words.iter().map(Vec::as_slice).collect();
     let reply = one(wire.ask(&[words]).await)?;
     let (run, left) = read(&reply).ok_or_else(|| protocol("the server told of no reign"))?;
-    let quarantined_until = Some(clock.now().after(left));
-    Ok(ServerFacts { run_id: Some(run), quarantined_until, ..ServerFacts::default() })
+    let quarantine = Some(Quarantine { since: clock.now(), left });
+    Ok(ServerFacts { run_id: Some(run), quarantine, ..ServerFacts::default() })
 }
 
 fn strength(group: &Group) -> &'static str {

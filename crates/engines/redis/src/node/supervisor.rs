@@ -212,7 +212,22 @@ async fn attend(shared: &Arc<Shared>, lane: &Arc<Lane>) {
         biased;
         () = shared.board.changed() => {}
         () = wishes => {}
+        () = measure(shared, lane) => {}
     }
+}
+
+/// Reports how much of a quarantine has passed, as long as it lasts. Never ends.
+async fn measure(shared: &Shared, lane: &Arc<Lane>) {
+    let facts = lane.facts();
+    while let Some(next) =
+        facts.quarantine.and_then(|quarantine| quarantine.next_report(shared.clock.now()))
+    {
+        shared.clock.sleep_until(next).await;
+        if let Some(words) = reign::report(&shared.options, facts, shared.clock.now()) {
+            drop(say(shared, lane, Request::Words(&words)).await);
+        }
+    }
+    std::future::pending().await
 }
 
 /// Subscribes to what is wanted on a connection; false when it must be tried again.
@@ -326,7 +341,7 @@ async fn open(
             if shared.watcher.is_some() {
                 let asked = reign::ask(&mut greeted.wire, &shared.options, &*shared.clock).await?;
                 greeted.facts.run_id = asked.run_id.or(greeted.facts.run_id);
-                greeted.facts.quarantined_until = asked.quarantined_until;
+                greeted.facts.quarantine = asked.quarantine;
             }
             if shared.watcher.is_some() || shared.roster.is_some() {
                 greeted.facts.place = options.place();

@@ -141,6 +141,33 @@ async fn tokens_grow_when_the_clock_of_the_promoted_one_is_behind() {
     let_go(next).await;
 }
 
+/// Clients measure the quarantine: the clock of the promoted server does not end it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_forward_ends_no_quarantine() {
+    unspoilt("the failover took longer than the lease", async || {
+        let servers = RedisConfig::default().with_clock();
+        let group = Group::start_with(&SentinelConfig::default().with_servers(servers));
+        let (holder, other) = (group.client("").await, group.client("").await);
+        group.0.await_replicated();
+        group.0.hold_replicas_back();
+        let unheard = take(&holder, "a", &fixed()).await;
+        let promoted = group.promote_who_missed_it();
+        quarantined(try_take(&other, "a", &patient()).await);
+        group.server(promoted).clock().step_forward(Duration::from_secs(3_600));
+        group.server(promoted).await_clock();
+        let late = group.client("").await;
+        if !unheard.is_valid() {
+            return false;
+        }
+        quarantined(try_take(&late, "a", &patient()).await);
+        let next = take(&late, "a", &patient()).await;
+        assert!(!unheard.is_valid(), "two believe: {unheard:?} and {next:?}");
+        let_go(next).await;
+        true
+    })
+    .await;
+}
+
 /// The control: it is the quarantine that keeps two from believing, and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_quarantine_a_replica_without_the_key_makes_a_second_holder() {

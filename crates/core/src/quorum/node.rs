@@ -14,8 +14,9 @@
 //! - N4: what is granted is above the floor, whatever the counters of the names say: a node that
 //!   was restored from an old copy has counters, and they are old.
 //! - N5: a wait ends only when clients have measured all of it with their monotonic clocks. Each
-//!   adds the time since it read how much was left, by compare-and-set on exactly that, so no
-//!   moment is counted twice. The clock of the node plays no part.
+//!   reports how much was left when it looked and how long ago that was, and the node keeps the
+//!   least rest that follows. So no moment counts twice, and no client's time is lost to another's.
+//!   The clock of the node plays no part.
 
 use std::time::Duration;
 
@@ -78,8 +79,8 @@ pub struct View {
     /// How long it still waits, once it was agreed to; zero when that is over. And whether no
     /// majority of the others remembers.
     pub quarantine: Option<(Duration, bool)>,
-    /// For how long the client that looks has known this, by its monotonic clock: since the node's
-    /// first answer with this id and this much left. The node itself does not know.
+    /// By how much less is left, as the client that looks has measured with its monotonic clock
+    /// since any answer of the node during this wait. The node itself does not know.
     pub measured: Duration,
     /// The id of the member that the client that looks last saw at this address. The node itself
     /// does not know.
@@ -143,7 +144,7 @@ pub enum Told {
         stamp: Stamp,
         /// Which of the waits of the episode: see [`Told::Begin`].
         by_time: bool,
-        /// How much was left when the client began to measure.
+        /// How much was left when the client looked.
         left: Duration,
         /// How much has passed since.
         passed: Duration,
@@ -286,13 +287,13 @@ impl Node {
                 fits
             }
             Told::Waited { episode, stamp, by_time, left, passed } => {
-                let known = Some(Quarantine { left: micros(left), by_time });
-                let fits = self.is_episode(episode, stamp) && self.quarantine == known;
-                let left = micros(left).saturating_sub(micros(passed));
+                let rest = micros(left).saturating_sub(micros(passed));
+                let lowers = |begun: Quarantine| begun.by_time == by_time && rest < begun.left;
+                let fits = self.is_episode(episode, stamp) && self.quarantine.is_some_and(lowers);
                 if fits {
-                    self.quarantine = Some(Quarantine { left, by_time });
+                    self.quarantine = Some(Quarantine { left: rest, by_time });
                 }
-                fits && !passed.is_zero()
+                fits
             }
             Told::Recover { episode, stamp, floor } => {
                 let over = self.quarantine.filter(|begun| begun.left == 0);

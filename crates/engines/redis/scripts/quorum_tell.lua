@@ -78,9 +78,10 @@ function tell.begin(episode, told, quarantine, by_time)
 end
 
 function tell.waited(episode, told, left, passed, by_time)
-  local same = node.r == left and node.t == by_time and is_episode(episode, told)
-  if not same or passed == '0' then return false end
-  node.r = format('%.0f', math.max(left - passed, 0))
+  local rest = math.max(left - passed, 0)
+  local same = node.r and node.t == by_time and is_episode(episode, told)
+  if not same or rest >= tonumber(node.r) then return false end
+  node.r = format('%.0f', rest)
   return true
 end
 

@@ -227,7 +227,7 @@ async fn measure(shared: &Shared, lane: &Arc<Lane>) {
             drop(say(shared, lane, Request::Words(&words)).await);
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Subscribes to what is wanted on a connection; false when it must be tried again.

@@ -212,7 +212,7 @@ impl Inner {
     fn new(options: &QuorumOptions, clock: &Arc<dyn Clock>) -> Result<Inner, LockError> {
         options.validate()?;
         let set = Set::new(options, asker(options), clock.clone())?;
-        let watches = Arc::new(Watches::default());
+        let watches = set.watches.clone();
         let channel = set.asker.layout.inbox(&set.asker.inbox);
         let ear = |member: &Member| {
             Ears::new(member.node().clone(), clock.clone(), channel.clone(), watches.clone())

@@ -16,8 +16,8 @@ use crate::options::RedisOptions;
 
 /// How long a first connection may take before the others are not kept waiting for it.
 const FIRST_CONNECTION: Duration = Duration::from_secs(1);
-/// How often we look at a node that waits: at first, while what we measure counts, and while
-/// another client measures.
+/// How often we look at a node that waits: at first, while we measure, and while another client
+/// measures.
 const FIRST_MEASURED: Duration = Duration::from_millis(200);
 const MEASURED: Duration = Duration::from_secs(1);
 const OTHERS_MEASURE: Duration = Duration::from_secs(5);
@@ -35,9 +35,18 @@ pub(super) struct Member {
     said: Mutex<Said>,
     /// Which member of a set was seen here last.
     seen: Mutex<Option<NodeId>>,
-    /// Whether the last that we measured of its wait counted: if not, another client measures it.
-    measures: Mutex<Option<bool>>,
+    measurer: Mutex<Measurer>,
     owed: Owed,
+}
+
+/// Who measures its wait, as far as we know.
+#[derive(Clone, Copy, Debug, Default)]
+enum Measurer {
+    #[default]
+    Nobody,
+    /// We do: so much is left since our last report.
+    Us(Duration),
+    Another,
 }
 
 /// What was found of one run of the server.
@@ -74,8 +83,8 @@ pub(super) struct Heard {
     /// Its clock, in microseconds, and when we read that by ours.
     pub(super) time_us: u64,
     pub(super) at: Moment,
-    /// When we first heard that so much of its wait is left.
-    pub(super) since: Moment,
+    /// When its wait is over at the latest, as we have measured it.
+    pub(super) waits_until: Option<Moment>,
     pub(super) round_trip: Duration,
     /// Its settings say that it keeps all that it has answered, over restarts too. For people: the
     /// rules do not rely on it.
@@ -85,21 +94,17 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Tells whether it says the same of its wait.
+    /// Tells whether it is in the same wait.
     fn waits_as(&self, other: &Heard) -> bool {
-        let wait = |heard: &Heard| (heard.view.id, heard.view.quarantine);
+        let wait = |heard: &Heard| (heard.view.id, heard.view.quarantine.map(|(_, by)| by));
         self.view.quarantine.is_some() && self.marker == other.marker && wait(self) == wait(other)
     }
 
-    /// What it said, with for how long that is known of its wait.
+    /// What it said, with how much less of its wait is left as we have measured it.
     pub(super) fn as_of(&self, now: Moment) -> View {
-        let measured = self.since.until(now);
-        View { measured, ..self.view.clone() }
-    }
-
-    /// When its wait is over, if somebody measures all of it.
-    pub(super) fn waits_until(&self) -> Option<Moment> {
-        self.view.quarantine.map(|(left, _)| self.since.after(left))
+        let measured = self.view.quarantine.zip(self.waits_until);
+        let measured = measured.map(|((left, _), until)| left.saturating_sub(now.until(until)));
+        View { measured: measured.unwrap_or_default(), ..self.view.clone() }
     }
 
     /// What its clock shows at a moment of ours, in microseconds.
@@ -118,7 +123,7 @@ impl Member {
             found: Mutex::default(),
             said: Mutex::default(),
             seen: Mutex::default(),
-            measures: Mutex::default(),
+            measurer: Mutex::default(),
             owed: Owed::default(),
         })
     }
@@ -163,8 +168,11 @@ impl Member {
         let mut said = self.said.lock();
         *said = match outcome {
             Ok(mut heard) => {
-                if let Some(before) = said.last.as_ref().filter(|last| last.waits_as(&heard)) {
-                    heard.since = before.since;
+                let before = said.last.as_ref().filter(|last| last.waits_as(&heard));
+                self.note_measurer(before, &heard);
+                // No answer of the same wait says that it lasts longer than another did.
+                if let Some(earlier) = before.map(|before| before.waits_until) {
+                    heard.waits_until = heard.waits_until.min(earlier);
                 }
                 let mut seen = self.seen.lock();
                 if heard.view.configuration.as_ref().is_some_and(|one| one.has(heard.view.id)) {
@@ -214,15 +222,22 @@ impl Member {
             true => requests::look(asker, &marker, fresh),
             false => requests::greet(asker, &marker, fresh),
         };
+        let unknown = self.node.unknown_scripts();
         let reply = self.node.call_of(Some(&marker), call).await?;
         let greeted = replies::greeted(&reply)?;
+        if !only_looks && self.node.unknown_scripts() != unknown {
+            // A server that was started again. An attempt that a majority decides is not sent to it
+            // a second time in full, so it would never vote if it is the slowest.
+            drop(self.node.call_in_full(|| requests::load_acquire(asker)).await);
+        }
         if !greeted.accepted {
             let message = "two servers answer in turn under this address: name each by its own";
             return Err(refused(message));
         }
         let (view, time_us, at) = (greeted.view, greeted.time_us, clock.now());
         let (round_trip, up) = (sent.until(at), found.up.map(|(up, asked)| up + asked.until(at)));
-        Ok(Heard { marker, view, time_us, at, since: at, round_trip, durable, up })
+        let waits_until = view.quarantine.map(|(left, _)| at.after(left));
+        Ok(Heard { marker, view, time_us, at, waits_until, round_trip, durable, up })
     }
 
     /// Refuses what is no single server: a vote of it could be taken back behind its back.
@@ -281,19 +296,43 @@ impl Member {
         let reply =
             self.node.call_of(Some(&marker), || requests::tell(asker, &marker, told)).await?;
         let taken = replies::told(&reply)?;
-        if matches!(told, Told::Waited { .. }) {
-            *self.measures.lock() = Some(taken);
+        if let Told::Waited { left, passed, .. } = told {
+            *self.measurer.lock() = match taken {
+                true => Measurer::Us(left.saturating_sub(in_micros(*passed))),
+                false => Measurer::Another,
+            };
         }
         Ok(taken)
+    }
+
+    /// Says what we have measured of its wait, and not reported yet.
+    pub(super) fn measured(&self, now: Moment) -> Option<Told> {
+        let view = self.said().heard?.as_of(now);
+        let ((left, by_time), stamp) = (view.quarantine?, view.configuration?.stamp());
+        let (episode, passed) = (view.id, view.measured);
+        let is_some = !left.is_zero() && !passed.is_zero();
+        is_some.then_some(Told::Waited { episode, stamp, by_time, left, passed })
+    }
+
+    /// Notes who measures its wait: another client does if less is left than we have reported.
+    fn note_measurer(&self, before: Option<&Heard>, heard: &Heard) {
+        let left = |heard: &Heard| heard.view.quarantine.map(|(left, _)| left);
+        let mut measurer = self.measurer.lock();
+        *measurer = match (before, *measurer) {
+            (None, _) => Measurer::Nobody,
+            (_, Measurer::Us(reported)) if left(heard) == Some(reported) => return,
+            (Some(before), _) if left(before) != left(heard) => Measurer::Another,
+            _ => return,
+        };
     }
 
     /// How long its wait may go on before we look again. One client measures it; the others see in
     /// time when that one is gone.
     pub(super) fn pause(&self, left: Duration) -> Duration {
-        let most = match *self.measures.lock() {
-            None => FIRST_MEASURED,
-            Some(true) => MEASURED,
-            Some(false) => OTHERS_MEASURE,
+        let most = match *self.measurer.lock() {
+            Measurer::Nobody => FIRST_MEASURED,
+            Measurer::Us(_) => MEASURED,
+            Measurer::Another => OTHERS_MEASURE,
         };
         left.clamp(SHORTEST_PAUSE, most)
     }
@@ -306,6 +345,21 @@ impl Member {
         }
         NodeId::from_bytes(bytes)
     }
+}
+
+/// Two servers that are one run of one.
+pub(super) fn same_run(said: &[Said]) -> Option<(usize, usize)> {
+    let marker = |said: &Said| said.heard.as_ref().map(|heard| heard.marker.clone());
+    said.iter().enumerate().find_map(|(at, one)| {
+        let mine = marker(one)?;
+        let other = said[..at].iter().position(|other| marker(other).as_ref() == Some(&mine));
+        other.map(|other| (other, at))
+    })
+}
+
+/// What of a duration a node is told.
+fn in_micros(duration: Duration) -> Duration {
+    duration.saturating_sub(Duration::from_nanos(u64::from(duration.subsec_nanos() % 1_000)))
 }
 
 fn refused(message: &str) -> LockError {

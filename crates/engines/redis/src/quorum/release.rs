@@ -73,6 +73,11 @@ impl Drop for Debt {
 /// Waits until each node that answers was told all that it has to be told, for a short time.
 pub(super) async fn flush(set: &Arc<Set>) {
     let end = set.clock.now().after(LAST_ANSWERS);
+    tokio::select! {
+        biased;
+        () = set.report_waits() => {}
+        () = set.clock.sleep_until(end) => return,
+    }
     let is_told = |node: usize| set.members[node].owed().is_empty() || !set.answers(node);
     let is_over = || {
         let tasks = set.debts.tasks.load(Ordering::Acquire);

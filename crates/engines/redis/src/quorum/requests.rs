@@ -44,6 +44,15 @@ pub(crate) fn look(asker: &Asker, marker: &str, fresh: NodeId) -> Call {
     about_node(asker, &GREET, Words::from([marker, &fresh.to_string(), "l"]))
 }
 
+/// Has a node load the script of an acquire; without a pass nothing is asked for.
+pub(crate) fn load_acquire(asker: &Asker) -> Call {
+    let mut keys = Words::with_room(2 * ROOM);
+    asker.layout.push_node(&mut keys);
+    asker.layout.push_node(&mut keys);
+    let (script, arguments) = (&verbs(&asker.layout).acquire, Words::from([""; 5]));
+    Call { script, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
+}
+
 /// Tells a node what the members of its set have to tell it.
 pub(crate) fn tell(asker: &Asker, marker: &str, told: &Told) -> Call {
     let from_text = |from: &Option<Stamp>| from.map(|stamp| stamp.to_string()).unwrap_or_default();

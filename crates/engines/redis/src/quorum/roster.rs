@@ -7,7 +7,7 @@ use holdline_core::{Certainty, ErrorKind, LockError, Moment};
 
 use super::ENGINE;
 use super::attempt::waits;
-use super::member::{Member, Said};
+use super::member::{Member, Said, same_run};
 use super::requests::Pass;
 use super::set::{Set, misconfigured};
 
@@ -36,6 +36,12 @@ impl Roster {
     pub(super) fn has_majority(&self) -> bool {
         let votes = self.seats.iter().filter(|seat| matches!(seat, Seat::Votes(_))).count();
         votes >= majority(self.seats.len())
+    }
+
+    /// Tells whether a node votes that did not.
+    pub(super) fn has_new_voter(&self, before: &Roster) -> bool {
+        let votes = |seat: &Seat| matches!(seat, Seat::Votes(_));
+        before.seats.iter().zip(&self.seats).any(|(before, now)| votes(now) && !votes(before))
     }
 
     /// Returns of each node why it is not asked; `None` of those that are.
@@ -141,7 +147,7 @@ impl Set {
                 Seat::Votes(Arc::new(Pass::new(&heard.marker, stamp)))
             }
             Gate::Open => Seat::Out("has another configuration".into()),
-            Gate::Forgot | Gate::Blank | Gate::Proposed => Seat::Waits(heard.waits_until()),
+            Gate::Forgot | Gate::Blank | Gate::Proposed => Seat::Waits(heard.waits_until),
             Gate::Out => Seat::Out("was replaced by another server: `quorum rejoin`".into()),
         }
     }
@@ -162,13 +168,3 @@ impl Set {
 /// What an operator does about a server that has no slot in the set.
 pub(super) const RELIST: &str = "Correct the list; or, if a server of the set is gone for good, \
                                  `holdline quorum replace OLD NEW` gives its slot away";
-
-/// Two servers that are one run of one.
-fn same_run(said: &[Said]) -> Option<(usize, usize)> {
-    let marker = |said: &Said| said.heard.as_ref().map(|heard| heard.marker.clone());
-    said.iter().enumerate().find_map(|(at, one)| {
-        let mine = marker(one)?;
-        let other = said[..at].iter().position(|other| marker(other).as_ref() == Some(&mine));
-        other.map(|other| (other, at))
-    })
-}

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdline_core::quorum::{Gate, Plan, Standing, View, Wish, majority, plan};
+use holdline_core::hints::Watches;
+use holdline_core::quorum::{Gate, Plan, Standing, Told, View, Wish, majority, plan};
 use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -51,16 +52,20 @@ pub(super) struct Set {
     pub(super) visits: Visits,
     pub(super) tokens: Tokens,
     pub(super) debts: Debts,
+    /// Those who watch a lease.
+    pub(super) watches: Arc<Watches>,
     /// Those who wait for a roster.
     changed: Notify,
     /// Those who look after the set.
     bell: Arc<Notify>,
 }
 
+/// Who votes, or why the set cannot be used; `None` before the first look.
+type Known = Option<Result<Arc<Roster>, LockError>>;
+
 #[derive(Debug, Default)]
 struct Looked {
-    /// `None` before the first look.
-    roster: Option<Result<Arc<Roster>, LockError>>,
+    roster: Known,
     /// How many rounds have ended.
     rounds: u64,
     /// One is under way.
@@ -99,6 +104,7 @@ impl Set {
             visits: Visits::default(),
             tokens: Tokens::default(),
             debts: Debts::default(),
+            watches: Arc::default(),
             changed: Notify::new(),
             bell: Arc::default(),
         };
@@ -276,8 +282,25 @@ impl Set {
 
     /// Tells the nodes what is to be done; tells whether any of them took it.
     pub(super) async fn carry_out(&self, plan: &Plan) -> bool {
-        let mut race = Race::with_room(plan.steps.len());
-        for (node, told) in &plan.steps {
+        self.tell_all(&plan.steps).await
+    }
+
+    /// Reports what we have measured of the waits of nodes, however short that is: this process
+    /// ends, and the next one measures from its own first look.
+    pub(super) async fn report_waits(&self) {
+        if self.only_looks {
+            return;
+        }
+        let now = self.clock.now();
+        let reports = self.members.iter().enumerate();
+        let reports: Vec<_> =
+            reports.filter_map(|(node, member)| Some((node, member.measured(now)?))).collect();
+        self.tell_all(&reports).await;
+    }
+
+    async fn tell_all(&self, steps: &[(usize, Told)]) -> bool {
+        let mut race = Race::with_room(steps.len());
+        for (node, told) in steps {
             race.add(*node, self.members[*node].tell(&self.asker, told));
         }
         let mut taken = false;
@@ -390,6 +413,7 @@ impl Set {
 
     fn publish(&self, plan: &Plan, said: &[Said], round: bool) {
         let roster = self.find(plan, said).map(Arc::new);
+        let mut heals = false;
         let mut looked = self.looked.lock();
         looked.rounds += u64::from(round);
         looked.looking &= !round;
@@ -407,10 +431,19 @@ impl Set {
             || blank
             || looked.rounds >= MOST_FIRST_ROUNDS
         {
+            heals = match (&looked.roster, &found) {
+                (Some(Ok(before)), Some(Ok(now))) => now.has_new_voter(before),
+                _ => false,
+            };
             looked.roster = found;
         }
         drop(looked);
         self.changed.notify_waiters();
+        if heals {
+            // Each lease is renewed at once, and so healed where it lacks: who restarts the next
+            // server need not wait for a renewal that is due later.
+            self.watches.tell_all();
+        }
     }
 
     /// The clock of the nodes: that of the one in the middle.
@@ -481,7 +514,7 @@ pub(super) const FIRST_GRACE: Duration = Duration::from_millis(50);
 const FIRST_ROUNDS: u64 = 2;
 const MOST_FIRST_ROUNDS: u64 = 8;
 
-fn is_uninitialised(roster: &Option<Result<Arc<Roster>, LockError>>) -> bool {
+fn is_uninitialised(roster: &Known) -> bool {
     let Some(Err(error)) = roster else { return false };
     matches!(error.kind(), ErrorKind::NotInitialised)
 }

@@ -80,6 +80,57 @@ async fn a_node_that_forgets_costs_no_lock_and_is_given_it_back() {
     nodes.clean(&[&holder, &other]).await;
 }
 
+/// Each client reports what it has measured when it ends, so many short ones end a wait as one long
+/// one does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_end_at_once_measure_a_wait_together() {
+    let nodes = Nodes::start(3, MINUTE).await;
+    let left = || behind(&nodes.0[2], "HGET holdline:node:1 r").text()?.parse::<u64>().ok();
+    nodes.0[2].kill();
+    nodes.0[2].restart();
+    let first = nodes.client().await;
+    let_go(take(&first, "a", &patient()).await).await;
+    until("the others have agreed", || left().is_some()).await;
+    nodes.clean(&[&first]).await;
+    drop(first);
+    for _ in 0..3 {
+        let before = left();
+        assert!(before.is_some());
+        // Nobody waits for the slowest node, so one that is busy may not have told how it stands.
+        soon("the wait goes on", async {
+            while left() == before {
+                let short = nodes.client().await;
+                let_go(take(&short, "a", &patient()).await).await;
+                nodes.clean(&[&short]).await;
+            }
+        })
+        .await;
+        assert!(left() < before, "{:?} after {before:?}", left());
+    }
+}
+
+/// A lease is given back to a node as soon as it votes, also where the next renewal is due in
+/// minutes: with three servers the next one may be restarted only then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_votes_again_is_given_leases_before_their_next_renewal() {
+    let longest = 10 * MINUTE;
+    let nodes = Nodes::start(3, longest).await;
+    let client = nodes.client_at_home().await;
+    let seldom = lease(600_000).with_renew_interval(Duration::from_secs(250));
+    let guard = take(&client, "a", &seldom).await;
+    nodes.held_on(&guard, 3).await;
+    nodes.0[2].kill();
+    nodes.0[2].restart();
+    let waits = || behind(&nodes.0[2], "HGET holdline:node:1 r").text().is_some();
+    until("the others have agreed", waits).await;
+    assert_eq!(nodes.with(&guard), 2);
+    // As if clients had measured all of it.
+    behind(&nodes.0[2], "HSET holdline:node:1 r 0");
+    nodes.held_on(&guard, 3).await;
+    let_go(guard).await;
+    nodes.clean(&[&client]).await;
+}
+
 /// What was answered in the last second is not on the disk: it comes back with an older memory,
 /// which counts for none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

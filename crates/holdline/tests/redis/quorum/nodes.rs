@@ -6,12 +6,12 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdline::{Certainty, ErrorKind, LostReason};
+use holdline::{Certainty, ErrorKind, Keep, LockOptions, LostReason};
 use holdline_services::{Fault, FaultProxy, Frames, Loss, PrivateNetwork, RedisServer};
 
 use super::ground::{
-    MINUTE, Nodes, client_of, client_through, lines, lost, marks, take_at_last, taking,
-    url_of_hosts,
+    MINUTE, Nodes, SHORT, client_of, client_through, lines, lost, marks, short, take_at_last,
+    taking, url_of_hosts,
 };
 use crate::support::{
     LONG, Referee, behind, is_believed_no_longer_than_kept, lease, let_go, patient, renewed, soon,
@@ -244,6 +244,25 @@ async fn a_node_that_always_answers_last_is_given_back_what_it_lost() {
     nodes.held_on(&guard, 5).await;
     let_go(guard).await;
     proxies[4].pass();
+    nodes.clean(&[&client]).await;
+}
+
+/// A server that was started again knows no script. The names that a majority has granted meanwhile
+/// are asked of it no second time, so it has to know the script by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_started_again_and_answers_last_votes() {
+    let nodes = Nodes::start(3, SHORT).await;
+    let proxies = nodes.proxies();
+    let client = nodes.at_home_behind(&proxies).await;
+    proxies[2].inject(Frames::replies(), Fault::Delay(Duration::from_millis(100)));
+    nodes.0[2].kill();
+    nodes.0[2].restart();
+    let guard = take(&client, "healed", &short()).await;
+    nodes.held_on(&guard, 3).await;
+    let_go(guard).await;
+    let fixed = LockOptions::default().with_lease_duration(SHORT).with_keep(Keep::Fixed);
+    let_go(nodes.take_on_all(&client, "a", &fixed).await).await;
+    proxies[2].pass();
     nodes.clean(&[&client]).await;
 }
 

@@ -224,6 +224,36 @@ async fn an_init_never_founds_with_another_longest_lease_than_it_was_asked_for()
     assert!(told.contains("90s and not 60s"), "{told}");
 }
 
+/// Nothing is left of the set, not even its longest lease, so the next client brings its own.
+#[tokio::test]
+async fn after_a_total_loss_a_set_has_the_longest_lease_of_the_client_that_founds_it() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let before = nodes.init_with("&max_lease_duration_ms=90000").await;
+    assert_eq!(before.max_lease_ms, Some(90_000), "{before:?}");
+    for (parameters, longest) in [("&max_lease_duration_ms=45000", 45_000), ("", 60_000)] {
+        for server in &nodes.servers {
+            server.raw().say("FLUSHALL").expect("flushed");
+        }
+        let client = connect(&nodes.options(parameters)).await;
+        let mut id = 1;
+        let founded = loop {
+            let error = client.try_acquire(&request(id)).await.expect_err("they wait");
+            let status = nodes.admin().status().await;
+            if states(&status) == [NodeState::Quarantined; 3] {
+                break status;
+            }
+            id += 1;
+            assert!(id < 250, "{error:?} {status:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await; // event: until it is founded
+        };
+        assert_eq!((founded.epoch, founded.max_lease_ms), (Some(1), Some(longest)), "{founded:?}");
+        assert_ne!(founded.set, before.set, "it is another set");
+        // No lease of the set before can be longer than this wait.
+        let left = founded.nodes.iter().filter_map(|node| node.quarantine_left_ms);
+        assert!(left.into_iter().all(|left| left > 500_000), "{founded:?}");
+    }
+}
+
 /// A server has forgotten, and whoever only looks leaves that to others.
 #[tokio::test]
 async fn who_only_looks_takes_nobody_in() {

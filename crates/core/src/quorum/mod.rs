@@ -14,10 +14,12 @@
 //! - Q4: an attempt that did not win gives its lease id up on every node that may have taken it,
 //!   and never asks again under that id.
 //! - Q5: what arrives after the decision changes neither the token nor how long it is believed.
-//! - Q6: a lease is healed only with the token that a majority of the nodes has on record
-//!   ([`proven`]), and a healed record is never evidence when a lease id is asked again. A request
-//!   that was delayed until after the decision may leave a larger token on record, but each node
-//!   outside the deciding majority has one vote, so only the winning token is ever on a majority.
+//! - Q6: a lease is healed only with the token that it was granted with, and a healed record is
+//!   never evidence when a lease id is asked again. The process that won knows that token. Another
+//!   process, which has only the lease id, takes the one that a majority of the nodes has on record
+//!   ([`proven`]). A request that was delayed until after the decision may leave a larger token on
+//!   record, but each node outside the deciding majority has one vote, so only the winning token is
+//!   ever on a majority.
 //!
 //! Why tokens are distinct and grow (Q1 and Q2): two majorities share a node. There one of the two
 //! contenders came second, after the first one's evidence; its grant raised the counter above the

@@ -84,7 +84,8 @@ impl Register {
 
     /// Takes the name again for a lease that is held elsewhere with this token, if it is free;
     /// `false` if not. It is no vote: the counter falls below neither the token nor the floor, and
-    /// stands where it stood. The token must be one that [`super::proven`] returned.
+    /// stands where it stood. The token must be the one that the lease was granted with: as its
+    /// winner knows it, or as [`super::proven`] returns it.
     pub fn heal(&mut self, lease_id: LeaseId, floor: u64, token: FencingToken) -> bool {
         if self.holder.is_some() {
             return false;
@@ -108,8 +109,8 @@ impl Register {
         (self.holder, self.healed) = (None, None);
     }
 
-    /// Returns the token that the record of this holder carries, healed or not: a majority of equal
-    /// records is what a lease is healed with.
+    /// Returns the token that the record of this holder carries, healed or not. A process that was
+    /// not granted the lease heals it with what a majority of records agree on.
     pub fn recorded(&self, lease_id: LeaseId) -> Option<FencingToken> {
         self.healed_or_last().filter(|_| self.holder == Some(lease_id))
     }

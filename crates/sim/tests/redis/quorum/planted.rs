@@ -1,6 +1,11 @@
 //! Rules to leave out, to prove that the worlds find it. They are left out from outside: in the
 //! scripts as they travel, or between library and engine; the one that only the library itself can
 //! have stands there behind its feature `planted`.
+//!
+//! Who belongs to a set (M2 and M5: members of the current configuration count, each slot is seen
+//! or placed, a newcomer needs a sign) and with which token a lease is healed (Q6) is decided by
+//! the client and is in no script, so these rules are left out in the models of the core instead:
+//! `quorum::tests::forgetting` and `quorum::tests::clients`.
 
 use super::heat::{self, Heat};
 use super::run::{Kind, Scene};

@@ -19,7 +19,7 @@ use crate::grant::{Grant, RiskReason};
 use crate::held::Held;
 use crate::keeper::{self, By, Outcome};
 use crate::observer::Subject;
-use crate::options::OnLost;
+use crate::options::{Keep, OnLost};
 use crate::owner::Nested;
 use crate::registry::Key;
 use crate::release::{self, ReleaseOutcome};
@@ -283,6 +283,10 @@ impl Guard {
         let key = std::mem::replace(&mut self.key, Key::NONE);
         self.grant.end();
         self.core.shared.registry.lock().discard(key);
+    }
+
+    pub(crate) fn keep(&self) -> Keep {
+        self.grant.plan.keep
     }
 
     pub(crate) fn is_nested(&self) -> bool {

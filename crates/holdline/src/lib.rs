@@ -17,8 +17,9 @@
 //! that hands [`Guard::fencing_token`] to the resource, which refuses smaller ones.
 //!
 //! # Where to start
-//! [`Client`] connects; [`Mutex`], [`RwLock`] and [`Semaphore`] describe locks; [`Guard`] is a
-//! grant in your hand; [`LockOptions`] sets leases and waits; [`blocking`] is the same without
+//! [`Client`] connects; [`Mutex`], [`RwLock`] and [`Semaphore`] describe locks; [`Election`] is a
+//! lock whose holder leads; [`Guard`] is a grant in your hand; [`LockOptions`] sets leases and
+//! waits; [`blocking`] is the same without
 //! async. How it works: `registry` (what is looked after), `keeper` (renewal), `queue`
 //! (heartbeat), `janitor` (giving up), `acquire` (one attempt).
 
@@ -29,6 +30,7 @@ mod client;
 mod client_options;
 mod clock;
 mod core;
+mod election;
 mod engines;
 mod entropy;
 pub mod fence;
@@ -43,6 +45,7 @@ mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod observer;
+mod once;
 mod options;
 mod owner;
 mod parker;
@@ -66,6 +69,7 @@ pub use all::Guards;
 pub use client::{Client, ShutdownReport, URL_VARIABLE};
 pub use client_options::ClientOptions;
 pub use clock::{ManualClock, SystemClock};
+pub use election::{Election, Leader, Leaders, Leadership, MAX_VALUE_BYTES};
 pub use engines::checkup;
 pub use grant::RiskReason;
 pub use guard::Guard;
@@ -91,6 +95,7 @@ pub use holdline_zookeeper::{Family as ZooKeeperFamily, ZooKeeperEngine, ZooKeep
 pub use lease::{DetachError, Lease};
 pub use mutex::{Mutex, Ran};
 pub use observer::{Observer, Subject};
+pub use once::{Begun, Once, OnceOptions, OnceOutcome, OnceRun, Slot, Taken};
 pub use options::{Keep, LockOptions, OnLost};
 pub use owner::Owner;
 pub use release::ReleaseOutcome;

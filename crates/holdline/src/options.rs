@@ -74,6 +74,7 @@ pub(crate) struct About {
     pub(crate) reason: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) traceparent: String,
+    pub(crate) value: String,
 }
 
 impl LockOptions {
@@ -143,6 +144,15 @@ impl LockOptions {
     #[must_use]
     pub fn with_traceparent(mut self, traceparent: impl Into<String>) -> LockOptions {
         self.about.traceparent = traceparent.into();
+        self
+    }
+
+    /// Sets the value that observers of an [`Election`](crate::Election) see while this lock is
+    /// held, at most [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES) bytes. `campaign` sets it by
+    /// itself.
+    #[must_use]
+    pub fn with_value(mut self, value: impl Into<String>) -> LockOptions {
+        self.about.value = value.into();
         self
     }
 

@@ -8,6 +8,7 @@ use holdline_core::{
 };
 
 use crate::core::Core;
+use crate::election::MAX_VALUE_BYTES;
 use crate::keeper;
 use crate::options::{Keep, LockOptions, OnLost};
 
@@ -54,8 +55,7 @@ impl Plan {
             Keep::Live => Hold::Live,
         };
         check(capabilities, mode, hold, options).map_err(|error| error.with_name(&name))?;
-        let metadata = Metadata::new(&fields(&core.holder, options, hold))
-            .map_err(|error| LockError::invalid(engine, "metadata", error))?;
+        let metadata = metadata(engine, &fields(&core.holder, options, hold))?;
         let renews = matches!(options.keep, Keep::Renewed | Keep::Live);
         let first = hold.first().duration();
         Ok(Plan {
@@ -136,6 +136,27 @@ fn field_of(error: &lease::TermsError) -> &'static str {
     }
 }
 
+/// Encodes what a holder tells about itself.
+fn metadata(engine: &'static str, fields: &HolderFields) -> Result<Metadata, LockError> {
+    let value = fields.value.len();
+    if value > MAX_VALUE_BYTES {
+        let message = format_args!("may have {MAX_VALUE_BYTES} bytes, this one has {value}");
+        return Err(LockError::invalid(engine, "value", message));
+    }
+    Metadata::new(fields).map_err(|error| match value {
+        0 => LockError::invalid(engine, "metadata", error),
+        _ => LockError::invalid(
+            engine,
+            "value",
+            format_args!(
+                "value, reason, labels and the rest of the holder's metadata may have {} bytes \
+                 together, these have {}: shorten the value",
+                holdline_core::metadata::MAX_METADATA_BYTES, error.bytes,
+            ),
+        ),
+    })
+}
+
 fn fields(base: &HolderFields, options: &LockOptions, hold: Hold) -> HolderFields {
     let mut fields = base.clone();
     if let Hold::Detached(lease) = hold {
@@ -148,6 +169,7 @@ fn fields(base: &HolderFields, options: &LockOptions, hold: Hold) -> HolderField
     if !about.traceparent.is_empty() {
         fields.traceparent.clone_from(&about.traceparent);
     }
+    fields.value.clone_from(&about.value);
     fields.labels.extend(about.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
     fields
 }

@@ -4,6 +4,7 @@
 //! lets time pass only through its bench.
 
 mod certainty;
+mod election;
 mod exclusion;
 mod fencing;
 mod foreign;
@@ -31,6 +32,7 @@ pub(crate) fn all() -> Vec<Case> {
         certainty::cases(),
         foreign::cases(),
         operator::cases(),
+        election::cases(),
     ]
     .into_iter()
     .flatten()

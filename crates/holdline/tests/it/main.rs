@@ -3,11 +3,13 @@
 mod basics;
 mod cancel;
 mod drops;
+mod election;
 mod faulty;
 mod keeping;
 mod lines;
 #[cfg(feature = "local")]
 mod local;
+mod once;
 mod races;
 mod releases;
 mod slow;

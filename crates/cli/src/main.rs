@@ -87,7 +87,7 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             verbs::fence::at_resource(arguments, console)
         }
         verb => {
-            let holds = matches!(verb, Verb::Run(_) | Verb::Acquire(_));
+            let holds = matches!(verb, Verb::Run(_) | Verb::Acquire(_) | Verb::Elect(_));
             let console = &if holds { console.hurried() } else { *console };
             let address = address(&cli.global, verb)?;
             let url = holdline::redact_url(&address.url);
@@ -130,6 +130,9 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     }
     match verb {
         Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,
+        Verb::Elect(arguments) => {
+            return verbs::run::elect::run(arguments, address, console).await;
+        }
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
         Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
         #[cfg(feature = "torture")]
@@ -169,6 +172,7 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         Verb::Explain(_) => verbs::explain::run(session, console),
         Verb::Fence(arguments) => verbs::fence::bump(arguments, session, console).await,
         Verb::Run(_)
+        | Verb::Elect(_)
         | Verb::Acquire(_)
         | Verb::Doctor(_)
         | Verb::Quorum(_)

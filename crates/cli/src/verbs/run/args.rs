@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use holdline_core::LockName;
 
 use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
+use super::slot::SlotArgs;
 use crate::duration;
 use crate::failure::Failure;
 
@@ -31,7 +32,8 @@ pub(crate) enum OnLost {
     on local: the grant lives as long as the job, even if this program is killed. Otherwise it is \
     a lease, renewed meanwhile, and a job whose lease cannot be renewed is stopped before anybody \
     else can get NAME.\n\nExamples:\n  holdline run nightly-backup -- backup.sh --full\n  \
-    holdline run deploy --try -E 0 -- ./deploy\n  holdline run gpu --permits 1/4 -- train.py"
+    holdline run deploy --try -E 0 -- ./deploy\n  holdline run gpu --permits 1/4 -- train.py\n  \
+    holdline run report --once-per 15m -- report.sh"
 )]
 pub(crate) struct RunArgs {
     /// Hold NAME by a lease of this length instead of a live grant [default where the engine has no
@@ -70,6 +72,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) close: bool,
     #[command(flatten)]
+    pub(crate) slot: SlotArgs,
+    #[command(flatten)]
     pub(crate) about: AboutArgs,
     /// Write what happened to FILE, as one JSON object
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -96,20 +100,30 @@ impl RunArgs {
     /// # Errors
     /// NAME stands there, it does not begin with `-`, and no second `--` makes clear what it is.
     pub(crate) fn check_dashes(&mut self, words: &[OsString]) -> Result<(), Failure> {
-        let dashes = words.iter().position(|word| word == "--");
-        let behind = dashes.map_or(0, |at| words.len() - at - 1);
-        if behind != self.command.len() + 1 {
-            return Ok(());
-        }
-        if self.command.first().is_some_and(|word| word == "--") {
-            self.command.remove(0);
-            let missing = || Failure::usage("COMMAND: is missing behind the second `--`");
-            return if self.command.is_empty() { Err(missing()) } else { Ok(()) };
-        }
-        if self.name.as_str().starts_with('-') {
-            return Ok(());
-        }
-        let message = format!("NAME: is missing before `--`, and {} would be it", self.name);
-        Err(Failure::usage(message).fix("write holdline run NAME -- COMMAND"))
+        check_dashes("run", &self.name, &mut self.command, words)
     }
+}
+
+/// The check of [`RunArgs::check_dashes`] for a verb.
+pub(super) fn check_dashes(
+    verb: &str,
+    name: &LockName,
+    command: &mut Vec<OsString>,
+    words: &[OsString],
+) -> Result<(), Failure> {
+    let dashes = words.iter().position(|word| word == "--");
+    let behind = dashes.map_or(0, |at| words.len() - at - 1);
+    if behind != command.len() + 1 {
+        return Ok(());
+    }
+    if command.first().is_some_and(|word| word == "--") {
+        command.remove(0);
+        let missing = || Failure::usage("COMMAND: is missing behind the second `--`");
+        return if command.is_empty() { Err(missing()) } else { Ok(()) };
+    }
+    if name.as_str().starts_with('-') {
+        return Ok(());
+    }
+    let message = format!("NAME: is missing before `--`, and {name} would be it");
+    Err(Failure::usage(message).fix(format_args!("write holdline {verb} NAME -- COMMAND")))
 }

@@ -5,8 +5,10 @@
 //! Read next: [`supervise`], which keeps the job on the lease's leash.
 
 mod args;
+pub(crate) mod elect;
 pub(crate) mod environment;
 mod report;
+mod slot;
 mod supervise;
 pub(crate) mod waiting;
 mod window;
@@ -24,6 +26,7 @@ use rustix::process::Signal;
 use tokio::time::Instant;
 
 pub(crate) use args::{OnLost, RunArgs};
+pub(crate) use slot::SlotArgs;
 use report::{Report, ReportFile};
 use supervise::{Ended, Stop, Supervision};
 use waiting::Waiting;
@@ -69,7 +72,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
     let outcome = match session {
         Ok(Ok(session)) => {
             report.engine = Some(session.capabilities().engine);
-            let run = Run { arguments, session: &session, waiting: &waiting, console };
+            let run = Run { arguments, value: "", session: &session, waiting: &waiting, console };
             let outcome = run.run(&mut signals, &mut report).await;
             session.close().await;
             outcome
@@ -115,6 +118,8 @@ struct Terms {
 
 struct Run<'a> {
     arguments: &'a RunArgs,
+    /// What a leader proclaims; empty for a lock.
+    value: &'a str,
     session: &'a Session,
     waiting: &'a Arc<Waiting>,
     console: &'a Console,
@@ -129,6 +134,9 @@ impl Run<'_> {
         match self.session.unless_ended(checking, signals).await {
             Ok(checked) => checked?,
             Err(signal) => return Ok(report.interrupted(signal)),
+        }
+        if let Some(slot) = &arguments.slot.once_per {
+            return Box::pin(self.in_slot(slot, &held, signals, report)).await;
         }
         let (options, terms) = self.terms()?;
         let granted = self.wait(&options, signals).await;
@@ -155,7 +163,7 @@ impl Run<'_> {
             let message = format!("--min-hold {least}: is longer than --max-hold {most}");
             return Err(Failure::usage(message).fix("swap them, or leave one out"));
         }
-        let mut options = arguments.about.options(LockOptions::default())?;
+        let mut options = arguments.about.options(LockOptions::default())?.with_value(self.value);
         if let Some(wait) = arguments.wait.wait {
             options = options.with_wait(self.session.left_of(wait));
         }
@@ -273,6 +281,7 @@ impl Run<'_> {
         let lost = revoked.or(lost);
         report.lost.clone_from(&lost);
         let ended = ended?;
+        report.asked_to_end = ended.asked_to_end;
         let (outcome, exit) = self.verdict(&ended, lost.as_ref());
         (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
         if let (None, Some(reason)) = (&ended.stop, &report.lost) {
@@ -300,6 +309,7 @@ impl Run<'_> {
         match (&ended.stop, lost) {
             (Some(Stop::MaxHold), _) => ("max_hold", Exit::MaxHold),
             (Some(Stop::Lost(_)), _) => ("lost", Exit::Lost),
+            (Some(Stop::Resign), _) => ("resigned", Exit::Success),
             // It ended by itself and was not guarded to its end.
             (None, Some(_)) if self.arguments.on_lost != OnLost::Warn => ("lost", Exit::Lost),
             (None, _) => ("finished", Exit::Job(ended.exit)),

@@ -117,6 +117,10 @@ pub(super) struct Report {
     pub(super) in_the_way: Option<Holder>,
     pub(super) lost: Option<LostReason>,
     pub(super) confirmed: Option<bool>,
+    /// Somebody asked us to end, by a signal to the job; not part of what is written.
+    pub(super) asked_to_end: bool,
+    /// Who ran the job in this slot, of `--once-per`.
+    ran_by: Option<Value>,
     error: Option<Value>,
 }
 
@@ -135,6 +139,8 @@ impl Report {
             in_the_way: None,
             lost: None,
             confirmed: None,
+            asked_to_end: false,
+            ran_by: None,
             error: None,
         }
     }
@@ -162,6 +168,12 @@ impl Report {
         Exit::Job(child::Exit::before_start(signal))
     }
 
+    /// Takes note that the job has run in this slot.
+    pub(super) fn already_ran(&mut self, by: Value) {
+        self.outcome = "already_ran";
+        self.ran_by = Some(by);
+    }
+
     fn object(&self) -> Value {
         json!({
             "name": self.name.as_str(),
@@ -177,6 +189,7 @@ impl Report {
             "in_the_way": self.in_the_way.as_ref().map(view::in_the_way),
             "lost": self.lost.as_ref().map(lost_object),
             "release_confirmed": self.confirmed,
+            "ran_by": self.ran_by,
             "error": self.error,
         })
     }

@@ -241,7 +241,7 @@ impl Client {
         names: impl IntoIterator<Item = N>,
         options: &LockOptions,
     ) -> Result<Guards, LockError> {
-        all::lock_all(&self.core, names, options).await
+        all::all_or_none(names.into_iter().map(|name| (&self.core, name)), options).await
     }
 
     /// Takes up a lease that was detached: it is renewed now, and kept from then on.

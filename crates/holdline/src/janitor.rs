@@ -21,6 +21,7 @@ use crate::core::{Core, Shared};
 use crate::grant::{Grant, Granted};
 use crate::guard::Guard;
 use crate::keeper;
+use crate::leftovers::Leftovers;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::queue::WaitCell;
@@ -175,6 +176,7 @@ pub(crate) fn undo_of(shared: &Shared, plan: &Plan, lease_id: LeaseId, for_good:
         until,
         tries: 0,
         reports: None,
+        _leftover: plan.leftovers.as_ref().map(Leftovers::one),
     }
 }
 

@@ -25,6 +25,7 @@
 
 mod acquire;
 mod all;
+mod any_of;
 pub mod blocking;
 mod client;
 mod client_options;
@@ -41,6 +42,7 @@ mod home;
 mod janitor;
 mod keeper;
 mod lease;
+mod leftovers;
 mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -65,7 +67,8 @@ mod semaphore;
 mod url;
 mod worker;
 
-pub use all::Guards;
+pub use all::{Guards, lock_all, lock_all_with};
+pub use any_of::AnyOf;
 pub use client::{Client, ShutdownReport, URL_VARIABLE};
 pub use client_options::ClientOptions;
 pub use clock::{ManualClock, SystemClock};

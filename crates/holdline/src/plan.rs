@@ -1,5 +1,6 @@
 //! A lock's description after all checks: what every attempt and grant of it share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
@@ -10,6 +11,7 @@ use holdline_core::{
 use crate::core::Core;
 use crate::election::MAX_VALUE_BYTES;
 use crate::keeper;
+use crate::leftovers::Leftovers;
 use crate::options::{Keep, LockOptions, OnLost};
 
 /// A lock's description, checked.
@@ -26,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
     pub(crate) lease_id: Option<LeaseId>,
+    /// Counts what the janitor gives up of an acquisition of several names.
+    pub(crate) leftovers: Option<Arc<Leftovers>>,
     /// How long a grant need not be looked at ([`keeper::first_look`]).
     pub(crate) first_look: Duration,
     /// The first lease, and how much of it may be believed if it is left whole: worked out once for
@@ -71,6 +75,7 @@ impl Plan {
             on_lost: options.on_lost,
             metadata,
             lease_id: options.lease_id,
+            leftovers: None,
         })
     }
 

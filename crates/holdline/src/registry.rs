@@ -15,6 +15,7 @@ use holdline_core::{Hold, LeaseId, LockError, LockName, Mode, Moment, ReleaseRep
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::grant::Grant;
+use crate::leftovers::Leftover;
 use crate::queue::WaitCell;
 
 /// Names an entry for as long as it exists, and never another one.
@@ -81,6 +82,8 @@ pub(crate) struct Undo {
     pub(crate) tries: u32,
     /// Where the answers go while a release waits for them.
     pub(crate) reports: Option<UnboundedSender<Result<ReleaseReply, LockError>>>,
+    /// Counted by an acquisition of several names until this is over.
+    pub(crate) _leftover: Option<Leftover>,
 }
 
 /// The slab and its schedule.

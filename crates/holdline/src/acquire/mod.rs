@@ -93,7 +93,7 @@ impl Wait {
 }
 
 /// Tells whether the store may answer otherwise soon.
-fn is_transient(error: &LockError) -> bool {
+pub(crate) fn is_transient(error: &LockError) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. } | ErrorKind::Quarantined { .. }

@@ -147,6 +147,12 @@ impl Once {
         &self.name
     }
 
+    /// Returns the lease under which the job runs in the present slot: that of the lock's options,
+    /// and at most half of the slot.
+    pub fn lease_duration(&self) -> Duration {
+        self.span().map_or(self.core().lease_duration, |span| self.lease(span))
+    }
+
     /// Runs the job, unless it has run in this slot or runs elsewhere.
     ///
     /// The job receives a handle to the lock: hand [`Held::fencing_token`] to whatever must not be

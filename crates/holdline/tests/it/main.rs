@@ -1,5 +1,6 @@
 //! The library on the memory engine: what users do, and what goes wrong.
 
+mod any_of;
 mod basics;
 mod cancel;
 mod drops;

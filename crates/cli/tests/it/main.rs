@@ -2,6 +2,7 @@
 
 mod child;
 mod clock;
+mod elect;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod faults;
@@ -25,6 +26,7 @@ mod run;
 mod secrets;
 #[cfg(feature = "redis")]
 mod sentinel;
+mod slots;
 mod stalls;
 #[cfg(feature = "torture")]
 mod torture;

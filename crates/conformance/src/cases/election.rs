@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Opens a client of its own, whose leases count by the clock of the suite.
-async fn client(bench: &Bench) -> Result<Client, Failure> {
+pub(super) async fn client(bench: &Bench) -> Result<Client, Failure> {
     let engine = bench.factory().open().await?;
     let clock: Arc<dyn Clock> = match bench.time() {
         Time::Hand(clock) => clock.clone(),

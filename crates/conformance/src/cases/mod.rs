@@ -11,6 +11,7 @@ mod foreign;
 mod freedom;
 mod hang;
 mod lost;
+mod once;
 mod operator;
 mod order;
 mod orphan;
@@ -27,6 +28,7 @@ pub(crate) fn all() -> Vec<Case> {
         ownership::cases(),
         orphan::cases(),
         lost::cases(),
+        once::cases(),
         hang::cases(),
         order::cases(),
         certainty::cases(),

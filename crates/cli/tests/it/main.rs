@@ -1,5 +1,6 @@
 //! Runs the built binary as a user would.
 
+mod any_of;
 mod child;
 mod clock;
 mod elect;

@@ -20,7 +20,7 @@ use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
 use super::args::check_dashes;
 use super::report::Report;
 use super::waiting::Waiting;
-use super::{OnLost, Run, RunArgs, SlotArgs};
+use super::{AnyOfArgs, OnLost, Run, RunArgs, SlotArgs};
 use crate::child::{self, Signals};
 use crate::config::Address;
 use crate::console::Console;
@@ -106,6 +106,7 @@ impl ElectArgs {
             min_hold: None,
             on_lost: OnLost::Term,
             close: false,
+            any: AnyOfArgs::default(),
             slot: SlotArgs::default(),
             about: self.about.clone(),
             report: None,

@@ -4,6 +4,7 @@
 //! written, a lease that leaves no time to stop the job, a name that a command above holds.
 //! Read next: [`supervise`], which keeps the job on the lease's leash.
 
+mod any_of;
 mod args;
 pub(crate) mod elect;
 pub(crate) mod environment;
@@ -25,9 +26,10 @@ use holdline_core::{Hold, LostReason, Purpose, RenewReply};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
+pub(crate) use any_of::AnyOfArgs;
 pub(crate) use args::{OnLost, RunArgs};
-pub(crate) use slot::SlotArgs;
 use report::{Report, ReportFile};
+pub(crate) use slot::SlotArgs;
 use supervise::{Ended, Stop, Supervision};
 use waiting::Waiting;
 use window::Window;
@@ -130,10 +132,12 @@ impl Run<'_> {
         let arguments = self.arguments;
         let mode = arguments.mode.mode();
         let held = Held::from_environment()?;
-        let checking = held.check(self.session, &arguments.name, mode);
-        match self.session.unless_ended(checking, signals).await {
-            Ok(checked) => checked?,
-            Err(signal) => return Ok(report.interrupted(signal)),
+        for name in arguments.names() {
+            let checking = held.check(self.session, name, mode);
+            match self.session.unless_ended(checking, signals).await {
+                Ok(checked) => checked?,
+                Err(signal) => return Ok(report.interrupted(signal)),
+            }
         }
         if let Some(slot) = &arguments.slot.once_per {
             return Box::pin(self.in_slot(slot, &held, signals, report)).await;
@@ -189,6 +193,9 @@ impl Run<'_> {
         signals: &mut Signals,
     ) -> Result<Result<Guard, Failure>, Signal> {
         let RunArgs { name, mode, .. } = self.arguments;
+        if !self.arguments.any.any_of.is_empty() {
+            return self.wait_for_any(options, signals).await;
+        }
         let only_try = self.arguments.only_tries();
         let attempt = self.session.acquire(name, mode.mode(), options, only_try);
         let attempt = waiting::talk(attempt, self.waiting, name, self.session, self.console);

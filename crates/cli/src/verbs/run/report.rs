@@ -147,6 +147,7 @@ impl Report {
 
     /// Takes note of the grant.
     pub(super) fn granted(&mut self, guard: &Guard) {
+        self.name = guard.name().clone();
         let short = guard.lease_id().short().to_string();
         self.grant = Some((short, guard.fencing_token().get(), guard.anchor().is_some()));
     }

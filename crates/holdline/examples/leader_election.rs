@@ -1,4 +1,4 @@
-//! A service of which one instance is active: the others stand by, and know where the active one is.
+//! A service of which one instance is active: the others stand by, and know where it is.
 //!
 //! ```sh
 //! # On each machine:

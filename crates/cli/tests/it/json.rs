@@ -55,7 +55,7 @@ fn a_name_has_the_documented_fields() {
     assert_eq!(fields(&told(&world, &["ls"])), fields(&who));
     let holder = documented("A holder:");
     assert_eq!(fields(&who["holders"][0]), holder);
-    let own = ["pid", "host", "user", "program", "reason", "labels", "traceparent"];
+    let own = ["pid", "host", "user", "program", "reason", "labels", "traceparent", "value"];
     let waiter = ["lease_id", "mode", "permits", "waited_ms"];
     let waiter: BTreeSet<String> = waiter.into_iter().chain(own).map(Into::into).collect();
     assert_eq!(fields(&who["queue"][0]), waiter);

@@ -2,8 +2,8 @@
 //!
 //! Invariant L1: the term of a leadership is the fencing token of its grant. So terms grow, and a
 //! resource that checks tokens rejects a deposed leader.
-//! Invariant L2: a leadership is valid exactly while its lease is: on a loss, `lost` resolves before
-//! the store can grant the name to another candidate.
+//! Invariant L2: a leadership is valid exactly while its lease is: on a loss, `lost` resolves
+//! before the store can grant the name to another candidate.
 //! Invariant L3: observers never see an older term after a newer one, nor one term twice.
 //! Read next: [`leadership`], what a leader has; [`observe`], what the others see; [`value`], where
 //! the value is stored.
@@ -131,10 +131,10 @@ impl Election {
 
     /// Returns the leaders one after the other: the present one at once, then each new one.
     ///
-    /// The stream looks at the store twice a second. So it returns each term that lasts longer than
-    /// a second, and may miss a shorter one: between two items there can be a gap. Terms only grow.
-    /// While nobody leads, it returns nothing. An error that passes by itself (no answer, no quorum)
-    /// is retried; any other error is the last item.
+    /// The stream looks at the store twice a second. So it returns each term that lasts longer
+    /// than a second, and may miss a shorter one: between two items there can be a gap. Terms only
+    /// grow. While nobody leads, it returns nothing. An error that passes by itself (no answer, no
+    /// quorum) is retried; any other error is the last item.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

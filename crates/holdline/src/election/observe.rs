@@ -15,8 +15,8 @@ use holdline_core::{ErrorKind, FencingToken, LockError, Moment};
 
 use super::{Election, Leader};
 
-/// How often an observer looks: twice a heartbeat, so that a term of one heartbeat is seen also if a
-/// look takes a while.
+/// How often an observer looks: twice a heartbeat, so that a term of one heartbeat is seen also if
+/// a look takes a while.
 const INTERVAL: Duration = Duration::from_millis(QUEUE_HEARTBEAT.as_millis() as u64 / 2);
 
 /// The leaders of an election, one after the other; see [`Election::observe`].

@@ -10,6 +10,7 @@ mod fencing;
 mod foreign;
 mod freedom;
 mod hang;
+mod latch;
 mod lost;
 mod once;
 mod operator;
@@ -33,6 +34,7 @@ pub(crate) fn all() -> Vec<Case> {
         order::cases(),
         certainty::cases(),
         foreign::cases(),
+        latch::cases(),
         operator::cases(),
         election::cases(),
     ]

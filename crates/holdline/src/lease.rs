@@ -243,7 +243,12 @@ pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, Loc
         anchor: None,
         unsettled: false,
     };
-    Ok(ticket.granted(core, &plan, granted))
+    let guard = ticket.granted(core, &plan, granted);
+    core.shared.observe(|observer| {
+        guard.grant.observe_begin();
+        observer.attached(guard.subject(), guard.fencing_token());
+    });
+    Ok(guard)
 }
 
 /// Checks that this client's store has granted the lease: another one would say, truly and

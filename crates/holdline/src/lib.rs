@@ -27,6 +27,7 @@ mod acquire;
 mod all;
 mod any_of;
 pub mod blocking;
+mod class;
 mod client;
 mod client_options;
 mod clock;
@@ -41,8 +42,11 @@ mod held;
 mod home;
 mod janitor;
 mod keeper;
+mod latch;
 mod lease;
 mod leftovers;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -55,6 +59,7 @@ mod plan;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
+mod progress;
 mod queue;
 #[cfg(doctest)]
 mod readme;
@@ -69,6 +74,7 @@ mod worker;
 
 pub use all::{Guards, lock_all, lock_all_with};
 pub use any_of::AnyOf;
+pub use class::{Class, MAX_CLASSES};
 pub use client::{Client, ShutdownReport, URL_VARIABLE};
 pub use client_options::ClientOptions;
 pub use clock::{ManualClock, SystemClock};
@@ -77,6 +83,7 @@ pub use engines::checkup;
 pub use grant::RiskReason;
 pub use guard::Guard;
 pub use held::Held;
+pub use holdline_core::latch::MAX_COUNT;
 pub use holdline_core::{
     Anchor, Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,
     Escaped, FencingToken, Hold, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest,
@@ -95,9 +102,10 @@ pub use holdline_postgres::{PostgresEngine, PostgresOptions};
 pub use holdline_redis::{RedisEngine, RedisOptions};
 #[cfg(feature = "zookeeper")]
 pub use holdline_zookeeper::{Family as ZooKeeperFamily, ZooKeeperEngine, ZooKeeperOptions};
+pub use latch::Latch;
 pub use lease::{DetachError, Lease};
 pub use mutex::{Mutex, Ran};
-pub use observer::{Observer, Subject};
+pub use observer::{HoldEnd, Observer, Subject};
 pub use once::{Begun, Once, OnceOptions, OnceOutcome, OnceRun, Slot, Taken};
 pub use options::{Keep, LockOptions, OnLost};
 pub use owner::Owner;

@@ -75,6 +75,7 @@ pub(crate) struct About {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) traceparent: String,
     pub(crate) value: String,
+    pub(crate) class: Option<String>,
 }
 
 impl LockOptions {
@@ -153,6 +154,17 @@ impl LockOptions {
     #[must_use]
     pub fn with_value(mut self, value: impl Into<String>) -> LockOptions {
         self.about.value = value.into();
+        self
+    }
+
+    /// Sets the class that metrics are labelled with, such as `invoice:{id}` for the lock
+    /// `invoice:4711`; without it the client's rule
+    /// ([`ClientOptions::with_class_rule`](crate::ClientOptions::with_class_rule)) gives one, or it
+    /// is `default`, as it is for a lease that is attached. A client tells [`MAX_CLASSES`](crate::MAX_CLASSES) classes apart; all later
+    /// ones are `other`.
+    #[must_use]
+    pub fn with_class(mut self, class: impl Into<String>) -> LockOptions {
+        self.about.class = Some(class.into());
         self
     }
 

@@ -8,6 +8,7 @@ use holdline_core::{
     LockName, Metadata, Mode, ReleaseRequest, lease, validity,
 };
 
+use crate::class::Class;
 use crate::core::Core;
 use crate::election::MAX_VALUE_BYTES;
 use crate::keeper;
@@ -17,6 +18,8 @@ use crate::options::{Keep, LockOptions, OnLost};
 /// A lock's description, checked.
 pub(crate) struct Plan {
     pub(crate) name: LockName,
+    pub(crate) engine: &'static str,
+    pub(crate) class: Arc<Class>,
     pub(crate) mode: Mode,
     /// What the grant is kept with, once its first renewal has reached it.
     pub(crate) hold: Hold,
@@ -63,6 +66,8 @@ impl Plan {
         let renews = matches!(options.keep, Keep::Renewed | Keep::Live);
         let first = hold.first().duration();
         Ok(Plan {
+            class: core.classes.of(&name, options.about.class.as_deref()),
+            engine,
             name,
             mode,
             hold,
@@ -156,7 +161,8 @@ fn metadata(engine: &'static str, fields: &HolderFields) -> Result<Metadata, Loc
             format_args!(
                 "value, reason, labels and the rest of the holder's metadata may have {} bytes \
                  together, these have {}: shorten the value",
-                holdline_core::metadata::MAX_METADATA_BYTES, error.bytes,
+                holdline_core::metadata::MAX_METADATA_BYTES,
+                error.bytes,
             ),
         ),
     })

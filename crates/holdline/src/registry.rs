@@ -14,6 +14,7 @@ use std::sync::Arc;
 use holdline_core::{Hold, LeaseId, LockError, LockName, Mode, Moment, ReleaseReply};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::class::Class;
 use crate::grant::Grant;
 use crate::leftovers::Leftover;
 use crate::queue::WaitCell;
@@ -73,6 +74,8 @@ pub(crate) struct Keeping {
 /// A lease id that is being given up.
 pub(crate) struct Undo {
     pub(crate) name: LockName,
+    pub(crate) engine: &'static str,
+    pub(crate) class: Arc<Class>,
     pub(crate) lease_id: LeaseId,
     pub(crate) mode: Mode,
     pub(crate) hold: Hold,

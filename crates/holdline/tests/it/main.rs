@@ -7,10 +7,12 @@ mod drops;
 mod election;
 mod faulty;
 mod keeping;
+mod latch;
 mod lines;
 #[cfg(feature = "local")]
 mod local;
 mod once;
+mod metrics;
 mod races;
 mod releases;
 mod slow;

@@ -94,6 +94,8 @@ pub(crate) enum Verb {
     Ls(verbs::ls::LsArgs),
     /// Wait until NAME is free, without taking it
     Wait(verbs::wait::WaitVerbArgs),
+    /// Set the count-down latch NAME, count it down, wait for zero, or show its count
+    Latch(verbs::latch::LatchArgs),
     /// Take NAME away from its holder
     Revoke(verbs::revoke::RevokeArgs),
     /// Keep everybody from NAME for a while

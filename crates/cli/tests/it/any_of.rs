@@ -11,7 +11,8 @@ fn the_first_free_name_is_held_and_told_to_the_job() {
     assert_eq!((told.code, &*told.stdout), (0, "gpu/0\n"), "{told:?}");
     let _held = world.hold(&["gpu/0"]);
     let report = ["--report", "r.json"];
-    let line = [&["run", "--any-of", "gpu/0,gpu/1"][..], &report, &["sh", "-c", JOB]].concat();
+    let line =
+        [&["run", "--any-of", "gpu/0,gpu/1"][..], &report, &["--", "sh", "-c", JOB]].concat();
     let told = world.run(&line);
     assert_eq!((told.code, &*told.stdout), (0, "gpu/1\n"), "{told:?}");
     let report = std::fs::read_to_string(world.path("r.json")).expect("written");

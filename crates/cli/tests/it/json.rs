@@ -84,6 +84,7 @@ fn every_verb_has_the_documented_fields() {
     let revoke = ["revoke", "b", "--if-fencing-token", &token, "--reason", "x", "--now"];
     assert_eq!(fields(&told(&world, &revoke)), of_verb("revoke"));
     assert_eq!(fields(&told(&world, &["explain"])), of_verb("explain"));
+    assert_eq!(fields(&told(&world, &["latch", "a"])), of_verb("latch"));
     let seal = told(&world, &["fence", "seal", "mark", "--token", "1"]);
     assert_eq!(fields(&seal), of_verb("fence seal"));
     assert_eq!(fields(&told(&world, &["fence", "bump", "--to", "9"])), of_verb("fence bump"));

@@ -10,6 +10,7 @@ mod faults;
 mod fence;
 mod hostile;
 mod json;
+mod latch;
 mod leases;
 #[cfg(feature = "mysql")]
 mod mysql;

@@ -28,7 +28,7 @@ pub(crate) enum OnLost {
 /// What `run` takes.
 #[derive(Debug, Args)]
 #[command(override_usage = "holdline run [OPTIONS] NAME [--] COMMAND...\n       \
-    holdline run [OPTIONS] --any-of NAME,... [--] COMMAND...")]
+    holdline run [OPTIONS] --any-of NAME,... -- COMMAND...")]
 #[command(
     after_help = "The job's terminal, input, output and signals are its own. Without --lease, \
     on local: the grant lives as long as the job, even if this program is killed. Otherwise it is \

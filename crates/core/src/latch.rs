@@ -1,8 +1,8 @@
 //! Count-down latches: a number that only falls, and whoever waits for zero.
 //!
-//! A latch is no lock: nobody holds it, and it has no lease. One name may be a lock and a latch, and
-//! the two know nothing of each other. A latch whose count is zero is not stored, so one that was
-//! never set is open.
+//! A latch is no lock: nobody holds it, and it has no lease. One name may be a lock and a latch,
+//! and the two know nothing of each other. A latch whose count is zero is not stored, so one that
+//! was never set is open.
 //! Invariant T1: the count of a latch that is set only falls, and it is set again only from zero.
 
 use crate::capabilities::Capabilities;

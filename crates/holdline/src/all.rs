@@ -12,8 +12,8 @@ use crate::options::LockOptions;
 use crate::plan::Plan;
 use crate::release::ReleaseOutcome;
 
-/// The guards of several names that were taken together, in the order of the names; those of several
-/// clients in the order of [`lock_all`].
+/// The guards of several names that were taken together, in the order of the names; those of
+/// several clients in the order of [`lock_all`].
 #[derive(Debug)]
 #[must_use = "guards that are not kept release their names at once"]
 pub struct Guards(Vec<Guard>);

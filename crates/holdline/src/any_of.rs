@@ -20,7 +20,7 @@ use crate::leftovers::Leftovers;
 use crate::options::LockOptions;
 use crate::plan::Plan;
 
-/// How long a grant waits until the store has left the other queues: then the janitor goes on alone.
+/// How long a grant waits until the other queues are left: then the janitor goes on alone.
 const LEAVING: Duration = Duration::from_secs(1);
 
 impl Client {

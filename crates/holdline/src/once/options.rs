@@ -62,8 +62,8 @@ impl OnceOptions {
         self
     }
 
-    /// Sets by how much the clocks of two machines may differ; 1 s unless set, and at most a quarter
-    /// of the slot. A start this close before the next slot belongs to the next slot.
+    /// Sets by how much the clocks of two machines may differ; 1 s unless set, and at most a
+    /// quarter of the slot. A start this close before the next slot belongs to the next slot.
     #[must_use]
     pub fn with_max_skew(mut self, max_skew: Duration) -> OnceOptions {
         self.max_skew = max_skew;

@@ -191,7 +191,7 @@ async fn nobody_starves_in_a_long_run() {
     assert_eq!(count(&watcher, &names).await, (0, 0), "nothing is left");
     let waits = waits.lock().expect("no panic");
     let longest = waits.iter().max().expect("some");
-    // Fourteen hold for at most 0.2 s each, of two names at most: whoever is passed over waits longer.
+    // Fourteen hold for at most 0.2 s each: whoever is passed over again and again waits longer.
     assert!(*longest < 10 * S, "somebody waited {longest:?}");
 }
 

@@ -298,7 +298,7 @@ async fn a_fleet_runs_the_job_exactly_once_in_every_slot() {
         let job = client.once_with("report", Slot::every(SLOT), options).expect("good");
         machines.push(tokio::spawn(async move {
             for slot in 1..=SLOTS {
-                // By its own clock: 1.2 s before the slot, which is in it by no clock, to 3 s after.
+                // By its own clock, from 1 s before the slot, which belongs to it, to 3 s after.
                 let due = START + SLOT * u32::try_from(slot).expect("small");
                 let due = due + Duration::from_millis(random.random_range(0..4_000)) - S;
                 let now = wall(&clock, ahead).duration_since(UNIX_EPOCH).expect("later");

@@ -171,7 +171,7 @@ fn raise(asker: &Asker, to: FencingToken) -> Call {
     }
 }
 
-/// A latch has the key and the channel of Redisson's RCountDownLatch, so that it is the same object.
+/// A latch has the key and the channel of Redisson's RCountDownLatch: it is the same object.
 fn latch(asker: &Asker, name: &LockName, command: LatchCommand) -> Call {
     let (verb, by) = match command {
         LatchCommand::Set(count) => ("set", count),

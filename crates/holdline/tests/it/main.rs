@@ -14,6 +14,7 @@ mod local;
 mod once;
 mod metrics;
 mod races;
+mod recorder;
 mod releases;
 mod slow;
 mod spans;

@@ -1,57 +1,23 @@
 //! What is measured: each attempt and each hold once, whatever becomes of it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdline::fence::{Fenced, FencedCell, Proof, Rules};
 use holdline::{Client, ClientOptions, FencingToken, Keep, LockOptions, Operation};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use crate::faulty::{Fate, Faulty};
+use crate::recorder::Recorded;
 use crate::support::{engine, name, options, pass, settle};
 
 const S: Duration = Duration::from_secs(1);
 
-/// What was recorded, by name and labels: counts, the last value of a gauge, all of a histogram.
-#[derive(Debug, Default)]
-struct Recorded(BTreeMap<String, Vec<f64>>);
-
-impl Recorded {
-    /// Takes over what was recorded since the last look.
-    fn look(&mut self, snapshotter: &Snapshotter) {
-        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
-            let (_, key) = key.into_parts();
-            let labels = key.labels().map(|label| format!("{}={}", label.key(), label.value()));
-            let key = format!("{} {}", key.name(), labels.collect::<Vec<_>>().join(","));
-            let values = self.0.entry(key).or_default();
-            match value {
-                DebugValue::Counter(count) => {
-                    *values = vec![values.first().unwrap_or(&0.0) + count as f64];
-                }
-                DebugValue::Gauge(gauge) => *values = vec![gauge.0],
-                DebugValue::Histogram(new) => values.extend(new.into_iter().map(|value| value.0)),
-            }
-        }
-    }
-
-    fn values(&self, key: &str) -> &[f64] {
-        self.0.get(key).map_or(&[], Vec::as_slice)
-    }
-}
-
-fn recorded(snapshotter: &Snapshotter) -> Recorded {
-    let mut recorded = Recorded::default();
-    recorded.look(snapshotter);
-    recorded
-}
-
 /// Runs a test on this thread, with a recorder of its own.
-fn with_recorder(test: impl AsyncFnOnce(&Snapshotter)) {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
+fn with_recorder(test: impl AsyncFnOnce(Recorded)) {
+    let recorded = Recorded::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
-    metrics::with_local_recorder(&recorder, || runtime.block_on(test(&snapshotter)));
+    let test = test(recorded.clone());
+    metrics::with_local_recorder(&recorded, || runtime.block_on(test));
 }
 
 fn measured(clock: &holdline::ManualClock, seed: u64) -> ClientOptions {
@@ -60,7 +26,7 @@ fn measured(clock: &holdline::ManualClock, seed: u64) -> ClientOptions {
 
 #[test]
 fn every_attempt_and_every_hold_is_counted_once() {
-    with_recorder(async |snapshotter| {
+    with_recorder(async |seen: Recorded| {
         let (engine, clock) = engine();
         let client = Client::with_options(std::sync::Arc::new(engine), measured(&clock, 1));
         let client = client.expect("a client");
@@ -75,7 +41,6 @@ fn every_attempt_and_every_hold_is_counted_once() {
         let limited = tokio::spawn(limited.lock_owned());
         let cancelled = tokio::spawn(mutex.clone().lock_owned());
         settle().await;
-        let mut seen = recorded(snapshotter);
         let labels = "engine=memory,class=invoice:{id}";
         assert_eq!(seen.values(&format!("holdline_waiting {labels}")), [2.0], "{seen:?}");
         assert_eq!(seen.values(&format!("holdline_held {labels}")), [1.0], "{seen:?}");
@@ -103,7 +68,6 @@ fn every_attempt_and_every_hold_is_counted_once() {
         // The loss is found by the release.
         assert!(late.release().await.is_lost());
 
-        seen.look(snapshotter);
         let values = |metric: &str, label: &str| seen.values(&format!("{metric} {labels},{label}"));
         let count = |metric: &str, label: &str| values(metric, label).iter().sum::<f64>();
         for (outcome, times) in
@@ -132,7 +96,7 @@ fn every_attempt_and_every_hold_is_counted_once() {
 
 #[test]
 fn renewals_and_requests_are_timed() {
-    with_recorder(async |snapshotter| {
+    with_recorder(async |seen: Recorded| {
         let (engine, clock) = engine();
         let faulty = Faulty::new(engine);
         let rule = |name: &holdline::LockName| Some(name.as_str()[..1].to_owned());
@@ -143,7 +107,6 @@ fn renewals_and_requests_are_timed() {
         let mutex = client.mutex_with("a/1", &lease).expect("fits");
         let guard = mutex.lock().await.expect("free");
         pass(&clock, 4 * S).await;
-        let seen = recorded(snapshotter);
         let slack = seen.values("holdline_lease_slack_seconds engine=memory,class=a");
         assert!(slack.iter().all(|slack| (5.0..9.0).contains(slack)), "{seen:?}");
         for (op, times) in [("acquire", 1), ("renew", slack.len())] {
@@ -152,7 +115,6 @@ fn renewals_and_requests_are_timed() {
         }
         faulty.line.judge(|_, _| Fate::Refused);
         guard.release().await;
-        let seen = recorded(snapshotter);
         let key = "holdline_store_op_seconds engine=memory,op=release,outcome=error";
         assert!(!seen.values(key).is_empty(), "{seen:?}");
     });
@@ -160,26 +122,24 @@ fn renewals_and_requests_are_timed() {
 
 #[test]
 fn refusals_of_a_fence_are_counted() {
-    with_recorder(async |snapshotter| {
+    with_recorder(async |seen: Recorded| {
         let rules = Rules::default().with_observer(holdline::metrics::fence_observer());
         let stock = FencedCell::new(10).with_rules(rules);
         let token = |number| Proof::exclusive(FencingToken::new(number).expect("a token"));
         stock.seal(&token(7)).expect("newer");
         stock.seal(&token(6)).expect_err("older");
-        let seen = recorded(snapshotter);
         assert_eq!(seen.values("holdline_fenced_rejects_total reason=stale"), [1.0], "{seen:?}");
     });
 }
 
 #[test]
 fn without_the_option_nothing_is_recorded() {
-    with_recorder(async |snapshotter| {
+    with_recorder(async |seen: Recorded| {
         let (engine, clock) = engine();
         let client = Client::with_options(std::sync::Arc::new(engine), options(&clock, 1));
         let client = client.expect("a client");
         let mutex = client.mutex("a").expect("good");
         mutex.lock().await.expect("free").release().await;
-        let seen = recorded(snapshotter);
-        assert!(seen.0.is_empty(), "{seen:?}");
+        assert!(seen.all().is_empty(), "{seen:?}");
     });
 }

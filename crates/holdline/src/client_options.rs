@@ -31,14 +31,20 @@ pub struct ClientOptions {
     clock: Option<Arc<dyn Clock>>,
     entropy: Option<Box<dyn Entropy + Send>>,
     drift_ppm: Option<u32>,
-    observer: Option<Arc<dyn Observer>>,
-    class_rule: Option<class::Rule>,
-    #[cfg(feature = "metrics")]
-    metrics: bool,
+    telemetry: Telemetry,
     holder: Option<HolderFields>,
     lease_duration: Option<Duration>,
     answer_within: Option<Duration>,
     place: Place,
+}
+
+/// Who learns what happens to the client's locks, and under which labels.
+#[derive(Default)]
+struct Telemetry {
+    observer: Option<Arc<dyn Observer>>,
+    class_rule: Option<class::Rule>,
+    #[cfg(feature = "metrics")]
+    metrics: bool,
 }
 
 impl ClientOptions {
@@ -69,7 +75,7 @@ impl ClientOptions {
     /// Adds an observer, which is told what happens to the client's locks.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> ClientOptions {
-        self.observer = Some(match self.observer.take() {
+        self.telemetry.observer = Some(match self.telemetry.observer.take() {
             Some(first) => Arc::new(Both(first, observer)),
             None => observer,
         });
@@ -84,7 +90,7 @@ impl ClientOptions {
         mut self,
         rule: impl Fn(&LockName) -> Option<String> + Send + Sync + 'static,
     ) -> ClientOptions {
-        self.class_rule = Some(Box::new(rule));
+        self.telemetry.class_rule = Some(Box::new(rule));
         self
     }
 
@@ -93,7 +99,7 @@ impl ClientOptions {
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn with_metrics(mut self) -> ClientOptions {
-        self.metrics = true;
+        self.telemetry.metrics = true;
         self
     }
 
@@ -184,13 +190,13 @@ impl ClientOptions {
             ),
         };
         let entropy = Source::new(entropy);
-        let observer = self.observer;
+        let Telemetry { observer, class_rule, .. } = self.telemetry;
         #[cfg(feature = "metrics")]
-        let (engine, observer) = match self.metrics {
+        let (engine, observer) = match self.telemetry.metrics {
             true => crate::metrics::attach(engine, observer, clock.clone()),
             false => (engine, observer),
         };
-        let classes = Classes::new(self.class_rule);
+        let classes = Classes::new(class_rule);
         let parts = Parts { engine, clock, entropy, observer, drift_ppm, answer_within };
         let shared = Arc::new(Shared::new(parts));
         home::start(&shared, self.place)

@@ -160,8 +160,8 @@ impl LockOptions {
     /// Sets the class that metrics are labelled with, such as `invoice:{id}` for the lock
     /// `invoice:4711`; without it the client's rule
     /// ([`ClientOptions::with_class_rule`](crate::ClientOptions::with_class_rule)) gives one, or it
-    /// is `default`, as it is for a lease that is attached. A client tells [`MAX_CLASSES`](crate::MAX_CLASSES) classes apart; all later
-    /// ones are `other`.
+    /// is `default`. A lease that is attached has the rule's. A client tells
+    /// [`MAX_CLASSES`](crate::MAX_CLASSES) classes apart; all later ones are `other`.
     #[must_use]
     pub fn with_class(mut self, class: impl Into<String>) -> LockOptions {
         self.about.class = Some(class.into());

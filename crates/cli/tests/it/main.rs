@@ -12,6 +12,7 @@ mod hostile;
 mod json;
 mod latch;
 mod leases;
+mod metrics;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod nested;

@@ -9,6 +9,7 @@ use holdline_core::LockName;
 
 use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
 use super::any_of::AnyOfArgs;
+use super::metrics_file::MetricsArgs;
 use super::slot::SlotArgs;
 use crate::duration;
 use crate::failure::Failure;
@@ -83,6 +84,8 @@ pub(crate) struct RunArgs {
     /// Write what happened to FILE, as one JSON object
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     /// The lock name
     #[arg(value_parser = common::name)]
     pub(crate) name: LockName,

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
 use super::args::check_dashes;
+use super::metrics_file::MetricsArgs;
 use super::report::Report;
 use super::waiting::Waiting;
 use super::{AnyOfArgs, OnLost, Run, RunArgs, SlotArgs};
@@ -110,6 +111,7 @@ impl ElectArgs {
             slot: SlotArgs::default(),
             about: self.about.clone(),
             report: None,
+            metrics: MetricsArgs::default(),
             name: self.name.clone(),
             command: self.command.clone(),
         }

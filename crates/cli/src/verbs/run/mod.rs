@@ -8,6 +8,7 @@ mod any_of;
 mod args;
 pub(crate) mod elect;
 pub(crate) mod environment;
+mod metrics_file;
 mod report;
 mod slot;
 mod supervise;
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 
 pub(crate) use any_of::AnyOfArgs;
 pub(crate) use args::{OnLost, RunArgs};
+use metrics_file::MetricsFile;
 use report::{Report, ReportFile};
 pub(crate) use slot::SlotArgs;
 use supervise::{Ended, Stop, Supervision};
@@ -53,6 +55,7 @@ const NEWS: Duration = Duration::from_secs(1);
 
 /// Holds, runs, releases; writes the report whatever happens.
 pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
+    let metrics = MetricsFile::check(&arguments.metrics)?;
     let file = ReportFile::open(arguments.report.as_deref())?;
     let since = Instant::now();
     let waiting = Arc::new(Waiting::default());
@@ -89,9 +92,11 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         Ok(exit) => report.exit = *exit,
         Err(failure) => report.failed(failure),
     }
-    if let Err(failure) = file.write(&report) {
-        // The job is done; what it ended with says more than a disk that is full.
-        console.failure(&failure);
+    for written in [file.write(&report), metrics.write(&report)] {
+        if let Err(failure) = written {
+            // The job is done; what it ended with says more than a disk that is full.
+            console.failure(&failure);
+        }
     }
     match outcome {
         Err(failure) if failure.exit == Exit::Success => {

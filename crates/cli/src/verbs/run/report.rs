@@ -152,6 +152,11 @@ impl Report {
         self.grant = Some((short, guard.fencing_token().get(), guard.anchor().is_some()));
     }
 
+    /// Returns the fencing token of the grant.
+    pub(super) fn token(&self) -> Option<u64> {
+        self.grant.as_ref().map(|(_, token, _)| *token)
+    }
+
     /// Takes note of a failure.
     pub(super) fn failed(&mut self, failure: &Failure) {
         self.exit = failure.exit;

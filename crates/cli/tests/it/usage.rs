@@ -186,7 +186,7 @@ fn the_help_of_run_says_how_it_is_called() {
         "",
         "Arguments:",
         "  <NAME>        The lock name",
-        "  <COMMAND>...  The program to run and its arguments",
+        "  [COMMAND]...  The program to run and its arguments",
     ];
     assert_eq!(head, expected);
 }

@@ -78,6 +78,8 @@ impl Global {
 pub(crate) enum Verb {
     /// Hold NAME, run COMMAND, release
     Run(verbs::run::RunArgs),
+    /// Run COMMAND while this candidate leads the election NAME, or watch who leads
+    Elect(verbs::run::elect::ElectArgs),
     /// Take NAME for a while without a process that holds it, and print the lease
     Acquire(verbs::acquire::AcquireArgs),
     /// Keep a lease of `acquire` for longer
@@ -92,6 +94,8 @@ pub(crate) enum Verb {
     Ls(verbs::ls::LsArgs),
     /// Wait until NAME is free, without taking it
     Wait(verbs::wait::WaitVerbArgs),
+    /// Set the count-down latch NAME, count it down, wait for zero, or show its count
+    Latch(verbs::latch::LatchArgs),
     /// Take NAME away from its holder
     Revoke(verbs::revoke::RevokeArgs),
     /// Keep everybody from NAME for a while
@@ -136,6 +140,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
     let mut cli = Cli::try_parse_from(&arguments).map_err(|error| unparsed(error, &arguments))?;
     let checked = match &mut cli.verb {
         Verb::Run(run) => run.check_dashes(&arguments),
+        Verb::Elect(elect) => elect.check_dashes(&arguments),
         _ => Ok(()),
     };
     match checked {

@@ -87,7 +87,7 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             verbs::fence::at_resource(arguments, console)
         }
         verb => {
-            let holds = matches!(verb, Verb::Run(_) | Verb::Acquire(_));
+            let holds = matches!(verb, Verb::Run(_) | Verb::Acquire(_) | Verb::Elect(_));
             let console = &if holds { console.hurried() } else { *console };
             let address = address(&cli.global, verb)?;
             let url = holdline::redact_url(&address.url);
@@ -130,6 +130,9 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     }
     match verb {
         Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,
+        Verb::Elect(arguments) => {
+            return verbs::run::elect::run(arguments, address, console).await;
+        }
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
         Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
         #[cfg(feature = "torture")]
@@ -142,6 +145,7 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     }
     let (wait, waits) = match verb {
         Verb::Wait(arguments) => (arguments.wait(), Some(console)),
+        Verb::Latch(arguments) if arguments.wait().is_some() => (arguments.wait(), Some(console)),
         _ => (None, None),
     };
     let only_looks = matches!(
@@ -163,12 +167,14 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         Verb::Who(arguments) => verbs::who::run(arguments, session, console).await,
         Verb::Ls(arguments) => verbs::ls::run(arguments, session, console).await,
         Verb::Wait(arguments) => verbs::wait::run(arguments, session, console).await,
+        Verb::Latch(arguments) => verbs::latch::run(arguments, session, console).await,
         Verb::Revoke(arguments) => verbs::revoke::run(arguments, session, console).await,
         Verb::Freeze(arguments) => verbs::freeze::freeze(arguments, session, console).await,
         Verb::Unfreeze(arguments) => verbs::freeze::unfreeze(arguments, session, console).await,
         Verb::Explain(_) => verbs::explain::run(session, console),
         Verb::Fence(arguments) => verbs::fence::bump(arguments, session, console).await,
         Verb::Run(_)
+        | Verb::Elect(_)
         | Verb::Acquire(_)
         | Verb::Doctor(_)
         | Verb::Quorum(_)
@@ -186,7 +192,7 @@ fn without_store(
     console: &Console,
 ) -> Result<Option<Exit>, Failure> {
     // Freezing a name and raising the fence need one; all others find nothing to act on.
-    let acts = matches!(verb, Verb::Freeze(_) | Verb::Fence(_));
+    let acts = matches!(verb, Verb::Freeze(_) | Verb::Fence(_) | Verb::Latch(_));
     let no_store = if acts { None } else { NoStore::at(address)? };
     let Some(no_store) = no_store else { return Ok(None) };
     let outcome = match verb {

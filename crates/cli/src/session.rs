@@ -371,6 +371,11 @@ impl Session {
         tokio::time::timeout_at(end, guard.release()).await.ok()
     }
 
+    /// Begins anew after a release: the verb goes on, and its end is as far away as ever.
+    pub(crate) fn hold_anew(&self) {
+        self.ends_by.set(None);
+    }
+
     /// Waits until the store has all that the verb's requests still owe it, for a short time.
     pub(crate) async fn flush(&self) {
         self.client.engine().flush().await;

@@ -90,6 +90,8 @@ pub struct Capabilities {
     pub detach: bool,
     /// What a holder tells about itself is kept and shown.
     pub metadata: bool,
+    /// Count-down latches: [`crate::latch`].
+    pub latch: bool,
     /// How a grant ends when its holder falls silent.
     pub expiry: Expiry,
     /// The leases that can be kept.
@@ -113,7 +115,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Returns the capabilities of the reference: the lock table with everything it knows.
+    /// Returns the capabilities of the reference: the lock table with everything it knows. A latch
+    /// is no part of it.
     pub fn reference(engine: &'static str, identity: impl Into<String>) -> Capabilities {
         Capabilities {
             engine,
@@ -130,6 +133,7 @@ impl Capabilities {
             live: false,
             detach: true,
             metadata: true,
+            latch: false,
             expiry: Expiry::Lease,
             lease: LeaseRange { min: MIN_LEASE, max: MAX_LEASE, step: Duration::from_millis(1) },
             hand_off: HandOff::Claim,

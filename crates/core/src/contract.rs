@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::capabilities::Capabilities;
 use crate::error::LockError;
+use crate::latch::{LatchCommand, LatchReply};
 use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
 use crate::metadata::Metadata;
@@ -288,6 +289,13 @@ pub enum Operation {
         /// The largest token that may have been given.
         to: FencingToken,
     },
+    /// Asks a count-down latch, which is no lock.
+    Latch {
+        /// The name of the latch.
+        name: LockName,
+        /// What is asked.
+        command: LatchCommand,
+    },
 }
 
 /// How many tokens are left above the largest that the fence may be raised to: 2^40, which last for
@@ -317,6 +325,9 @@ impl Operation {
                 check_unfreeze(capabilities).map_err(|error| error.with_name(name))
             }
             Operation::RaiseFence { to } => check_fence(capabilities, *to),
+            Operation::Latch { name, command } => {
+                command.check(capabilities).map_err(|error| error.with_name(name))
+            }
         }
     }
 
@@ -325,7 +336,8 @@ impl Operation {
         match self {
             Operation::Revoke { name, .. }
             | Operation::Freeze { name, .. }
-            | Operation::Unfreeze { name } => Some(name),
+            | Operation::Unfreeze { name }
+            | Operation::Latch { name, .. } => Some(name),
             Operation::RaiseFence { .. } => None,
         }
     }
@@ -397,6 +409,8 @@ pub enum OperationReply {
     },
     /// Nothing matched: no grant with that token, or no freeze.
     NothingThere,
+    /// How the latch stands.
+    Latch(LatchReply),
 }
 
 /// What a watch says. It is never a grant.

@@ -37,6 +37,9 @@ pub struct HolderFields {
     /// The W3C trace context, so that a waiter's span can link to the holder's.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub traceparent: String,
+    /// What the leader of an election proclaims, or a candidate will.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
     /// The lease that was asked for, in milliseconds. Only detached leases have it: whoever renews
     /// one may know no more than its id.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,6 +13,7 @@ use holdline_core::{
 use crate::all::{self, Guards};
 use crate::client_options::ClientOptions;
 use crate::core::{Core, Shared};
+use crate::election::Election;
 use crate::engines;
 use crate::guard::Guard;
 use crate::lease::{self, Lease};
@@ -189,6 +190,29 @@ impl Client {
         Semaphore::new(&self.core, name, permits, options.clone())
     }
 
+    /// Describes an election: a lock whose holder leads, with a value that observers see.
+    ///
+    /// # Errors
+    /// As [`Client::mutex`]; and `Unsupported` where the engine has no fencing tokens or keeps no
+    /// metadata, `Invalid` for a name that leaves no room for the locks of
+    /// [`Leadership::proclaim`](crate::Leadership::proclaim) (more than 499 bytes).
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
+        self.election_with(name, &LockOptions::default())
+    }
+
+    /// As [`Client::election`], with the options of its campaigns.
+    ///
+    /// # Errors
+    /// As [`Client::election`] and [`Client::mutex_with`]; and `Invalid` for options with a lease
+    /// id, which is good for one campaign only.
+    pub fn election_with(
+        &self,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<Election, LockError> {
+        Election::new(self, name, options)
+    }
+
     /// Takes several names exclusively: all or none, in their byte order, so that two who take
     /// overlapping sets never wait for each other in a circle.
     ///
@@ -217,7 +241,7 @@ impl Client {
         names: impl IntoIterator<Item = N>,
         options: &LockOptions,
     ) -> Result<Guards, LockError> {
-        all::lock_all(&self.core, names, options).await
+        all::all_or_none(names.into_iter().map(|name| (&self.core, name)), options).await
     }
 
     /// Takes up a lease that was detached: it is renewed now, and kept from then on.
@@ -390,6 +414,10 @@ impl Client {
     #[cfg(feature = "planted")]
     pub fn plant_validity_from_reply(&self) {
         self.shared().counts_from_reply.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     fn shared(&self) -> &Shared {

@@ -19,10 +19,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::acquire::Lines;
+use crate::class::Classes;
 use crate::entropy::Source;
 use crate::grant::Grant;
 use crate::home::Home;
-use crate::observer::Observer;
+use crate::observer::{HoldEnd, Observer};
 use crate::owner::Nests;
 use crate::registry::Registry;
 
@@ -137,6 +138,24 @@ impl Shared {
         }
     }
 
+    /// Tells the observer that a lock is held.
+    pub(crate) fn observe_acquired(&self, grant: &Grant, waited: Duration) {
+        self.observe(|observer| {
+            grant.observe_begin();
+            observer.acquired(grant.subject(), grant.token, waited);
+        });
+    }
+
+    /// Tells the observer that a hold has ended, unless it knows.
+    pub(crate) fn observe_end(&self, grant: &Grant, end: impl FnOnce() -> HoldEnd) {
+        self.observe(|observer| {
+            if grant.observe_end() {
+                let held_for = grant.since.until(self.clock.now());
+                observer.ended(grant.subject(), &end(), held_for);
+            }
+        });
+    }
+
     /// Returns how long a hand-off waits for this client's claim: four round trips, and two
     /// heartbeats at least. When a hint is lost it is the heartbeat that finds the hand-off, up to
     /// a whole interval late; a window of one interval would be over just then.
@@ -236,6 +255,7 @@ pub(crate) struct Core {
     pub(crate) holder: HolderFields,
     pub(crate) lease_duration: Duration,
     pub(crate) nests: Nests,
+    pub(crate) classes: Classes,
 }
 
 impl Core {

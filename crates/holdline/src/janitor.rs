@@ -21,6 +21,7 @@ use crate::core::{Core, Shared};
 use crate::grant::{Grant, Granted};
 use crate::guard::Guard;
 use crate::keeper;
+use crate::leftovers::Leftovers;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::queue::WaitCell;
@@ -168,6 +169,8 @@ pub(crate) fn undo_of(shared: &Shared, plan: &Plan, lease_id: LeaseId, for_good:
     let until = shared.clock.now().after(lasts.max(MIN_TOMBSTONE).saturating_add(capabilities.lag));
     Undo {
         name: plan.name.clone(),
+        engine: plan.engine,
+        class: plan.class.clone(),
         lease_id,
         mode: plan.mode,
         hold: plan.hold,
@@ -175,6 +178,7 @@ pub(crate) fn undo_of(shared: &Shared, plan: &Plan, lease_id: LeaseId, for_good:
         until,
         tries: 0,
         reports: None,
+        _leftover: plan.leftovers.as_ref().map(Leftovers::one),
     }
 }
 
@@ -309,8 +313,9 @@ pub(crate) fn finish(shared: &Shared, key: Key, told: bool) {
     }
     // A release that still waits reports the outcome itself.
     if undo.reports.as_ref().is_none_or(mpsc::UnboundedSender::is_closed) {
+        let Undo { name, mode, engine, class, .. } = &*undo;
         let lease_id = undo.lease_id.short();
-        let subject = Subject { name: &undo.name, lease_id, mode: undo.mode };
+        let subject = Subject { name, lease_id, mode: *mode, engine, class };
         shared.observe(|observer| observer.dropped(subject, told));
     }
     shared.drained.notify_waiters();

@@ -74,6 +74,8 @@ pub(crate) struct About {
     pub(crate) reason: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) traceparent: String,
+    pub(crate) value: String,
+    pub(crate) class: Option<String>,
 }
 
 impl LockOptions {
@@ -143,6 +145,26 @@ impl LockOptions {
     #[must_use]
     pub fn with_traceparent(mut self, traceparent: impl Into<String>) -> LockOptions {
         self.about.traceparent = traceparent.into();
+        self
+    }
+
+    /// Sets the value that observers of an [`Election`](crate::Election) see while this lock is
+    /// held, at most [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES) bytes. `campaign` sets it by
+    /// itself.
+    #[must_use]
+    pub fn with_value(mut self, value: impl Into<String>) -> LockOptions {
+        self.about.value = value.into();
+        self
+    }
+
+    /// Sets the class that metrics are labelled with, such as `invoice:{id}` for the lock
+    /// `invoice:4711`; without it the client's rule
+    /// ([`ClientOptions::with_class_rule`](crate::ClientOptions::with_class_rule)) gives one, or it
+    /// is `default`. A lease that is attached has the rule's. A client tells
+    /// [`MAX_CLASSES`](crate::MAX_CLASSES) classes apart; all later ones are `other`.
+    #[must_use]
+    pub fn with_class(mut self, class: impl Into<String>) -> LockOptions {
+        self.about.class = Some(class.into());
         self
     }
 

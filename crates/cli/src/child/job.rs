@@ -23,6 +23,8 @@ pub(crate) enum Event {
     /// It has stopped, and so shall we: [`Job::freeze`] and [`Job::suspend`], then look at
     /// the lease, then [`Job::resume`] or [`Job::terminate`].
     Stopped,
+    /// The signal of [`Signals::reserve`] has arrived.
+    Reserved,
 }
 
 /// A command that was started and not yet reaped.
@@ -77,6 +79,9 @@ impl Job {
     pub(crate) async fn next(&mut self, signals: &mut Signals) -> io::Result<Event> {
         loop {
             match signals.news().await {
+                News::Signal(signal) if signals.is_reserved(signal) => {
+                    return Ok(Event::Reserved);
+                }
                 News::Signal(signal) => self.pass_on(signal),
                 News::Child => {
                     if let Some(event) = self.look(signals)? {
@@ -85,6 +90,13 @@ impl Job {
                 }
             }
         }
+    }
+
+    /// Whether somebody has asked us to end since the command was started: that signal went to the
+    /// command, and whatever it does with it, it was meant for us as well.
+    pub(crate) fn was_asked_to_end(&self) -> bool {
+        const ENDS: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+        ENDS.iter().any(|signal| self.passed_on.contains(signal))
     }
 
     /// Asks the whole group to end: SIGTERM, and SIGCONT so that a stopped one can follow.

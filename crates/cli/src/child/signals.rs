@@ -112,6 +112,8 @@ pub(crate) struct Signals {
     stops: Option<AsyncFd<SignalFd>>,
     /// The next SIGCONT ends a stop that is known.
     own_continue: bool,
+    /// The signal that is for us, and not for the command.
+    reserved: Option<Signal>,
     /// A mask belongs to a thread.
     _not_send: PhantomData<*const ()>,
 }
@@ -138,7 +140,19 @@ impl Signals {
         SigSet::from(NixSignal::SIGCHLD).thread_unblock()?;
         // From here on a stop is let through only by `suspend`, and not by a drop at the end.
         let stops = if std::mem::take(&mut stops.held) { Some(told_of_stops()?) } else { None };
-        Ok(Self { caught, children, stops, own_continue: false, _not_send: PhantomData })
+        let (own_continue, reserved) = (false, None);
+        Ok(Self { caught, children, stops, own_continue, reserved, _not_send: PhantomData })
+    }
+
+    /// Keeps a signal for us: while a command runs, it is an event of its job; otherwise it has no
+    /// effect.
+    pub(crate) fn reserve(&mut self, signal: Signal) {
+        self.reserved = Some(signal);
+    }
+
+    /// Whether a signal is for us.
+    pub(super) fn is_reserved(&self, signal: Signal) -> bool {
+        self.reserved == Some(signal)
     }
 
     /// Waits for what `work` comes to, unless a signal comes first that would end a command: then
@@ -189,6 +203,7 @@ impl Signals {
             match poll_fn(|context| self.poll_signal(context)).await {
                 Signal::TSTP => return Arrived::Suspend,
                 Signal::WINCH | Signal::CONT => {}
+                signal if self.is_reserved(signal) => {}
                 signal => return Arrived::End(signal),
             }
         }

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod fence;
 pub(crate) mod freeze;
+pub(crate) mod latch;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod quorum;

@@ -21,6 +21,7 @@ use crate::housekeeping::Housekeeping;
 use crate::inbox::Inbox;
 use crate::keepers;
 use crate::keys::Files;
+use crate::latch;
 use crate::listing;
 use crate::liveness::Liveness;
 use crate::looked_at::LookedAt;
@@ -254,6 +255,14 @@ impl Engine for LocalEngine {
             Operation::Revoke { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name } => name.clone(),
+            Operation::Latch { name, command } => {
+                let (asked, command) = (name.clone(), *command);
+                let work = move |step: &mut Step<'_>| {
+                    step.check_store_for_others()?;
+                    latch::ask(step.rows(), &asked, command).map(Ok)
+                };
+                return self.shared.command(name, work, |reply| reply);
+            }
             Operation::RaiseFence { to } => {
                 let to = *to;
                 return self.shared.enter(
@@ -273,7 +282,9 @@ impl Engine for LocalEngine {
                 Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now),
                 Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason),
                 Operation::Unfreeze { .. } => table.unfreeze(),
-                Operation::RaiseFence { .. } => Ok(Ok(OperationReply::Done)),
+                Operation::RaiseFence { .. } | Operation::Latch { .. } => {
+                    Ok(Ok(OperationReply::Done))
+                }
             })
         };
         self.shared.command(&name, work, |reply| reply)

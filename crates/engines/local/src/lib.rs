@@ -32,6 +32,7 @@ mod inbox;
 mod keepers;
 mod keys;
 mod listing;
+mod latch;
 mod liveness;
 mod looked_at;
 mod machine;

@@ -26,6 +26,8 @@ pub(crate) struct Shard {
     /// come from this process, and nobody outside of it can time the look-ups of one.
     pub(crate) names: HashMap<LockName, Name, RandomState>,
     pub(crate) counter: u64,
+    /// The counts of latches, which are no locks; none is zero.
+    pub(crate) latches: HashMap<LockName, u64, RandomState>,
     /// Names that nobody held or queued for, and when nothing need be kept of them any more: swept
     /// a few at a time, soonest first. However often such a name is used, it stands here once.
     pub(crate) fading: BTreeSet<(Moment, LockName)>,

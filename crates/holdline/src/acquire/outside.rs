@@ -25,6 +25,7 @@ use crate::core::Shared;
 use crate::guard::Guard;
 use crate::observer::Subject;
 use crate::plan::Plan;
+use crate::progress::Progress;
 
 /// Who of this process is in line, by name. A name that nobody wants or holds is not in it.
 #[derive(Default)]
@@ -120,13 +121,14 @@ pub(super) fn join(shared: &Shared, plan: &Plan, wait: Wait) -> Option<Turn> {
 /// Waits behind those who want the name too, no longer than a poll; tells whether there were any.
 pub(super) async fn behind_others(
     shared: &Shared,
+    progress: &Progress<'_>,
     subject: Subject<'_>,
-    turn: &Turn,
-    wait: Wait,
+    (turn, wait): (&Turn, Wait),
 ) -> bool {
     if !turn.is_behind() {
         return false;
     }
+    progress.wait();
     shared.observe(|observer| observer.queued(subject, None, None));
     let end = shared.clock.now().after(POLL_PAUSE.1).min(wait.deadline());
     select(shared.clock.sleep_until(end), pin!(turn.comes())).await;
@@ -159,6 +161,7 @@ impl Attempt<'_> {
         }
         if !std::mem::replace(&mut self.waits, true) {
             let holder = self.holder.as_deref();
+            self.progress.wait();
             self.shared.observe(|observer| observer.queued(self.subject(), None, holder));
         }
         match self.turn.take_if(|turn| !turn.is_first()) {

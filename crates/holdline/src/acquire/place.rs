@@ -45,6 +45,7 @@ impl Attempt<'_> {
             let hints = self.shared.home.within(|| self.watch());
             self.place = Some(Place { cell, hints, hints_end: false, position });
             let holder = self.holder.as_deref();
+            self.progress.wait();
             self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
         }
         self.note_position(position);

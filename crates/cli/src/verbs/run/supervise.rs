@@ -41,6 +41,8 @@ pub(super) enum Stop {
     Lost(LostReason),
     /// It ran for too long.
     MaxHold,
+    /// The leader was told to resign.
+    Resign,
 }
 
 /// How the job ended.
@@ -49,6 +51,8 @@ pub(super) struct Ended {
     pub(super) exit: child::Exit,
     /// Why it was told to stop, if it was.
     pub(super) stop: Option<Stop>,
+    /// Somebody asked us to end, by a signal.
+    pub(super) asked_to_end: bool,
 }
 
 /// What woke us.
@@ -86,6 +90,7 @@ impl Supervision<'_> {
             match self.next(&mut job, signals, &progress).await {
                 Woken::Job(Ok(Event::Ended)) => break,
                 Woken::Job(Ok(Event::Stopped)) => self.suspended(&mut job, signals),
+                Woken::Job(Ok(Event::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
                 Woken::Job(Err(error)) => return Err(error.into()),
                 Woken::Risk(reason) => self.at_risk(reason, &job, &mut progress),
                 Woken::Cancelled => self.cancelled(&job, &mut progress).await,
@@ -96,8 +101,9 @@ impl Supervision<'_> {
         if progress.stop.is_some() {
             job.kill();
         }
+        let asked_to_end = job.was_asked_to_end();
         let exit = job.finish()?.map_err(|error| launch_failure(&error))?;
-        Ok(Ended { exit, stop: progress.stop })
+        Ok(Ended { exit, stop: progress.stop, asked_to_end })
     }
 
     /// Reads the clock that the lease is believed by.
@@ -208,7 +214,10 @@ impl Supervision<'_> {
         } else {
             job.terminate();
         }
-        self.console.failure(&told(self.guard.name(), &why));
+        match told(self.guard.name(), &why) {
+            Some(failure) => self.console.failure(&failure),
+            None => self.console.info(&format!("{}: resigning", self.guard.name())),
+        }
         progress.stop = Some(why);
     }
 
@@ -225,17 +234,18 @@ impl Supervision<'_> {
     }
 }
 
-/// What is said when the job is stopped.
-fn told(name: &LockName, why: &Stop) -> Failure {
+/// What is said when the job is stopped; to resign is no failure.
+fn told(name: &LockName, why: &Stop) -> Option<Failure> {
     match why {
         Stop::Lost(reason) => {
-            Failure::lost(format_args!("{name}: the lock is lost, stopping the job: {reason}"))
+            let message = format_args!("{name}: the lock is lost, stopping the job: {reason}");
+            Some(Failure::lost(message))
         }
         Stop::MaxHold => {
-            Failure::lost(format_args!("{name}: --max-hold is over, stopping the job"))
-                .kind("max_hold")
-                .exit(Exit::MaxHold)
+            let message = format_args!("{name}: --max-hold is over, stopping the job");
+            Some(Failure::lost(message).kind("max_hold").exit(Exit::MaxHold))
         }
+        Stop::Resign => None,
     }
 }
 

@@ -56,6 +56,11 @@ impl Waiting {
         self.seen().and_then(|seen| seen.holder)
     }
 
+    /// Forgets what is known of a wait that is over.
+    pub(crate) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn seen(&self) -> Option<Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

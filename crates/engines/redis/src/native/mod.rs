@@ -30,6 +30,7 @@ pub(crate) struct Scripts {
     inspect: Script,
     operate: Script,
     raise: Script,
+    latch: Script,
     alone: Alone,
 }
 
@@ -49,6 +50,7 @@ pub(crate) static SERVER: Scripts = Scripts {
     inspect: script!("inspect", "head", "of_many", "draw", "common", "inspect"),
     operate: script!("operate", "head", "of_one", "draw", "common", "operate"),
     raise: script!("raise", "raise"),
+    latch: script!("latch", "latch"),
     alone: Alone {
         acquire: script!("acquire_alone", "head", "of_one", "acquire_alone"),
         release: script!("release_alone", "head", "of_one", "release_alone"),
@@ -83,6 +85,7 @@ pub(crate) static CLUSTER: LazyLock<Scripts> = LazyLock::new(|| {
         inspect: of(&SERVER.inspect),
         operate: of(&SERVER.operate),
         raise: of(&SERVER.raise),
+        latch: of(&SERVER.latch),
         alone: Alone {
             acquire: of(&SERVER.alone.acquire),
             release: of(&SERVER.alone.release),
@@ -95,7 +98,7 @@ pub(crate) static CLUSTER: LazyLock<Scripts> = LazyLock::new(|| {
 impl Scripts {
     /// All but the one that a cluster never runs, and that one.
     fn all(&self) -> ([&Script; 8], &Script) {
-        let Scripts { acquire, release, renew, inspect, operate, raise, alone } = self;
+        let Scripts { acquire, release, renew, inspect, operate, raise, alone, .. } = self;
         let Alone { acquire: claim, release: end, renew: keep } = alone;
         ([acquire, release, renew, inspect, operate, claim, end, keep], raise)
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{
-    AcquireRequest, Ending, FencingToken, Hold, LockName, Mode, Operation, Purpose, ReleaseRequest,
-    RenewRequest,
+    AcquireRequest, Ending, FencingToken, Hold, LatchCommand, LockName, Mode, Operation, Purpose,
+    ReleaseRequest, RenewRequest,
 };
 
 use super::Scripts;
@@ -150,6 +150,7 @@ pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
         }
         Operation::Unfreeze { name } => (name, vec!["unfreeze".into()]),
         Operation::RaiseFence { to } => return raise(asker, *to),
+        Operation::Latch { name, command } => return latch(asker, name, *command),
     };
     Call {
         script: &asker.scripts.operate,
@@ -165,6 +166,23 @@ fn raise(asker: &Asker, to: FencingToken) -> Call {
         script: &asker.scripts.raise,
         keys: Words::from([asker.layout.counter()]),
         arguments: Words::from([sixteen(to)]),
+        tie: Tie::Free,
+        deadline: asker.deadline,
+    }
+}
+
+/// A latch has the key and the channel of Redisson's RCountDownLatch: it is the same object.
+fn latch(asker: &Asker, name: &LockName, command: LatchCommand) -> Call {
+    let (verb, by) = match command {
+        LatchCommand::Set(count) => ("set", count),
+        LatchCommand::CountDown(by) => ("down", by),
+        LatchCommand::Count => ("count", 0),
+    };
+    let channel = format!("redisson_countdownlatch__channel__{{{}}}", name.as_str());
+    Call {
+        script: &asker.scripts.latch,
+        keys: Words::from([name.as_str()]),
+        arguments: Words::from([verb.to_owned(), by.to_string(), channel]),
         tie: Tie::Free,
         deadline: asker.deadline,
     }

@@ -200,6 +200,7 @@ impl Verbs for QuorumEngine {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.0.capabilities.lacks("freeze"))
             }
+            Operation::Latch { .. } => Err(self.0.capabilities.lacks("latches")),
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
     pub(crate) lease_id: Option<LeaseId>,
+    /// The caller has chosen the id, and only the caller gives it up.
+    pub(crate) keeps_id: bool,
     /// How long a grant need not be looked at ([`keeper::first_look`]).
     pub(crate) first_look: Duration,
     /// The first lease, and how much of it may be believed if it is left whole: worked out once for
@@ -70,7 +72,8 @@ impl Plan {
             max_hold: options.max_hold,
             on_lost: options.on_lost,
             metadata,
-            lease_id: options.lease_id,
+            lease_id: options.lease_id.map(|chosen| chosen.id),
+            keeps_id: options.lease_id.is_some_and(|chosen| chosen.kept),
         })
     }
 
@@ -137,11 +140,11 @@ fn field_of(error: &lease::TermsError) -> &'static str {
 }
 
 fn fields(base: &HolderFields, options: &LockOptions, hold: Hold) -> HolderFields {
-    let mut fields = base.clone();
+    let about = &options.about;
+    let mut fields = about.holder.as_ref().unwrap_or(base).clone();
     if let Hold::Detached(lease) = hold {
         fields.lease_duration_ms = u64::try_from(lease.as_millis()).ok();
     }
-    let about = &options.about;
     if !about.reason.is_empty() {
         fields.reason.clone_from(&about.reason);
     }

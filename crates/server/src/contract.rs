@@ -18,7 +18,7 @@ use holdline_core::{
     RenewRequest,
 };
 use holdline_http::wire::{
-    Acquire, Acquired, Description, Failure, Inspect, List, Operate, Operated, Outcome, Page,
+    Acquire, Acquired, Batch, Description, Failure, Inspect, List, Operate, Operated, Outcome, Page,
     Release, Released, Renew, Renewed, STILL_HERE, SnapshotMessage, Watch, hint_byte,
 };
 use sha2::{Digest, Sha256};
@@ -90,10 +90,10 @@ pub(crate) async fn acquire(
 pub(crate) async fn renew(
     State(app): State<App>,
     identity: Identity,
-    Body(lines): Body<Vec<Renew>>,
+    Body(Batch { lines }): Body<Batch>,
 ) -> Answer<Vec<Outcome<Renewed>>> {
     if lines.len() > MOST_LINES {
-        return Err(Problem::invalid("body", format!("may have {MOST_LINES} lines at most")));
+        return Err(Problem::invalid("lines", format!("may have {MOST_LINES} lines at most")));
     }
     let lines: Vec<RenewRequest> = lines.into_iter().map(Renew::into_request).collect();
     for line in &lines {

@@ -45,6 +45,10 @@ fn is_json(request: &Request) -> bool {
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // Serde would take a list for the fields in their order.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::invalid("body", "must be an object, not a list"));
+    }
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => {
             // Serde quotes the field: it is the only word that says where.

@@ -15,9 +15,9 @@ use crate::client::Client;
 use crate::error::protocol;
 use crate::keys::{ACQUIRE, DESCRIBE, INSPECT, LIST, OPERATE, PROTOCOL, RELEASE, RENEW};
 use crate::options::HttpOptions;
-use crate::watch;
+use crate::watch::Watcher;
 use crate::wire::{
-    Acquire, Acquired, Description, Inspect, List, Operate, Operated, Outcome, Page, Release,
+    Acquire, Acquired, Batch, Description, Inspect, List, Operate, Operated, Outcome, Page, Release,
     Released, Renew, Renewed as RenewedLine, SnapshotMessage, capabilities_of,
 };
 
@@ -25,6 +25,7 @@ use crate::wire::{
 pub(crate) struct Store {
     pub(crate) capabilities: Capabilities,
     client: Arc<Client>,
+    watcher: Watcher,
 }
 
 impl Store {
@@ -44,7 +45,7 @@ impl Store {
             return Err(other());
         }
         let capabilities = capabilities_of(description).ok_or_else(other)?;
-        Ok(Store { capabilities, client })
+        Ok(Store { capabilities, client, watcher: Watcher::default() })
     }
 
     async fn ask<R: DeserializeOwned>(
@@ -66,8 +67,8 @@ impl Store {
     }
 
     pub(crate) async fn renew(&self, lines: &[RenewRequest]) -> Renewed {
-        let lines: Vec<Renew> = lines.iter().map(Renew::of).collect();
-        let replies: Vec<Outcome<RenewedLine>> = self.ask(RENEW, &lines).await?;
+        let batch = Batch { lines: lines.iter().map(Renew::of).collect() };
+        let replies: Vec<Outcome<RenewedLine>> = self.ask(RENEW, &batch).await?;
         let read = |reply| match reply {
             Outcome::Ok(reply) => Ok(RenewReply::from(reply)),
             Outcome::Error(failure) => Err(failure.into_error()),
@@ -106,6 +107,6 @@ impl Store {
         name: &LockName,
         lease_id: LeaseId,
     ) -> Hints {
-        watch::open(executor, self.client.clone(), name.clone(), lease_id)
+        self.watcher.open(executor, &self.client, name, lease_id)
     }
 }

@@ -169,6 +169,10 @@ impl Lost {
 fn kept(word: String) -> &'static str {
     static WORDS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let mut words = WORDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    kept_in(&mut words, word)
+}
+
+fn kept_in(words: &mut Vec<&'static str>, word: String) -> &'static str {
     match words.iter().find(|known| **known == word) {
         Some(known) => known,
         None if words.len() < MOST_WORDS && word.len() <= 200 => {
@@ -220,9 +224,12 @@ mod tests {
 
     #[test]
     fn ever_new_words_do_not_fill_the_memory() {
+        let mut words = Vec::new();
         for number in 0..1_000 {
-            kept(format!("word {number}"));
+            kept_in(&mut words, format!("word {number}"));
         }
-        assert_eq!(kept("one more".to_owned()), "request");
+        assert_eq!(kept_in(&mut words, "one more".to_owned()), "request");
+        assert_eq!(kept_in(&mut words, "word 7".to_owned()), "word 7");
+        assert_eq!(words.len(), MOST_WORDS);
     }
 }

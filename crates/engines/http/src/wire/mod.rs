@@ -182,6 +182,14 @@ impl Renew {
     }
 }
 
+/// The lines of one call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// The lines; the answer has one reply for each, in the same order.
+    pub lines: Vec<Renew>,
+}
+
 /// A [`RenewReply`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -95,7 +95,12 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             descriptors::look_for_room()?;
             #[cfg(feature = "server")]
             if let Verb::Serve(arguments) = verb {
-                return verbs::serve::run(arguments, cli.global.config.as_deref(), &address, console);
+                return verbs::serve::run(
+                    arguments,
+                    cli.global.config.as_deref(),
+                    &address,
+                    console,
+                );
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let outcome = runtime.block_on(Box::pin(on_engine(verb, address, console)));

@@ -40,8 +40,7 @@ pub(crate) enum Right {
 
 impl Rights {
     pub(crate) const ALL: Rights = Rights { view: true, lock: true, operate: true, admin: true };
-    const OF_CERTIFICATES: Rights =
-        Rights { view: true, lock: true, operate: false, admin: false };
+    const OF_CERTIFICATES: Rights = Rights { view: true, lock: true, operate: false, admin: false };
 
     /// Adds a right by its name; `None`: there is none of that name. `admin` includes all.
     pub(crate) fn with(self, name: &str) -> Option<Rights> {

@@ -166,7 +166,8 @@ impl ServerConfig {
         })?;
         let Some(server) = file.remove("server") else { return Ok(ServerConfig::default()) };
         let config: Result<ServerConfig, _> = server.try_into();
-        let config = config.map_err(|error| ConfigError::new(format_args!("[server]: {}", error.message())))?;
+        let config = config
+            .map_err(|error| ConfigError::new(format_args!("[server]: {}", error.message())))?;
         config.validate()?;
         Ok(config)
     }

@@ -18,8 +18,8 @@ use holdline_core::{
     RenewRequest,
 };
 use holdline_http::wire::{
-    Acquire, Acquired, Batch, Description, Failure, Inspect, List, Operate, Operated, Outcome, Page,
-    Release, Released, Renew, Renewed, STILL_HERE, SnapshotMessage, Watch, hint_byte,
+    Acquire, Acquired, Batch, Description, Failure, Inspect, List, Operate, Operated, Outcome,
+    Page, Release, Released, Renew, Renewed, STILL_HERE, SnapshotMessage, Watch, hint_byte,
 };
 use sha2::{Digest, Sha256};
 

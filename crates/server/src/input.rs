@@ -22,7 +22,8 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
         let is_json = is_json(&request);
         let limits = &app.limits.config;
         let body = Limited::new(request.into_body(), limits.body_bytes).collect();
-        let body = timeout(limits.request_timeout(), body).await.map_err(|_| Problem::too_slow())?;
+        let body =
+            timeout(limits.request_timeout(), body).await.map_err(|_| Problem::too_slow())?;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => Problem::too_large(limits.body_bytes),
             None => Problem::bad_request("the body broke off"),
@@ -123,14 +124,12 @@ pub(crate) fn lock_name(text: &str) -> Result<LockName, Problem> {
 
 /// Reads a lease id.
 pub(crate) fn lease_id(field: &str, text: &str) -> Result<LeaseId, Problem> {
-    text.parse().map_err(|error: holdline_core::LeaseIdError| {
-        Problem::invalid(field, error.to_string())
-    })
+    text.parse()
+        .map_err(|error: holdline_core::LeaseIdError| Problem::invalid(field, error.to_string()))
 }
 
 /// Reads a fencing token.
 pub(crate) fn fencing_token(field: &str, text: &str) -> Result<FencingToken, Problem> {
-    text.parse().map_err(|error: holdline_core::TokenError| {
-        Problem::invalid(field, error.to_string())
-    })
+    text.parse()
+        .map_err(|error: holdline_core::TokenError| Problem::invalid(field, error.to_string()))
 }

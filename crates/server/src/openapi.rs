@@ -9,7 +9,10 @@ use crate::{events, health, locks, operators, sessions};
 /// `%2F`. Errors are problem details (RFC 9457). Fencing tokens are strings.
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Holdline", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
+    info(
+        title = "Holdline",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
     paths(
         locks::acquire,
         locks::renew,

@@ -98,8 +98,7 @@ impl Sessions {
         if state.by_id.len() >= self.most {
             return Err(Problem::too_many("too many sessions are open already"));
         }
-        let session =
-            Session { owner: owner.to_owned(), duration, heard: Instant::now(), leases };
+        let session = Session { owner: owner.to_owned(), duration, heard: Instant::now(), leases };
         for (_, lease) in &session.leases {
             state.by_lease.insert(*lease, id);
         }

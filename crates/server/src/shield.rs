@@ -112,8 +112,9 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
-        let pair =
-            |(name, value): &(HeaderName, &'static str)| (name.clone(), HeaderValue::from_static(value));
+        let pair = |(name, value): &(HeaderName, &'static str)| {
+            (name.clone(), HeaderValue::from_static(value))
+        };
         pairs.iter().map(pair).collect()
     }
 

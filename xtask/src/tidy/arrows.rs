@@ -80,7 +80,9 @@ fn in_tests(from: Place) -> &'static [Place] {
     use Place::{Conformance, Engine, Library, Memory, Model, Server, Services, Sim};
     match from {
         Place::Core => &[Model],
-        Place::Memory | Place::Engine => &[Library, Memory, Engine, Conformance, Server, Services, Sim],
+        Place::Memory | Place::Engine => {
+            &[Library, Memory, Engine, Conformance, Server, Services, Sim]
+        }
         Place::Library => &[Conformance, Services],
         Place::Conformance => &[Memory, Services],
         Place::Sim | Place::Model => &[Memory, Engine, Services],

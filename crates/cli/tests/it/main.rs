@@ -25,6 +25,8 @@ mod run;
 mod secrets;
 #[cfg(feature = "redis")]
 mod sentinel;
+#[cfg(feature = "server")]
+mod serve;
 mod stalls;
 #[cfg(feature = "torture")]
 mod torture;

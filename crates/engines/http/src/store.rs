@@ -17,8 +17,8 @@ use crate::keys::{ACQUIRE, DESCRIBE, INSPECT, LIST, OPERATE, PROTOCOL, RELEASE, 
 use crate::options::HttpOptions;
 use crate::watch::Watcher;
 use crate::wire::{
-    Acquire, Acquired, Batch, Description, Inspect, List, Operate, Operated, Outcome, Page, Release,
-    Released, Renew, Renewed as RenewedLine, SnapshotMessage, capabilities_of,
+    Acquire, Acquired, Batch, Description, Inspect, List, Operate, Operated, Outcome, Page,
+    Release, Released, Renew, Renewed as RenewedLine, SnapshotMessage, capabilities_of,
 };
 
 /// The store behind a server.
@@ -93,20 +93,12 @@ impl Store {
         self.ask::<Page>(LIST, &List::of(request)).await.map(Page::into_page)
     }
 
-    pub(crate) async fn operate(
-        &self,
-        operation: &Operation,
-    ) -> Result<OperationReply, LockError> {
+    pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         let request = Operate::from(operation.clone());
         self.ask::<Operated>(OPERATE, &request).await.map(OperationReply::from)
     }
 
-    pub(crate) fn watch(
-        &self,
-        executor: &Workplace,
-        name: &LockName,
-        lease_id: LeaseId,
-    ) -> Hints {
+    pub(crate) fn watch(&self, executor: &Workplace, name: &LockName, lease_id: LeaseId) -> Hints {
         self.watcher.open(executor, &self.client, name, lease_id)
     }
 }

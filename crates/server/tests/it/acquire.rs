@@ -189,11 +189,15 @@ async fn modes_permits_and_operators() {
     assert_eq!(third.status, 423, "{third:?}");
     let held = ground.acquire("a", r#"{"about": {"program": "p", "reason": "r"}}"#).await;
     let shown = ground.ask("GET", "/v1/locks/a", "").await.json();
-    assert_eq!((&shown["held"], &shown["holders"][0]["about"]["reason"]), (&true.into(), &"r".into()));
+    assert_eq!(
+        (&shown["held"], &shown["holders"][0]["about"]["reason"]),
+        (&true.into(), &"r".into())
+    );
     let list = ground.ask("GET", "/v1/locks?prefix=p&limit=1", "").await.json();
     assert_eq!((&list["locks"][0]["name"], &list["cursor"]), (&"pool".into(), &().into()));
 
-    let stale = ground.ask("POST", "/v1/locks/a/revoke", r#"{"fencing_token": "9007199254740991"}"#);
+    let stale =
+        ground.ask("POST", "/v1/locks/a/revoke", r#"{"fencing_token": "9007199254740991"}"#);
     let stale = stale.await;
     assert_eq!((stale.status, stale.text("kind")), (409, "stale".to_owned()));
     let token = &held["fencing_token"];

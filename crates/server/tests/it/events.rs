@@ -85,7 +85,11 @@ async fn a_slow_reader_loses_its_stream_and_costs_nobody_else() {
         }
     }
     let rest = slow.rest().await;
-    assert!(rest.ends_with("event: gap\ndata: {}\n\n\r\n0\r\n\r\n"), "{}", &rest[rest.len() - 90..]);
+    assert!(
+        rest.ends_with("event: gap\ndata: {}\n\n\r\n0\r\n\r\n"),
+        "{}",
+        &rest[rest.len() - 90..]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -124,8 +124,7 @@ impl Ground {
         let name = holdline::LockName::new(name).expect("a good name");
         let waits = async {
             while self.client.inspect(&name).await.expect("memory").queue_length != count {
-                // event: the queue is only to be looked at
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await; // event: can only be looked at
             }
         };
         timeout(DEADLINE, waits).await.unwrap_or_else(|_| panic!("never {count} waiting"));

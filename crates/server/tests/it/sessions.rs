@@ -20,7 +20,10 @@ async fn one_call_renews_all_leases_and_closing_releases_them() {
     let session = open(&ground, r#"{"duration_ms": 20000}"#).await;
     for name in ["a", "b"] {
         let lease = ground.acquire(name, &in_session(&session)).await;
-        assert_eq!((&lease["lease_duration_ms"], &lease["session"]), (&20_000.into(), &session.as_str().into()));
+        assert_eq!(
+            (&lease["lease_duration_ms"], &lease["session"]),
+            (&20_000.into(), &session.as_str().into())
+        );
     }
     let path = format!("/v1/sessions/{session}");
     let beat = ground.ask("POST", &format!("{path}/heartbeat"), "").await.json();
@@ -77,7 +80,8 @@ async fn a_client_whose_server_is_gone_goes_on_at_another() {
     let gone = second.ask("POST", &format!("/v1/sessions/{session}/heartbeat"), "").await;
     assert_eq!(gone.status, 404, "sessions are those of one server");
     let id = lease["lease_id"].as_str().expect("an id");
-    let body = format!(r#"{{"duration_ms": 20000, "leases": [{{"name": "a", "lease_id": "{id}"}}]}}"#);
+    let body =
+        format!(r#"{{"duration_ms": 20000, "leases": [{{"name": "a", "lease_id": "{id}"}}]}}"#);
     let told = second.ask("POST", "/v1/sessions", &body).await;
     assert_eq!(told.status, 201, "{told:?}");
     assert_eq!(told.json()["leases"][0]["state"], "renewed");
@@ -95,15 +99,15 @@ async fn a_session_that_ends_in_silence_gives_nothing_up() {
     let session = open(&first, r#"{"duration_ms": 1000}"#).await;
     let lease = first.acquire("a", &in_session(&session)).await;
     let id = lease["lease_id"].as_str().expect("an id");
-    let body = format!(r#"{{"duration_ms": 60000, "leases": [{{"name": "a", "lease_id": "{id}"}}]}}"#);
+    let body =
+        format!(r#"{{"duration_ms": 60000, "leases": [{{"name": "a", "lease_id": "{id}"}}]}}"#);
     let told = second.ask("POST", "/v1/sessions", &body).await;
     assert_eq!(told.json()["leases"][0]["state"], "renewed", "{told:?}");
     let path = format!("/v1/sessions/{session}/heartbeat");
     let metrics = async {
         // The server has forgotten it once nothing is counted any more.
         while !first.ask("GET", "/metrics", "").await.body.contains("holdline_sessions 0") {
-            // event: the count is only to be looked at
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await; // event: can only be looked at
         }
     };
     tokio::time::timeout(DEADLINE, metrics).await.expect("forgotten in time");

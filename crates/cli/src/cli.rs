@@ -42,7 +42,8 @@ pub(crate) struct Global {
     /// The engine: local:, local:///directory, redis://host:port,
     /// redis+sentinel://host,host/SERVICE, redis-cluster://host,host,
     /// redlock://host,host,host, postgres://user@host/database, mysql://user@host/database
-    /// (MariaDB; MySQL is not tested), etcd://host,host,host or zk://host,host,host
+    /// (MariaDB; MySQL is not tested), etcd://host,host,host, zk://host,host,host or
+    /// https://host (a Holdline server)
     /// [default: HOLDLINE_URL, a configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) url: Option<String>,
@@ -112,6 +113,9 @@ pub(crate) enum Verb {
     /// promises were kept, 1 if not, 2 if the run shows nothing
     #[cfg(feature = "torture")]
     Torture(verbs::torture::TortureArgs),
+    /// Serve the locks of the engine over HTTP
+    #[cfg(feature = "server")]
+    Serve(verbs::serve::ServeArgs),
     /// Set up, look at or mend a quorum of Redis servers (redlock://)
     Quorum(verbs::quorum::QuorumArgs),
     /// Print a completion script for a shell
@@ -178,6 +182,9 @@ fn fix(error: &clap::Error) -> &'static str {
             if missing.iter().any(|argument| argument.starts_with("--if-fencing-token")) =>
         {
             "`holdline who NAME` shows the token; see --help"
+        }
+        _ if absent == Some(&ContextValue::String("serve".to_owned())) => {
+            "this build lacks the verb: build it with `--features server`"
         }
         _ if absent == Some(&ContextValue::String("torture".to_owned())) => {
             "this build lacks the verb: build it with `--features torture`"

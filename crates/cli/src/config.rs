@@ -26,7 +26,7 @@ use crate::user;
 /// The engine that is used when nothing names one.
 const DEFAULT_URL: &str = "local:";
 /// What a configuration file may say.
-const KEYS: [&str; 1] = ["url"];
+const KEYS: [&str; 2] = ["url", "server"];
 /// The largest configuration file that is read.
 const LARGEST: u64 = 64 * 1024;
 
@@ -85,6 +85,9 @@ pub(crate) struct Asked {
 #[serde(deny_unknown_fields)]
 struct FileSettings {
     url: Option<String>,
+    /// The settings of `serve`, which reads them itself.
+    #[serde(default, rename = "server")]
+    _server: Option<toml::Value>,
 }
 
 /// Finds the engine's URL. `usual` gives the files to look at when none was named; it is asked

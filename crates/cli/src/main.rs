@@ -93,6 +93,15 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             let url = holdline::redact_url(&address.url);
             console.detail(&format!("engine {url}, {}", address.source));
             descriptors::look_for_room()?;
+            #[cfg(feature = "server")]
+            if let Verb::Serve(arguments) = verb {
+                return verbs::serve::run(
+                    arguments,
+                    cli.global.config.as_deref(),
+                    &address,
+                    console,
+                );
+            }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let outcome = runtime.block_on(Box::pin(on_engine(verb, address, console)));
             // A store that does not answer must not keep us: what waits for it is given up, as it
@@ -180,6 +189,8 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         | Verb::Quorum(_)
         | Verb::Completions(_)
         | Verb::Man(_) => Err(Failure::internal("a verb went the wrong way")),
+        #[cfg(feature = "server")]
+        Verb::Serve(_) => Err(Failure::internal("serve has a runtime of its own")),
         #[cfg(feature = "torture")]
         Verb::Torture(_) => Err(Failure::internal("torture opens its own sessions")),
     }

@@ -61,7 +61,8 @@ impl Client {
     /// `postgres://user@host/database` a PostgreSQL database (feature `postgres`),
     /// `mysql://user@host/database` a MariaDB database (feature `mysql`; MySQL is not tested),
     /// `etcd://host,host,host` an etcd cluster (feature `etcd`), `zk://host,host,host` a ZooKeeper
-    /// ensemble (feature `zookeeper`), `memory:` this process (`memory:NAME` keeps apart what has
+    /// ensemble (feature `zookeeper`), `http://host` and `https://host` a Holdline server (feature
+    /// `http`), `memory:` this process (`memory:NAME` keeps apart what has
     /// nothing to do with each other).
     ///
     /// # Errors

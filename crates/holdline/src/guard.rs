@@ -358,6 +358,10 @@ impl Drop for Guard {
         let (shared, grant) = (&*self.core.shared, &*self.grant);
         let lost = grant.end();
         shared.observe_end(grant, || lost.clone().map_or(HoldEnd::Dropped, HoldEnd::Lost));
+        if grant.plan.keeps_id {
+            shared.registry.lock().discard(self.key);
+            return;
+        }
         shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(
             parent: grant.span_id(), name = %grant.plan.name, lease_id = %grant.lease_id,

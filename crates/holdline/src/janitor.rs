@@ -127,8 +127,13 @@ impl<'a> Ticket<'a> {
         received
     }
 
-    /// Gives the id up and waits for the answer once; what is left then is the worker's.
+    /// Gives the id up and waits for the answer once; what is left then is the worker's. An id
+    /// that only the caller gives up is left as it is.
     pub(crate) async fn give_up(mut self) -> Option<ReleaseReply> {
+        if self.plan.keeps_id {
+            self.disarm();
+            return (!self.unsettled).then_some(ReleaseReply::NotHeld { revoked: None });
+        }
         let request = self.plan.ending(None, self.lease_id, self.unsettled);
         // From here on the id is dead: if this future is dropped, a tombstone makes sure.
         self.unsettled = true;
@@ -143,6 +148,10 @@ impl<'a> Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         if !self.armed || !self.shared.is_own_process() {
+            return;
+        }
+        if self.plan.keeps_id {
+            self.disarm();
             return;
         }
         let counters = &self.shared.counters;

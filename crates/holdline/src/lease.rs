@@ -190,15 +190,18 @@ async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lea
         let reason = grant.why_lost();
         return Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
     }
-    // From here on the keeper must not turn it back.
-    grant.pause_renewals();
-    keeper::landed(shared, guard.key(), grant).await;
-    let line = RenewRequest { purpose: Purpose::Keep(hold), ..grant.renewal(shared.client) };
-    let outcome = renewed(core, line).await;
-    if let Err(error) = outcome {
-        grant.resume_renewals();
-        keeper::ask_soon(shared, guard.key());
-        return Err(error);
+    // A lock that was taken detached is so already, unless its first renewal is to lengthen it.
+    if plan.keep != Keep::Detached || plan.hold != plan.hold.first() {
+        // From here on the keeper must not turn it back.
+        grant.pause_renewals();
+        keeper::landed(shared, guard.key(), grant).await;
+        let line = RenewRequest { purpose: Purpose::Keep(hold), ..grant.renewal(shared.client) };
+        let outcome = renewed(core, line).await;
+        if let Err(error) = outcome {
+            grant.resume_renewals();
+            keeper::ask_soon(shared, guard.key());
+            return Err(error);
+        }
     }
     Ok(Lease {
         name: plan.name.clone(),

@@ -91,6 +91,8 @@ pub use holdline_core::{
 };
 #[cfg(feature = "etcd")]
 pub use holdline_etcd::{EtcdEngine, EtcdOptions};
+#[cfg(feature = "http")]
+pub use holdline_http::{HttpEngine, HttpOptions};
 #[cfg(feature = "local")]
 pub use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 pub use holdline_memory::{MemoryEngine, MemoryOptions};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdline_core::LeaseId;
+use holdline_core::{HolderFields, LeaseId};
 
 /// How a lease is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,12 +65,22 @@ pub struct LockOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) about: About,
-    pub(crate) lease_id: Option<LeaseId>,
+    pub(crate) lease_id: Option<ChosenId>,
+}
+
+/// A lease id that the caller has chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChosenId {
+    pub(crate) id: LeaseId,
+    /// Only the caller gives it up.
+    pub(crate) kept: bool,
 }
 
 /// What a holder of this lock tells beside what its client tells.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
+    /// Replaces what the client reports.
+    pub(crate) holder: Option<HolderFields>,
     pub(crate) reason: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) traceparent: String,
@@ -175,7 +185,26 @@ impl LockOptions {
     /// wait: a name that is held is told as `Busy`.
     #[must_use]
     pub fn with_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
-        self.lease_id = Some(lease_id);
+        self.lease_id = Some(ChosenId { id: lease_id, kept: false });
+        self
+    }
+
+    /// As [`LockOptions::with_lease_id`], and only the caller gives the id up: for a program that
+    /// asks for somebody else, who may ask again elsewhere under the same id.
+    ///
+    /// An attempt that ends without a grant, a future that is dropped, and a guard that is dropped
+    /// release nothing. A place in the queue lapses within seconds, a grant with its lease.
+    /// [`crate::Guard::release`] and [`crate::Client::release_by_id`] end both at once.
+    #[must_use]
+    pub fn with_kept_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
+        self.lease_id = Some(ChosenId { id: lease_id, kept: true });
+        self
+    }
+
+    /// Sets what the holder reports about itself, in place of what its client reports.
+    #[must_use]
+    pub fn with_holder(mut self, holder: HolderFields) -> LockOptions {
+        self.about.holder = Some(holder);
         self
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) lease_id: Option<LeaseId>,
     /// Counts what the janitor gives up of an acquisition of several names.
     pub(crate) leftovers: Option<Arc<Leftovers>>,
+    /// The caller has chosen the id, and only the caller gives it up.
+    pub(crate) keeps_id: bool,
     /// How long a grant need not be looked at ([`keeper::first_look`]).
     pub(crate) first_look: Duration,
     /// The first lease, and how much of it may be believed if it is left whole: worked out once for
@@ -79,7 +81,8 @@ impl Plan {
             max_hold: options.max_hold,
             on_lost: options.on_lost,
             metadata,
-            lease_id: options.lease_id,
+            lease_id: options.lease_id.map(|chosen| chosen.id),
+            keeps_id: options.lease_id.is_some_and(|chosen| chosen.kept),
             leftovers: None,
         })
     }
@@ -169,11 +172,11 @@ fn metadata(engine: &'static str, fields: &HolderFields) -> Result<Metadata, Loc
 }
 
 fn fields(base: &HolderFields, options: &LockOptions, hold: Hold) -> HolderFields {
-    let mut fields = base.clone();
+    let about = &options.about;
+    let mut fields = about.holder.as_ref().unwrap_or(base).clone();
     if let Hold::Detached(lease) = hold {
         fields.lease_duration_ms = u64::try_from(lease.as_millis()).ok();
     }
-    let about = &options.about;
     if !about.reason.is_empty() {
         fields.reason.clone_from(&about.reason);
     }

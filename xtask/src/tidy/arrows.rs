@@ -69,17 +69,20 @@ fn normal(from: Place) -> &'static [Place] {
         Place::Conformance => &[Core, Library, Torture],
         Place::Bench => &[Core, Library, Services],
         Place::Sim => &[Core, Library, Conformance],
-        Place::Cli | Place::Server => &[Core, Library, Memory, Engine, Torture],
+        Place::Cli => &[Core, Library, Memory, Engine, Server, Torture],
+        Place::Server => &[Core, Library, Memory, Engine],
         Place::Dashboard => &[Core, Library, Server],
     }
 }
 
 /// What its tests may use besides.
 fn in_tests(from: Place) -> &'static [Place] {
-    use Place::{Conformance, Engine, Library, Memory, Model, Services, Sim};
+    use Place::{Conformance, Engine, Library, Memory, Model, Server, Services, Sim};
     match from {
         Place::Core => &[Model],
-        Place::Memory | Place::Engine => &[Library, Conformance, Services, Sim],
+        Place::Memory | Place::Engine => {
+            &[Library, Memory, Engine, Conformance, Server, Services, Sim]
+        }
         Place::Library => &[Conformance, Services],
         Place::Conformance => &[Memory, Services],
         Place::Sim | Place::Model => &[Memory, Engine, Services],

@@ -16,6 +16,8 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod revoke;
 pub(crate) mod run;
+#[cfg(feature = "server")]
+pub(crate) mod serve;
 #[cfg(feature = "torture")]
 pub(crate) mod torture;
 pub(crate) mod wait;

@@ -29,6 +29,8 @@ mod run;
 mod secrets;
 #[cfg(feature = "redis")]
 mod sentinel;
+#[cfg(feature = "server")]
+mod serve;
 mod slots;
 mod stalls;
 #[cfg(feature = "torture")]

@@ -1,6 +1,6 @@
 //! What this process has in the directory: its clients' liveness files and its live grants.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -10,12 +10,18 @@ use crate::error::Fault;
 use crate::inbox::Inbox;
 use crate::liveness::{self, Liveness};
 
+/// How many remote clients have a name for wake-ups; those of others that wait learn of a hand-off
+/// by their heartbeat. A server that runs for months has asked for very many.
+const MOST_REMOTE: usize = 1_024;
+
 /// What this process has in the directory.
 #[derive(Debug)]
 pub(crate) struct Clients {
     pub(crate) liveness: Arc<Liveness>,
     inbox: Arc<Inbox>,
     files: HashMap<ClientId, ClientFile>,
+    /// The remote clients that have a name for wake-ups, the newest last.
+    remote: VecDeque<ClientId>,
     anchors: HashMap<LeaseId, (FencingToken, Anchor)>,
     /// Live grants of a transaction that is not committed yet.
     uncommitted: Vec<LeaseId>,
@@ -32,11 +38,16 @@ enum ClientFile {
 impl Clients {
     pub(crate) fn new(liveness: Arc<Liveness>, inbox: Arc<Inbox>) -> Clients {
         let (files, anchors) = (HashMap::new(), HashMap::new());
-        Clients { liveness, inbox, files, anchors, uncommitted: Vec::new() }
+        let remote = VecDeque::new();
+        Clients { liveness, inbox, files, remote, anchors, uncommitted: Vec::new() }
     }
 
     /// Makes sure that others can see this client live, and can wake it. Inside the short lock.
     pub(crate) fn register(&mut self, client: ClientId) -> Result<(), Fault> {
+        if client.is_remote() {
+            self.wake_remote(client);
+            return Ok(());
+        }
         if self.files.contains_key(&client) {
             return Ok(());
         }
@@ -53,6 +64,22 @@ impl Clients {
         }
         self.files.insert(client, file);
         Ok(())
+    }
+
+    /// Makes sure that a remote client is woken through this process. It has no liveness file: the
+    /// death of this process is not that of the client.
+    fn wake_remote(&mut self, client: ClientId) {
+        if self.remote.iter().rev().any(|known| *known == client) {
+            return;
+        }
+        if self.remote.len() == MOST_REMOTE
+            && let Some(oldest) = self.remote.pop_front()
+            && !self.inbox.forget(oldest)
+        {
+            self.remote.push_back(oldest);
+        }
+        self.inbox.receive_for(client);
+        self.remote.push_back(client);
     }
 
     /// Gives our file one more name. Where that is not possible (a name that is taken, too many
@@ -139,6 +166,9 @@ impl Clients {
     /// Removes what this process has. What cannot be removed now is swept by others, since its
     /// lock ends with the process.
     pub(crate) fn leave(&mut self) {
+        for client in std::mem::take(&mut self.remote) {
+            self.inbox.forget(client);
+        }
         let own = std::mem::take(&mut self.files);
         for (client, file) in own {
             if !matches!(file, ClientFile::Own { alone: false, .. }) {

@@ -105,6 +105,18 @@ impl Inbox {
         Ok(())
     }
 
+    /// Receives no longer for a client; `false` for the first one, whose address the others' are
+    /// further names of.
+    pub(crate) fn forget(&self, client: ClientId) -> bool {
+        if self.own.lock().socket.as_ref().is_some_and(|(first, _)| *first == client) {
+            return false;
+        }
+        if let Err(error) = std::fs::remove_file(self.address(client)) {
+            tracing::debug!(%error, "a name for wake-ups was not removed");
+        }
+        true
+    }
+
     /// Reads the socket from now on, if there is one yet.
     pub(crate) fn listen(&self) {
         let mut own = self.own.lock();

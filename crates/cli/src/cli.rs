@@ -78,7 +78,7 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Hold NAME, run COMMAND, release
-    Run(verbs::run::RunArgs),
+    Run(Box<verbs::run::RunArgs>),
     /// Run COMMAND while this candidate leads the election NAME, or watch who leads
     Elect(verbs::run::elect::ElectArgs),
     /// Take NAME for a while without a process that holds it, and print the lease

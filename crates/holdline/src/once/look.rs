@@ -20,7 +20,7 @@ pub(super) enum Seen {
     /// Nobody has the name.
     Free,
     /// Somebody has it for a slot.
-    Slot(Seat),
+    Slot(Box<Seat>),
     /// Somebody has it who knows of no slot: another kind of lock, or an operator's freeze.
     Other,
 }
@@ -41,12 +41,12 @@ pub(super) struct Seat {
 /// Reads a snapshot.
 pub(super) fn read(snapshot: &Snapshot, now: u64) -> Seen {
     if let Some(holder) = snapshot.holders.first() {
-        return of_holder(holder).map_or(Seen::Other, Seen::Slot);
+        return of_holder(holder).map_or(Seen::Other, |seat| Seen::Slot(Box::new(seat)));
     }
     match &snapshot.freeze {
         Some(freeze) => {
             let seat = of_reason(&freeze.reason, freeze.left, now);
-            seat.map_or(Seen::Other, Seen::Slot)
+            seat.map_or(Seen::Other, |seat| Seen::Slot(Box::new(seat)))
         }
         None if snapshot.is_held() => Seen::Other,
         None => Seen::Free,

@@ -61,7 +61,7 @@ impl Client {
         slot: Slot,
         options: OnceOptions,
     ) -> Result<Once, LockError> {
-        Once::new(self, name.as_ref(), &slot, options)
+        Once::new(self, name.as_ref(), slot, options)
     }
 }
 
@@ -106,7 +106,7 @@ impl Once {
     fn new(
         client: &Client,
         name: &str,
-        slot: &Slot,
+        slot: Slot,
         options: OnceOptions,
     ) -> Result<Once, LockError> {
         let capabilities = client.capabilities();

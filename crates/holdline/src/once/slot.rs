@@ -73,11 +73,11 @@ impl Schedule {
     ///
     /// # Errors
     /// What is wrong, and what would be right.
-    pub(crate) fn new(slot: &Slot) -> Result<Schedule, String> {
-        match &slot.0 {
+    pub(crate) fn new(slot: Slot) -> Result<Schedule, String> {
+        match slot.0 {
             Kind::Every(length) => {
                 let whole = length.subsec_nanos().is_multiple_of(1_000_000);
-                if length.is_zero() || *length > LONGEST || !whole {
+                if length.is_zero() || length > LONGEST || !whole {
                     return Err(format!(
                         "must be whole milliseconds, above 0 and at most 366 days, not {length:?}"
                     ));
@@ -86,7 +86,7 @@ impl Schedule {
             }
             #[cfg(feature = "cron")]
             Kind::Cron { expression, zone } => {
-                cron::Expression::new(expression, zone).map(|one| Schedule::Cron(Box::new(one)))
+                cron::Expression::new(&expression, &zone).map(|one| Schedule::Cron(Box::new(one)))
             }
         }
     }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn equal_slots_are_counted_from_1970() {
-        let schedule = Schedule::new(&Slot::every(Duration::from_secs(900))).expect("good");
+        let schedule = Schedule::new(Slot::every(Duration::from_secs(900))).expect("good");
         for (now, start) in [(0, 0), (899_999, 0), (900_000, 900_000), (1_000_000, 900_000)] {
             let span = Span { start, end: start + 900 * S };
             assert_eq!(schedule.at(now), Ok(span), "{now}");
@@ -189,10 +189,10 @@ mod tests {
     fn lengths_out_of_range_are_refused() {
         let part = Duration::from_micros(1_500);
         for bad in [Duration::ZERO, part, 366 * DAY + Duration::from_millis(1), Duration::MAX] {
-            let error = Schedule::new(&Slot::every(bad)).expect_err("refused");
+            let error = Schedule::new(Slot::every(bad)).expect_err("refused");
             assert!(error.contains("at most 366 days"), "{error}");
         }
-        assert!(Schedule::new(&Slot::every(366 * DAY)).is_ok());
+        assert!(Schedule::new(Slot::every(366 * DAY)).is_ok());
     }
 
     #[cfg(feature = "cron")]
@@ -206,7 +206,7 @@ mod tests {
 
         /// The slot of `expression` in Paris to which `now` belongs.
         fn slot(expression: &str, now: &str) -> (String, String) {
-            let schedule = Schedule::new(&Slot::cron(expression, "Europe/Paris")).expect("good");
+            let schedule = Schedule::new(Slot::cron(expression, "Europe/Paris")).expect("good");
             let span = schedule.at(at(now)).expect("it fires");
             let text = |at: u64| {
                 let at = jiff::Timestamp::from_millisecond(i64::try_from(at).expect("small"));
@@ -261,11 +261,11 @@ mod tests {
         fn what_never_fires_is_refused() {
             let now = at("2026-11-24T00:00:00Z");
             for bad in ["0 0 30 2 *", "0 0 29 2 *"] {
-                let schedule = Schedule::new(&Slot::cron(bad, "UTC")).expect("it reads well");
+                let schedule = Schedule::new(Slot::cron(bad, "UTC")).expect("it reads well");
                 let error = schedule.at(now).expect_err("refused");
                 assert!(error.contains("less than once in 366 days"), "{error}");
             }
-            let yearly = Schedule::new(&Slot::cron("@yearly", "UTC")).expect("good");
+            let yearly = Schedule::new(Slot::cron("@yearly", "UTC")).expect("good");
             assert!(yearly.at(now).is_ok());
         }
 
@@ -280,7 +280,7 @@ mod tests {
                 ("0 3 * * *", "Europe/Pariss", "Europe/Paris"),
                 ("0 3 * * *", "", "Europe/Paris"),
             ] {
-                let error = Schedule::new(&Slot::cron(expression, zone)).expect_err("refused");
+                let error = Schedule::new(Slot::cron(expression, zone)).expect_err("refused");
                 assert!(error.contains(told) && !error.contains('\u{1b}'), "{error}");
             }
         }

@@ -121,7 +121,7 @@ fn waiters_survive_the_death_of_their_server() {
 fn a_client_that_is_killed_frees_its_name_within_its_lease() {
     let world = World::new();
     let server = Served::fresh(&world);
-    let mut holder = world.hold(&["--url", &server.1, "--lease", "5s", "a"]);
+    let mut holder = world.hold(&["--url", &server.1, "--lease", "5s", "--grace", "500ms", "a"]);
     holder.signal(Signal::KILL);
     holder.status();
     let next = world.run(&["--url", &server.1, "run", "--wait", "60s", "a", "--", "true"]);

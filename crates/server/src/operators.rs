@@ -68,7 +68,9 @@ pub(crate) async fn revoke(
     let body = match reply {
         OperationReply::Done => RevokedBody { ended: true, left_ms: None },
         OperationReply::Told { left } => RevokedBody { ended: false, left_ms: left.map(millis) },
-        OperationReply::NothingThere => return Err(Problem::stale_token()),
+        OperationReply::NothingThere | OperationReply::Latch(_) => {
+            return Err(Problem::stale_token());
+        }
     };
     app.events.publish(event);
     Ok(Json(body))

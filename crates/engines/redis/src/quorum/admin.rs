@@ -160,7 +160,7 @@ impl QuorumAdmin {
 
     /// Takes nodes in again that were replaced, and does what is to be done for those that have
     /// lost their memory. Clients do the second by themselves. A node that was replaced gets its
-    /// slot back from the server that has it now: [`QuorumAdmin::plan_rejoin`] tells from which. Where
+    /// slot back from the server that has it now: [`QuorumAdmin::plan_rejoin`] returns which. Where
     /// that is none, it stays as it is.
     ///
     /// # Errors

@@ -76,8 +76,7 @@ fn split_scheme(url: &str) -> (&str, &str) {
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     // These name keys of the store, files, and a variable.
-    let named =
-        ["key_template", "password_file", "key", "password_env", "token_file", "token_env"];
+    let named = ["key_template", "password_file", "key", "password_env", "token_file", "token_env"];
     if named.contains(&key.as_str()) {
         return false;
     }

@@ -126,7 +126,7 @@ impl SnapshotMessage {
             name: self.name,
             holders: self.holders.into_iter().map(holder_view).collect(),
             holder_count: self.holder_count,
-            queue: self.queue.into_iter().map(waiter_view).collect(),
+            queue: self.queue.iter().map(waiter_view).collect(),
             queue_length: self.queue_length,
             permits_of: self.permits_of,
             freeze: self.freeze.map(|freeze| FreezeView {
@@ -167,7 +167,7 @@ fn waiter(view: &WaiterView) -> Waiter {
     }
 }
 
-fn waiter_view(waiter: Waiter) -> WaiterView {
+fn waiter_view(waiter: &Waiter) -> WaiterView {
     WaiterView {
         lease_id: short(&waiter.lease_id),
         mode: waiter.mode,

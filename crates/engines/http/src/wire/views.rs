@@ -126,7 +126,7 @@ impl SnapshotMessage {
             name: self.name,
             holders: self.holders.into_iter().map(holder_view).collect(),
             holder_count: self.holder_count,
-            queue: self.queue.iter().map(waiter_view).collect(),
+            queue: self.queue.into_iter().map(waiter_view).collect(),
             queue_length: self.queue_length,
             permits_of: self.permits_of,
             freeze: self.freeze.map(|freeze| FreezeView {
@@ -167,13 +167,9 @@ fn waiter(view: &WaiterView) -> Waiter {
     }
 }
 
-fn waiter_view(waiter: &Waiter) -> WaiterView {
-    WaiterView {
-        lease_id: short(&waiter.lease_id),
-        mode: waiter.mode,
-        waited: waiter.waited,
-        metadata: metadata(&waiter.metadata),
-    }
+fn waiter_view(waiter: Waiter) -> WaiterView {
+    let Waiter { lease_id, mode, waited, metadata: text } = waiter;
+    WaiterView { lease_id: short(&lease_id), mode, waited, metadata: metadata(&text) }
 }
 
 /// A [`ListPage`].

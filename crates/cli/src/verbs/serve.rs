@@ -90,7 +90,7 @@ fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Fa
         Some(listen) => config.with_listen(listen),
         None => config,
     };
-    config.validate().map_err(|error| Failure::config(error))?;
+    config.validate().map_err(Failure::config)?;
     Ok(config)
 }
 
@@ -123,7 +123,7 @@ async fn reload(
 ) {
     while hangups.recv().await.is_some() {
         let done = config(arguments, file)
-            .and_then(|config| reloader.reload(&config).map_err(|error| Failure::config(error)));
+            .and_then(|config| reloader.reload(&config).map_err(Failure::config));
         match done {
             Ok(()) => console.info("the configuration was read again"),
             Err(failure) => console.warn(&format!("not reloaded: {}", failure.message)),

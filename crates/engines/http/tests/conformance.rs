@@ -188,5 +188,7 @@ async fn on_redis() {
         Arc::new(RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connects"))
     };
     let (one, other) = (open().await, open().await);
-    run(Served::start("on_redis", Store::Redis(Box::new(server)), [one, other]).await).await.conclude();
+    run(Served::start("on_redis", Store::Redis(Box::new(server)), [one, other]).await)
+        .await
+        .conclude();
 }

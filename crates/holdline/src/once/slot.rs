@@ -73,6 +73,10 @@ impl Schedule {
     ///
     /// # Errors
     /// What is wrong, and what would be right.
+    #[cfg_attr(
+        not(feature = "cron"),
+        expect(clippy::needless_pass_by_value, reason = "a cron expression is moved out of it")
+    )]
     pub(crate) fn new(slot: Slot) -> Result<Schedule, String> {
         match slot.0 {
             Kind::Every(length) => {

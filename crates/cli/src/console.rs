@@ -106,6 +106,14 @@ impl Console {
         is_null && flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
     }
 
+    /// Tells whether the reader of stdout has gone, as `head` does when it has its line.
+    pub(crate) fn reader_is_gone(&self) -> bool {
+        let stdout = io::stdout();
+        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+        let found = poll(&mut watched, Some(&Timespec::default()));
+        found.is_ok() && watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    }
+
     /// Writes data to stdout, as it is: the caller escapes.
     ///
     /// # Errors

@@ -231,10 +231,19 @@ async fn observe(arguments: &ElectArgs, address: Address, console: &Console) -> 
     let asker = Asker { waits: Some(console), only_looks: true, ..Asker::default() };
     let session = Session::open(address, asker).await?;
     let mut leaders = session.client().election(arguments.name.as_str())?.observe();
-    while let Some(leader) = leaders.next().await {
-        console.object(&object(&arguments.name, &leader?))?;
+    loop {
+        tokio::select! {
+            leader = leaders.next() => match leader {
+                Some(leader) => console.object(&object(&arguments.name, &leader?))?,
+                None => return Ok(Exit::Success),
+            },
+            // A leader may stay for months: nothing is written meanwhile that could fail.
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+        if console.reader_is_gone() {
+            return Ok(Exit::Success);
+        }
     }
-    Ok(Exit::Success)
 }
 
 fn object(name: &LockName, leader: &Leader) -> Value {

@@ -1,4 +1,4 @@
-//! One file for each verb: what it takes, what it does, what it prints.
+//! One file for each verb: its arguments, what it does, what it prints.
 
 pub(crate) mod acquire;
 pub(crate) mod check;
@@ -18,4 +18,5 @@ pub(crate) mod run;
 #[cfg(feature = "torture")]
 pub(crate) mod torture;
 pub(crate) mod wait;
+pub(crate) mod waiting;
 pub(crate) mod who;

@@ -322,7 +322,7 @@ fn a_report_into_a_pipe_never_blocks() {
         holdline run --report pipe a -- sh -c 'exit 3'; echo $?";
     let told = world.shell(script);
     assert_eq!(told.stdout, "3\n", "the job's own code: {told:?}");
-    assert!(told.stderr.contains("--report: not written: whoever reads it is too slow"));
+    assert!(told.stderr.contains("--report: not written: its reader is too slow"));
 }
 
 #[test]

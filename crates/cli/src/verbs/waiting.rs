@@ -1,4 +1,4 @@
-//! What `run` and `acquire` say while they wait: for whom, since when, in which position.
+//! What `run` and `acquire` report while they wait: the holder, since when, the position.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,15 +15,15 @@ use crate::console::Console;
 use crate::exit;
 use crate::session::Session;
 
-/// How often the live line is redrawn.
+/// How often the status line is redrawn.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// What is known about the wait. The client tells it, the console shows it.
+/// The state of the wait. The client reports it, the console shows it.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<Option<Seen>>);
+pub(crate) struct WaitStatus(Mutex<Option<WaitState>>);
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct WaitState {
     at: Instant,
     position: Option<usize>,
     holder: Option<HolderSummary>,
@@ -31,12 +31,12 @@ struct Seen {
     trouble: Option<String>,
 }
 
-impl Observer for Waiting {
+impl Observer for WaitStatus {
     fn queued(&self, _: Subject<'_>, position: Option<usize>, holder: Option<&HolderSummary>) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = seen.take().and_then(|seen| seen.holder);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.take().and_then(|state| state.holder);
         let holder = holder.cloned().or(before);
-        *seen = Some(Seen { at: Instant::now(), position, holder, trouble: None });
+        *state = Some(WaitState { at: Instant::now(), position, holder, trouble: None });
     }
 
     fn without_quorum(&self, _: Subject<'_>, error: &LockError) {
@@ -44,118 +44,115 @@ impl Observer for Waiting {
         if let Some(fix) = exit::fix(error.kind()) {
             trouble += &format!(": {fix}");
         }
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, trouble) = (Instant::now(), Some(trouble));
-        *seen = Some(Seen { at, position: None, holder: None, trouble });
+        *state = Some(WaitState { at, position: None, holder: None, trouble });
     }
 }
 
-impl Waiting {
-    /// Returns who was in the way when we last heard.
-    pub(crate) fn in_the_way(&self) -> Option<HolderSummary> {
-        self.seen().and_then(|seen| seen.holder)
+impl WaitStatus {
+    /// Returns the holder of the last report.
+    pub(crate) fn last_holder(&self) -> Option<HolderSummary> {
+        self.state().and_then(|state| state.holder)
     }
 
-    fn seen(&self) -> Option<Seen> {
+    fn state(&self) -> Option<WaitState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn line(&self, name: &LockName, session: &Session) -> Option<String> {
-        let Seen { at, position, holder, trouble } = self.seen()?;
+        let WaitState { at, position, holder, trouble } = self.state()?;
         let mut line = format!("waiting for {name}");
         if let Some(trouble) = trouble {
             line += &format!(": {trouble}");
         }
         if let Some(holder) = holder {
-            let mut holder = session.look_at(name, holder).await;
+            let mut holder = session.resolve_holder(name, holder).await;
             holder.summary.held_for = holder.summary.held_for.map(|held| held + at.elapsed());
             line += &format!(", held by {holder}");
         }
         if let Some(position) = position {
-            line += &match position {
-                0 => " (we are next)".to_owned(),
-                ahead => format!(" ({ahead} before us)"),
-            };
+            line += &format!(" (position {} in the queue)", position + 1);
         }
         Some(line)
     }
 }
 
-/// Waits for `attempt` and meanwhile says what is known: on one line that is redrawn for a
-/// person, otherwise on lines after 0, 10 and 30 s and then each minute.
-pub(crate) async fn talk<T>(
+/// Waits for `attempt` and meanwhile reports the wait. On a terminal one line is redrawn each
+/// second. Otherwise lines are printed after 0, 10 and 30 s and then each minute.
+pub(crate) async fn report<T>(
     attempt: impl Future<Output = T>,
-    waiting: &Waiting,
+    waiting: &WaitStatus,
     name: &LockName,
     session: &Session,
     console: &Console,
 ) -> T {
-    // Both go on together: the attempt may be what a look at the holder waits for.
+    // Both run concurrently: an inspection of the holder may need the attempt to go on.
     tokio::select! {
         biased;
         outcome = attempt => outcome,
-        never = tell(waiting, name, session, console) => match never {},
+        never = report_for_ever(waiting, name, session, console) => match never {},
     }
 }
 
-/// Says what is known, for ever.
-async fn tell(
-    waiting: &Waiting,
+/// Reports the wait until it is dropped.
+async fn report_for_ever(
+    waiting: &WaitStatus,
     name: &LockName,
     session: &Session,
     console: &Console,
 ) -> Infallible {
-    let live = console.has_live_line();
+    let live = console.has_status_line();
     let started = Instant::now();
     let mut ticks = tokio::time::interval(REDRAW / 5);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut said = 0;
-    let mut live_line = LiveLine { console, drawn: None };
+    let mut printed = 0;
+    let mut status_line = StatusLine { console, drawn: None };
     loop {
         ticks.tick().await;
         let waited = started.elapsed();
-        if !(if live { live_line.is_due() } else { waited >= line_at(said) }) {
+        if !(if live { status_line.is_due() } else { waited >= line_due_at(printed) }) {
             continue;
         }
         let Some(line) = waiting.line(name, session).await else { continue };
         if live {
-            live_line.draw(&format!("holdline: {line}, {} so far", coarse(waited)));
+            status_line.draw(&format!("holdline: {line}, {} so far", coarse(waited)));
             continue;
         }
         console.info(&line);
-        while waited >= line_at(said) {
-            said += 1;
+        while waited >= line_due_at(printed) {
+            printed += 1;
         }
     }
 }
 
-/// A line that is redrawn each second, and removed however the wait ends.
-struct LiveLine<'a> {
+/// A line that is redrawn each second, and removed when the wait ends.
+struct StatusLine<'a> {
     console: &'a Console,
     drawn: Option<Instant>,
 }
 
-impl LiveLine<'_> {
+impl StatusLine<'_> {
     fn is_due(&self) -> bool {
         self.drawn.is_none_or(|at| at.elapsed() >= REDRAW)
     }
 
     fn draw(&mut self, text: &str) {
-        self.console.live_line(text);
+        self.console.status_line(text);
         self.drawn = Some(Instant::now());
     }
 }
 
-impl Drop for LiveLine<'_> {
+impl Drop for StatusLine<'_> {
     fn drop(&mut self) {
         if self.drawn.is_some() {
-            self.console.live_line("");
+            self.console.status_line("");
         }
     }
 }
 
-/// Returns after which wait the line of this number is due.
-fn line_at(number: u32) -> Duration {
+/// Returns after how long a wait the line of this number is due.
+fn line_due_at(number: u32) -> Duration {
     match number {
         0 => Duration::ZERO,
         1 => Duration::from_secs(10),
@@ -169,8 +166,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_less_and_less_often() {
-        let seconds: Vec<u64> = (0..6).map(|number| line_at(number).as_secs()).collect();
+    fn lines_become_rarer_with_time() {
+        let seconds: Vec<u64> = (0..6).map(|number| line_due_at(number).as_secs()).collect();
         assert_eq!(seconds, [0, 10, 30, 60, 120, 180]);
     }
 }

@@ -1,26 +1,24 @@
-//! What the commands above this one hold, so that nobody waits for himself.
+//! The locks that the commands above this one hold, so that no command waits for itself.
 //!
-//! `run` hands the list to its job in `HOLDLINE_HELD`: a JSON array of `{engine, name, mode,
-//! lease}`, where `lease` is the lease id cut to what proves nothing.
-//! A second request for a pair of engine and name on that list could never be granted while the
-//! one above waits for us, so it is refused at once; A in B in A as well. Only two shared
-//! requests go together.
+//! `run` passes the list to its job in `HOLDLINE_HELD`: a JSON array of `{engine, name, mode,
+//! lease}`. `lease` is the short form of the lease id, which proves nothing. The outer command
+//! waits for this one. A second request for the same engine and name could therefore never be
+//! granted, and is refused at once. Only two shared requests are compatible.
 
 use holdline::Guard;
-use holdline_core::{Capabilities, LeaseId, LockName, Mode};
+use holdline_core::{Capabilities, LeaseId, LockName, Mode, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::session::Session;
 
-/// The variable.
+/// The environment variable that holds the list.
 pub(crate) const VARIABLE: &str = "HOLDLINE_HELD";
-/// The longest list that is read or handed on, in bytes: far deeper than anybody nests.
-const LARGEST: usize = 64 * 1024;
+/// The longest list that is read or passed on, in bytes: far deeper than anybody nests.
+const MAX_LENGTH: usize = 64 * 1024;
 
-/// One name that is held further up.
+/// One lock of a command above this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct OuterLock {
     engine: String,
     name: String,
     mode: Mode,
@@ -28,25 +26,25 @@ struct Entry {
     lease: String,
 }
 
-/// What is held further up, outermost first.
+/// The locks of the commands above this one, outermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Held(Vec<Entry>);
+pub(crate) struct OuterLocks(Vec<OuterLock>);
 
-impl Held {
-    /// Reads the list that was handed to this process.
-    pub(crate) fn from_environment() -> Result<Held, Failure> {
+impl OuterLocks {
+    /// Reads the list that this process was started with.
+    pub(crate) fn from_environment() -> Result<OuterLocks, Failure> {
         match std::env::var_os(VARIABLE) {
-            None => Ok(Held::default()),
-            Some(text) => Held::parse(&text.to_string_lossy()),
+            None => Ok(OuterLocks::default()),
+            Some(text) => OuterLocks::parse(&text.to_string_lossy()),
         }
     }
 
-    fn parse(text: &str) -> Result<Held, Failure> {
+    fn parse(text: &str) -> Result<OuterLocks, Failure> {
         if text.is_empty() {
-            return Ok(Held::default());
+            return Ok(OuterLocks::default());
         }
-        if text.len() > LARGEST {
+        if text.len() > MAX_LENGTH {
             return Err(too_deep());
         }
         serde_json::from_str(text).map_err(|_| {
@@ -55,27 +53,29 @@ impl Held {
         })
     }
 
-    /// Refuses a request that would wait for one further up.
+    /// Returns whether a request might wait for a lock of a command above.
+    pub(crate) fn may_block(&self, engine: &Capabilities, name: &LockName, mode: Mode) -> bool {
+        self.blocking(engine, name, mode).next().is_some()
+    }
+
+    /// Refuses a request that would wait for a lock of a command above.
     ///
-    /// What a job leaves running keeps the list for ever, so the store is asked whether the one
-    /// further up still has the name.
-    pub(crate) async fn check(
+    /// A process that a job leaves behind keeps the list for ever. So only locks that are still
+    /// held, as the snapshot of the name shows, count.
+    pub(crate) fn check(
         &self,
-        session: &Session,
-        name: &LockName,
+        engine: &Capabilities,
+        snapshot: &Snapshot,
         mode: Mode,
     ) -> Result<(), Failure> {
-        let mut in_the_way = self.in_the_way(session.capabilities(), name, mode).peekable();
-        if in_the_way.peek().is_none() {
-            return Ok(());
-        }
-        let snapshot = session.inspect(name).await?;
-        let all_seen = snapshot.holder_count == snapshot.holders.len();
+        let name = &snapshot.name;
+        let all_listed = snapshot.holder_count == snapshot.holders.len();
         let holders = snapshot.holders.iter().map(|holder| holder.summary.lease_id.to_string());
         let holders: Vec<String> = holders.collect();
-        let holds =
-            |entry: &&Entry| entry.lease.is_empty() || !all_seen || holders.contains(&entry.lease);
-        let Some(entry) = in_the_way.find(holds) else { return Ok(()) };
+        let holds = |entry: &&OuterLock| {
+            entry.lease.is_empty() || !all_listed || holders.contains(&entry.lease)
+        };
+        let Some(entry) = self.blocking(engine, name, mode).find(holds) else { return Ok(()) };
         Err(Failure::config(format_args!(
             "{name}: a command above this one holds it already ({}) and waits for this one: it \
              could never be granted",
@@ -84,17 +84,18 @@ impl Held {
         .fix("drop the inner lock, use another name for it, or take both with --shared"))
     }
 
-    /// Returns the entries that a request would wait for.
-    fn in_the_way<'a>(
+    /// Returns the outer locks that a request would wait for.
+    fn blocking<'a>(
         &'a self,
         capabilities: &Capabilities,
         name: &'a LockName,
         mode: Mode,
-    ) -> impl Iterator<Item = &'a Entry> {
+    ) -> impl Iterator<Item = &'a OuterLock> {
         let engine = identity(capabilities);
-        let goes_along = move |entry: &Entry| mode == Mode::Shared && entry.mode == Mode::Shared;
-        let same = move |entry: &&Entry| entry.engine == engine && entry.name == name.as_str();
-        self.0.iter().filter(same).filter(move |entry| !goes_along(entry))
+        let both_shared =
+            move |entry: &OuterLock| mode == Mode::Shared && entry.mode == Mode::Shared;
+        let same = move |entry: &&OuterLock| entry.engine == engine && entry.name == name.as_str();
+        self.0.iter().filter(same).filter(move |entry| !both_shared(entry))
     }
 
     /// Returns how the innermost command above holds a name, if one does.
@@ -102,22 +103,22 @@ impl Held {
         self.0.iter().rev().find(|entry| entry.name == name).map(|entry| entry.mode)
     }
 
-    /// Tells whether a lease id belongs to a `run` further up, which renews and releases it.
+    /// Returns whether a lease id belongs to a `run` above, which renews and releases it.
     pub(crate) fn has(&self, lease_id: LeaseId) -> bool {
         let short = lease_id.short().to_string();
         self.0.iter().any(|entry| entry.lease == short)
     }
 
-    /// Returns the list for a job that runs under one more guard.
+    /// Returns the list for a job that runs under one more lock.
     pub(crate) fn with(
         &self,
         capabilities: &Capabilities,
         guard: &Guard,
     ) -> Result<String, Failure> {
-        self.and(capabilities, guard.name(), guard.mode(), guard.lease_id())
+        self.push(capabilities, guard.name(), guard.mode(), guard.lease_id())
     }
 
-    fn and(
+    fn push(
         &self,
         capabilities: &Capabilities,
         name: &LockName,
@@ -125,14 +126,14 @@ impl Held {
         lease_id: LeaseId,
     ) -> Result<String, Failure> {
         let mut held = self.clone();
-        held.0.push(Entry {
+        held.0.push(OuterLock {
             engine: identity(capabilities),
             name: name.as_str().to_owned(),
             mode,
             lease: lease_id.short().to_string(),
         });
         let text = serde_json::to_string(&held).map_err(Failure::internal)?;
-        if text.len() > LARGEST { Err(too_deep()) } else { Ok(text) }
+        if text.len() > MAX_LENGTH { Err(too_deep()) } else { Ok(text) }
     }
 }
 
@@ -140,8 +141,8 @@ fn too_deep() -> Failure {
     Failure::usage(format_args!("{VARIABLE}: too many locks inside each other"))
 }
 
-/// Returns a short stand-in for the engine's identity (FNV-1a, 64 bits), the same in every
-/// version of this program.
+/// Returns a short hash of the engine's identity (FNV-1a, 64 bits), the same in every version of
+/// this program.
 fn identity(capabilities: &Capabilities) -> String {
     let hash = capabilities.identity.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -162,12 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_could_never_be_granted() {
+    fn a_request_that_could_never_be_granted_is_refused() {
         let (here, there) = (engine("here"), engine("there"));
         let id = LeaseId::from_bytes([7; 16]);
-        let one = Held::default().and(&here, &name("a"), Mode::Exclusive, id).expect("short");
-        let two = Held::parse(&one).expect("ours").and(&here, &name("b"), Mode::Shared, id);
-        let held = Held::parse(&two.expect("short")).expect("ours");
+        let one =
+            OuterLocks::default().push(&here, &name("a"), Mode::Exclusive, id).expect("short");
+        let two = OuterLocks::parse(&one).expect("ours").push(&here, &name("b"), Mode::Shared, id);
+        let held = OuterLocks::parse(&two.expect("short")).expect("ours");
         assert_eq!(held.mode_of("b"), Some(Mode::Shared));
         assert_eq!((held.mode_of("a"), held.mode_of("c")), (Some(Mode::Exclusive), None));
         assert!(held.has(id) && !held.has(LeaseId::from_bytes([8; 16])));
@@ -181,7 +183,7 @@ mod tests {
             (&here, "c", Mode::Exclusive, true),
             (&there, "a", Mode::Exclusive, true),
         ] {
-            let found = held.in_the_way(engine, &name(lock), mode).count();
+            let found = held.blocking(engine, &name(lock), mode).count();
             assert_eq!(found == 0, free, "{lock} {mode}");
         }
     }
@@ -189,13 +191,13 @@ mod tests {
     #[test]
     fn a_list_that_is_not_ours_is_refused() {
         for text in ["x", "{}", "[1]", "[{\"engine\":1}]", &"[".repeat(70_000)] {
-            assert_eq!(Held::parse(text).expect_err(text).exit.code(), 64);
+            assert_eq!(OuterLocks::parse(text).expect_err(text).exit.code(), 64);
         }
-        assert_eq!(Held::parse(""), Ok(Held::default()));
+        assert_eq!(OuterLocks::parse(""), Ok(OuterLocks::default()));
     }
 
     #[test]
-    fn the_stand_in_never_changes() {
+    fn the_identity_hash_never_changes() {
         assert_eq!(identity(&engine("")), "local:cbf29ce484222325");
         assert_eq!(identity(&engine("a")), "local:af63dc4c8601ec8c");
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError, LostReason};
-use holdline_net::home::Home;
+use holdline_net::runtime::RuntimeHandle;
 use rustix::net::{Shutdown, sockopt};
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::config::SslMode;
@@ -19,8 +19,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::error::{ENGINE, of_command, of_greeting, refused, unavailable};
-use crate::link::{Parameter, dial_and, greet, refusal};
+use crate::error::{ENGINE, of_command, of_handshake, refused, unavailable};
+use crate::link::{Parameter, dial_and, handshake, refusal};
 use crate::options::PostgresOptions;
 use crate::schema;
 
@@ -88,11 +88,11 @@ impl Session {
         options: &PostgresOptions,
         clock: &Arc<dyn Clock>,
     ) -> Result<Session, LockError> {
-        let home = Home::find(None)
+        let runtime = RuntimeHandle::find(None)
             .map_err(|error| refused(format!("no thread for the connection: {error}")))?;
-        let (told, made) = oneshot::channel();
-        let work = serve(options.clone(), clock.clone(), told);
-        home.spawn(Box::pin(work));
+        let (reply, made) = oneshot::channel();
+        let work = serve(options.clone(), clock.clone(), reply);
+        runtime.spawn(Box::pin(work));
         made.await.unwrap_or_else(|_| {
             Err(unavailable("the runtime of the connection ended", Certainty::NotApplied))
         })
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// Tells whether the connection stands, as far as we have heard.
-    pub(super) fn stands(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         self.socket.is_ours()
             && !self.client.is_closed()
             && self.end.borrow().is_none()
@@ -161,14 +161,14 @@ impl Session {
 async fn serve(
     options: PostgresOptions,
     clock: Arc<dyn Clock>,
-    mut told: oneshot::Sender<Result<Session, LockError>>,
+    mut reply: oneshot::Sender<Result<Session, LockError>>,
 ) {
     let limit = options.connect_timeout();
     let late = clock.sleep_until(clock.now().after(limit));
     let (ended, end) = watch::channel(None);
     let made = tokio::select! {
         biased;
-        () = told.closed() => return,
+        () = reply.closed() => return,
         made = connect(&options, &*clock, end) => made,
         () = late => {
             let message = format!("{}: no answer within {limit:?}", options.address());
@@ -177,10 +177,10 @@ async fn serve(
     };
     match made {
         // Whoever wanted it may be gone: it ends then.
-        Err(error) => drop(told.send(Err(error))),
+        Err(error) => drop(reply.send(Err(error))),
         Ok((session, connection)) => {
             let _ends_with_us = session.socket.clone();
-            drop(told.send(Ok(session)));
+            drop(reply.send(Ok(session)));
             let why = match connection.await {
                 Ok(()) => "the connection was closed".to_owned(),
                 Err(error) => of_command(&error).kind().to_string(),
@@ -220,15 +220,15 @@ async fn connect(
     let connected = config.connect_raw(stream, NoTls).await;
     let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
     let mut connection: Connection = Box::pin(connection);
-    let greeted = tokio::select! {
+    let opened = tokio::select! {
         biased;
-        greeted = prepare(&client, options, clock) => greeted,
+        opened = prepare(&client, options, clock) => opened,
         why = &mut connection => {
             let why = why.err().map_or_else(|| "closed".to_owned(), |error| error.to_string());
             Err(unavailable(format!("the server went away: {why}"), Certainty::NotApplied))
         }
     };
-    greeted.map(|()| (Session { client, socket, end }, connection))
+    opened.map(|()| (Session { client, socket, end }, connection))
 }
 
 async fn prepare(
@@ -236,7 +236,7 @@ async fn prepare(
     options: &PostgresOptions,
     clock: &dyn Clock,
 ) -> Result<(), LockError> {
-    let facts = greet(client, options, clock).await?;
+    let facts = handshake(client, options, clock).await?;
     if facts.pooled {
         return Err(refused(
             "a pooler is between us and the server, and an advisory lock lives in a session: name \
@@ -255,7 +255,7 @@ async fn prepare(
     if facts.version >= 170_000 {
         text.push_str("; set transaction_timeout = 0");
     }
-    client.batch_execute(&text).await.map_err(|error| of_greeting(&error))
+    client.batch_execute(&text).await.map_err(|error| of_handshake(&error))
 }
 
 /// What a lock that its session has lost is told.

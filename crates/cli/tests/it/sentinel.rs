@@ -104,12 +104,12 @@ fn who_begins_without_a_master_waits_for_one_within_its_limit() {
     ];
     for waiter in &waiters {
         let says = waiter.said();
-        assert!(says.contains("waiting to connect: no quorum: no master takes it"), "{says}");
+        assert!(says.contains("waiting to connect: no quorum: no master accepts it"), "{says}");
     }
     for (limit, name) in [(&["--try"][..], "a"), (&["--wait", "1s"], "b")] {
         let told = sentinels.run(&[&["acquire", name][..], &LONG, limit].concat());
         assert_eq!(told.code, 69, "{told:?}");
-        assert!(told.stderr.contains("no master takes it: "), "{told:?}");
+        assert!(told.stderr.contains("no master accepts it: "), "{told:?}");
     }
     sentinels.group.servers()[0].restart();
     for waiter in &mut waiters {

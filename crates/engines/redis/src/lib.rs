@@ -22,9 +22,10 @@
 mod checkup;
 mod cluster;
 mod command;
-mod ears;
 mod engine;
+mod environment;
 mod error;
+mod inbox;
 mod keys;
 mod listing;
 mod native;
@@ -33,7 +34,6 @@ mod options;
 mod plain;
 mod quorum;
 mod sentinel;
-mod surroundings;
 
 use std::sync::Arc;
 
@@ -43,12 +43,12 @@ pub use checkup::{checkup, quorum_checkup};
 pub use cluster::ClusterEngine;
 pub use command::{command, fail_over};
 pub use engine::RedisEngine;
+pub use environment::{Environment, Stream, Task, TaskSpawner};
 pub use options::{Dialect, RedisOptions};
 pub use plain::{LeaseFormat, PlainEngine};
 pub use quorum::{
     NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus, Replacement,
 };
-pub use surroundings::{Elsewhere, Stream, Surroundings, Task};
 
 /// Makes the engine of the dialect that is set, and waits until it has a connection. `clock` must
 /// count the time that the machine is suspended, as the server's does.

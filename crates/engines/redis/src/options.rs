@@ -19,16 +19,16 @@ use holdline_net::secret::Secret;
 use holdline_net::tls::TlsFiles;
 use holdline_net::url::Reader;
 
+use crate::environment::Environment;
 use crate::error::ENGINE;
 use crate::plain::LeaseFormat;
-use crate::surroundings::Surroundings;
 
 mod check;
 mod group;
 mod read;
 mod url;
 
-pub(crate) use group::{Group, Replicas, is_near};
+pub(crate) use group::{Replicas, SentinelGroup, is_near};
 pub(crate) use url::Address;
 
 const URL: Reader = Reader { engine: ENGINE, port: 6379 };
@@ -49,8 +49,8 @@ pub struct RedisOptions {
     access: Access,
     limits: Limits,
     layout: Layout,
-    group: Option<Group>,
-    surroundings: Option<Arc<dyn Surroundings>>,
+    group: Option<SentinelGroup>,
+    environment: Option<Arc<dyn Environment>>,
 }
 
 /// How the server is reached, and as whom.
@@ -208,8 +208,8 @@ impl RedisOptions {
     /// Sets where streams, tasks and random numbers come from, for simulators. Unless set, they
     /// come from the network, the runtime and the operating system.
     #[must_use]
-    pub fn with_surroundings(mut self, surroundings: Arc<dyn Surroundings>) -> RedisOptions {
-        self.surroundings = Some(surroundings);
+    pub fn with_environment(mut self, environment: Arc<dyn Environment>) -> RedisOptions {
+        self.environment = Some(environment);
         self
     }
 }
@@ -219,7 +219,7 @@ impl RedisOptions {
     pub(crate) fn exposes_password(&self) -> bool {
         match &self.access.address {
             Address::Service { .. } => {
-                let open = self.group.as_ref().is_some_and(Group::is_open);
+                let open = self.group.as_ref().is_some_and(SentinelGroup::is_open);
                 open && self.access.password.expose().is_some()
             }
             Address::Tcp { host, tls: false, .. } => {
@@ -302,8 +302,8 @@ impl RedisOptions {
         self.limits.max_waiters
     }
 
-    pub(crate) fn surroundings(&self) -> Option<Arc<dyn Surroundings>> {
-        self.surroundings.clone()
+    pub(crate) fn environment(&self) -> Option<Arc<dyn Environment>> {
+        self.environment.clone()
     }
 }
 

@@ -262,7 +262,7 @@ async fn a_server_with_as_many_clients_as_it_takes_refuses_newcomers_only() {
     let crowd = server.raw();
     let error = Client::connect(&url_of(server.address())).await.expect_err("no room");
     assert_eq!(error.certainty(), Certainty::NotApplied);
-    assert!(unavailable(&error).contains("as many clients as it takes"), "{error:?}");
+    assert!(unavailable(&error).contains("accepts no more clients"), "{error:?}");
     renewed(&guard).await;
     drop(crowd);
     // The server notices the end of a connection a moment later.
@@ -344,7 +344,7 @@ async fn whoever_is_not_let_in_is_told_which_rule_is_missing() {
     let config = RedisConfig::default().with_password("top").with_user(rules);
     let server = RedisServer::start(config.with_user("bob on >secret ~other:* &* +@all"));
     let at = server.address();
-    for (user, says) in [("", "wants a password"), (":wrong@", "user or password is wrong")] {
+    for (user, says) in [("", "requires a password"), (":wrong@", "user or password is wrong")] {
         let url = format!("redis://{user}{at}");
         let error = Client::connect(&url).await.expect_err("not let in");
         assert!(refused(&error).contains(says), "{error:?}");

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use holdline_core::{Checkup, Clock, Finding, LockError};
 
-use super::alike::alike;
 use super::info::{Config, Info};
+use super::merge::merge;
 use super::replicas::{Replica, Shard};
 use super::{Probe, REACHABLE, inventory, machine, replicas, rights, settings};
-use crate::cluster::{Router, SLOTS, Table};
+use crate::cluster::{ClusterRouter, SLOTS, SlotTable};
 use crate::error::ENGINE;
 use crate::node::Node;
 use crate::options::RedisOptions;
@@ -35,7 +35,7 @@ const FEWEST_MASTERS: usize = 3;
 
 /// What one master says about the cluster; `None` for what it may not be asked.
 #[derive(Default)]
-struct Told {
+struct MasterReport {
     info: Option<Info>,
     timeout: Option<u64>,
     full_coverage: Option<String>,
@@ -66,7 +66,7 @@ pub(super) async fn checkup(
     clock: Arc<dyn Clock>,
 ) -> Result<Checkup, LockError> {
     let mut checkup = Checkup::new(ENGINE);
-    let router = Router::new(options, clock.clone())?;
+    let router = ClusterRouter::new(options, clock.clone())?;
     let table = match router.ready().await {
         Ok(table) => table,
         Err(error) => {
@@ -103,7 +103,7 @@ pub(super) async fn checkup(
     }
     let mut findings = vec![reachable(table.masters().count(), &silent, slowest)];
     findings.extend(together(&table, &told, standing));
-    findings.extend(alike(&each));
+    findings.extend(merge(&each));
     findings.into_iter().for_each(|finding| checkup.add(finding));
     Ok(checkup)
 }
@@ -118,13 +118,13 @@ fn reachable(masters: usize, silent: &[String], slowest: Duration) -> Finding {
 }
 
 /// Asks a master about the cluster.
-async fn about_cluster(probe: &Probe) -> Told {
+async fn about_cluster(probe: &Probe) -> MasterReport {
     let setting = async |name: &str| {
         let value = probe.ask(&["CONFIG", "GET", name]).await.ok()?;
         value.as_array()?.get(1)?.as_text().map(str::to_owned)
     };
     let nodes = probe.text(&["CLUSTER", "NODES"]).await.ok();
-    Told {
+    MasterReport {
         info: probe.text(&["CLUSTER", "INFO"]).await.ok().map(|text| Info::parse(&text)),
         timeout: setting("cluster-node-timeout").await.and_then(|value| value.parse().ok()),
         full_coverage: setting("cluster-require-full-coverage").await,
@@ -176,7 +176,7 @@ async fn alone(
 }
 
 /// What is to be said of the masters as a cluster, and of their replicas.
-fn together(table: &Table, told: &[Told], standing: Vec<Standing>) -> Vec<Finding> {
+fn together(table: &SlotTable, told: &[MasterReport], standing: Vec<Standing>) -> Vec<Finding> {
     let replicas = replicas(&standing, told);
     let shards: Vec<Shard> = standing.into_iter().map(|one| one.shard).collect();
     vec![
@@ -194,12 +194,12 @@ fn together(table: &Table, told: &[Told], standing: Vec<Standing>) -> Vec<Findin
 }
 
 /// A replica that is not asked to takes over no sooner.
-fn fastest_failover(told: &[Told]) -> Duration {
+fn fastest_failover(told: &[MasterReport]) -> Duration {
     let least = told.iter().filter_map(|one| one.timeout).min();
     least.map_or(Duration::MAX, Duration::from_millis)
 }
 
-fn state(told: &[Told]) -> Finding {
+fn state(told: &[MasterReport]) -> Finding {
     let known = told.iter().filter_map(|one| one.info.as_ref());
     let down = known.clone().filter(|info| info.text("cluster_state") != "ok").count();
     if known.count() < told.len() {
@@ -220,7 +220,7 @@ fn state(told: &[Told]) -> Finding {
     }
 }
 
-fn covered(table: &Table, told: &[Told]) -> Finding {
+fn covered(table: &SlotTable, told: &[MasterReport]) -> Finding {
     let ill = |info: &Info| info.number("cluster_slots_fail") + info.number("cluster_slots_pfail");
     let failing = told.iter().filter_map(|one| one.info.as_ref()).map(ill).max().unwrap_or(0);
     let found =
@@ -233,7 +233,7 @@ fn covered(table: &Table, told: &[Told]) -> Finding {
     }
 }
 
-fn masters(table: &Table) -> Finding {
+fn masters(table: &SlotTable) -> Finding {
     let count = table.masters().count();
     let finding = Finding::ok("masters", MASTERS, count.to_string());
     match count < FEWEST_MASTERS {
@@ -242,7 +242,7 @@ fn masters(table: &Table) -> Finding {
     }
 }
 
-fn replicas(standing: &[Standing], told: &[Told]) -> Finding {
+fn replicas(standing: &[Standing], told: &[MasterReport]) -> Finding {
     let living = |one: &Standing| {
         let there = |replica: &&Replica| replica.silence().is_none();
         one.shard.replicas.iter().filter(there).count()
@@ -272,7 +272,7 @@ fn replicas(standing: &[Standing], told: &[Told]) -> Finding {
     ))
 }
 
-fn timeout(told: &[Told]) -> Finding {
+fn timeout(told: &[MasterReport]) -> Finding {
     let known: BTreeSet<u64> = told.iter().filter_map(|one| one.timeout).collect();
     let (Some(least), Some(most)) = (known.first(), known.last()) else {
         let finding = Finding::ok("node-timeout", TIMEOUT, "may not be asked");
@@ -296,7 +296,7 @@ fn timeout(told: &[Told]) -> Finding {
     }
 }
 
-fn coverage(told: &[Told]) -> Finding {
+fn coverage(told: &[MasterReport]) -> Finding {
     let known: BTreeSet<&str> =
         told.iter().filter_map(|one| one.full_coverage.as_deref()).collect();
     let found: Vec<&str> = known.iter().copied().collect();
@@ -313,7 +313,7 @@ fn coverage(told: &[Told]) -> Finding {
     }
 }
 
-fn moving(told: &[Told]) -> Finding {
+fn moving(told: &[MasterReport]) -> Finding {
     if told.iter().any(|one| one.moving.is_none()) {
         let finding = Finding::ok("moving", MOVING, "may not be asked");
         return finding.warn("allow CLUSTER NODES to this user");
@@ -337,8 +337,8 @@ mod tests {
 
     use super::*;
 
-    fn told(lines: &str, timeout: u64, full_coverage: &str) -> Told {
-        Told {
+    fn told(lines: &str, timeout: u64, full_coverage: &str) -> MasterReport {
+        MasterReport {
             info: Some(Info::parse(lines)),
             timeout: Some(timeout),
             full_coverage: Some(full_coverage.to_owned()),
@@ -353,7 +353,7 @@ mod tests {
         let ill = told("cluster_state:fail\r\ncluster_slots_pfail:7\r\n", 5_000, "yes");
         let both = [well(), ill];
         for (judge, expected) in [
-            (state as fn(&[Told]) -> Finding, Health::Error),
+            (state as fn(&[MasterReport]) -> Finding, Health::Error),
             (coverage, Health::Warning),
             (moving, Health::Ok),
             (timeout, Health::Ok),
@@ -370,12 +370,16 @@ mod tests {
             let told = timeouts.map(|timeout| told("", timeout, "no"));
             assert_eq!(timeout(&told).health(), expected, "{timeouts:?}");
         }
-        assert_eq!(timeout(&[Told::default()]).health(), Health::Warning);
-        assert_eq!(coverage(&[Told::default()]).health(), Health::Warning);
-        assert_eq!(state(&[Told::default()]).health(), Health::Warning, "unknown is not well");
-        assert_eq!(moving(&[Told::default()]).health(), Health::Warning);
-        assert_eq!(masters(&Table::default()).health(), Health::Warning);
-        assert_eq!(covered(&Table::default(), &both).health(), Health::Error);
+        assert_eq!(timeout(&[MasterReport::default()]).health(), Health::Warning);
+        assert_eq!(coverage(&[MasterReport::default()]).health(), Health::Warning);
+        assert_eq!(
+            state(&[MasterReport::default()]).health(),
+            Health::Warning,
+            "unknown is not well"
+        );
+        assert_eq!(moving(&[MasterReport::default()]).health(), Health::Warning);
+        assert_eq!(masters(&SlotTable::default()).health(), Health::Warning);
+        assert_eq!(covered(&SlotTable::default(), &both).health(), Health::Error);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::info::{Config, Info};
 use super::settings::is_older;
 use crate::node::{Node, Value};
 use crate::options::RedisOptions;
-use crate::sentinel::Seen;
+use crate::sentinel::MasterView;
 
 const SENTINELS: &str = "they agree on a failover and tell where the master is: a majority of them \
                          must be there for it";
@@ -33,8 +33,8 @@ const NOTICED_MS: u64 = 2_000;
 const USUAL_LAG_S: u64 = 10;
 
 /// What the sentinels say, each by itself.
-pub(super) struct Group {
-    each: Vec<Result<Told, LockError>>,
+pub(super) struct Sentinels {
+    each: Vec<Result<SentinelReport, LockError>>,
     /// How long a master that was replaced is allowed for, in ms.
     old_master: u64,
     /// For how long nothing is granted after a promotion.
@@ -42,8 +42,8 @@ pub(super) struct Group {
 }
 
 /// What one of them says.
-struct Told {
-    seen: Seen,
+struct SentinelReport {
+    seen: MasterView,
     down_after: u64,
     /// What only `doctor` asks, and a user may lack the right to.
     listed: Result<Listed, LockError>,
@@ -61,12 +61,12 @@ struct Listed {
     well: u64,
 }
 
-impl Group {
+impl Sentinels {
     /// Asks all sentinels that the options name; `None` where they name none.
     pub(super) async fn ask(
         options: &RedisOptions,
         clock: &Arc<dyn Clock>,
-    ) -> Result<Option<Group>, LockError> {
+    ) -> Result<Option<Sentinels>, LockError> {
         let Some(group) = options.group() else { return Ok(None) };
         let mut each = Vec::new();
         for sentinel in options.sentinels() {
@@ -76,7 +76,7 @@ impl Group {
         }
         let old_master = u64::try_from(group.old_master().as_millis()).unwrap_or(u64::MAX);
         let quarantine = group.max_lease().saturating_add(group.old_master());
-        Ok(Some(Group { each, old_master, quarantine }))
+        Ok(Some(Sentinels { each, old_master, quarantine }))
     }
 
     pub(super) fn quarantine(&self) -> Duration {
@@ -98,7 +98,7 @@ impl Group {
         first.iter().filter(|place| all(place)).cloned().collect()
     }
 
-    fn answered(&self) -> impl Iterator<Item = &Told> {
+    fn answered(&self) -> impl Iterator<Item = &SentinelReport> {
         self.each.iter().flatten()
     }
 
@@ -111,7 +111,7 @@ impl Group {
         self.answered().find_map(|told| told.listed.as_ref().err())
     }
 
-    fn most(&self, of: impl Fn(&Told) -> u64) -> u64 {
+    fn most(&self, of: impl Fn(&SentinelReport) -> u64) -> u64 {
         self.answered().map(of).max().unwrap_or(0)
     }
 
@@ -289,15 +289,15 @@ impl Group {
     }
 }
 
-async fn told(probe: &Probe, service: &str) -> Result<Told, LockError> {
+async fn told(probe: &Probe, service: &str) -> Result<SentinelReport, LockError> {
     let address = probe.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]).await?;
     let fields = probe.ask(&["SENTINEL", "MASTER", service]).await?;
-    let seen = Seen::read(&address, &fields)
+    let seen = MasterView::parse(&address, &fields)
         .ok_or_else(|| crate::error::protocol("what came is no answer of a sentinel"))?;
     let down_after = field(&fields, "down-after-milliseconds").and_then(|told| told.parse().ok());
     let down_after = down_after.unwrap_or(0);
     let (listed, lacks) = (listed(probe, service).await, lacks(probe).await);
-    Ok(Told { seen, down_after, listed, lacks })
+    Ok(SentinelReport { seen, down_after, listed, lacks })
 }
 
 async fn listed(probe: &Probe, service: &str) -> Result<Listed, LockError> {
@@ -348,25 +348,26 @@ mod tests {
 
     use super::*;
 
-    fn told(sentinels: u64, quorum: u64, replicas: u64, well: u16) -> Told {
+    fn told(sentinels: u64, quorum: u64, replicas: u64, well: u16) -> SentinelReport {
         let host = "h".to_owned();
-        let seen = Seen { host, port: 1, sentinels, quorum, replicas, ..Seen::default() };
+        let seen =
+            MasterView { host, port: 1, sentinels, quorum, replicas, ..MasterView::default() };
         let there = (0..well).map(|port| ("h".to_owned(), port)).collect();
         let (living, well) = (sentinels, u64::from(well));
         let listed = Ok(Listed { living, there, well });
-        Told { seen, down_after: 5_000, listed, lacks: Ok(Vec::new()) }
+        SentinelReport { seen, down_after: 5_000, listed, lacks: Ok(Vec::new()) }
     }
 
-    fn group(sentinels: u64, quorum: u64, replicas: u64, well: u16, silent: usize) -> Group {
+    fn group(sentinels: u64, quorum: u64, replicas: u64, well: u16, silent: usize) -> Sentinels {
         let one = || told(sentinels, quorum, replicas, well);
         let error = || crate::error::unavailable("away", Certainty::NotApplied);
         let each = (0..3).map(|at| if at < silent { Err(error()) } else { Ok(one()) });
-        Group { each: each.collect(), old_master: 12_000, quarantine: Duration::ZERO }
+        Sentinels { each: each.collect(), old_master: 12_000, quarantine: Duration::ZERO }
     }
 
     #[test]
     fn what_one_says_otherwise_is_told() {
-        let changed = |change: fn(&mut Told)| {
+        let changed = |change: fn(&mut SentinelReport)| {
             let mut group = group(3, 2, 2, 2, 0);
             group.each.last_mut().and_then(|one| one.as_mut().ok()).map(change).expect("one");
             group
@@ -389,14 +390,14 @@ mod tests {
         assert!(lacking.found().contains("SUBSCRIBE"), "{lacking:?}");
         let no = || crate::error::unavailable("no", Certainty::NotApplied);
         let mut mute = group(3, 2, 2, 2, 0);
-        mute.each[0] = Ok(Told { lacks: Err(no()), ..told(3, 2, 2, 2) });
+        mute.each[0] = Ok(SentinelReport { lacks: Err(no()), ..told(3, 2, 2, 2) });
         assert_eq!(mute.rights().health(), Health::Warning);
         let away = changed(|told| {
             told.listed.iter_mut().for_each(|listed| listed.there.truncate(1));
         });
         assert_eq!(away.replicas_there(), [("h".to_owned(), 0)]);
         // What one does not tell the others do.
-        let unasked = |told: &mut Told| {
+        let unasked = |told: &mut SentinelReport| {
             told.listed = Err(crate::error::unavailable("no", Certainty::NotApplied));
         };
         let some = changed(unasked);
@@ -436,7 +437,7 @@ mod tests {
             (Health::Error, 5, 4, 3),
         ] {
             let mut group = group(known, quorum, 2, 2, 0);
-            let listed = |told: &mut Told| {
+            let listed = |told: &mut SentinelReport| {
                 told.listed.iter_mut().for_each(|listed| listed.living = living);
             };
             group.each.iter_mut().flatten().for_each(listed);

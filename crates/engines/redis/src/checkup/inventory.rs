@@ -9,10 +9,10 @@ use crate::options::{Dialect, RedisOptions};
 const KEYS: &str = "a key without an end is never freed by itself, and one that is not ours keeps \
                     its name from us";
 /// How many keys of the server one checkup looks at: a large server is not stopped for it.
-const MOST_STEPS: usize = 50;
+const MAX_STEPS: usize = 50;
 const STEP: &str = "1000";
 /// How many of ours are looked at closely.
-const MOST_OURS: usize = 500;
+const MAX_OURS: usize = 500;
 /// The longest lease, and the margin by which keys outlive what they hold.
 const LONGEST_MS: i64 = 24 * 3_600_000 + 60_000;
 
@@ -68,13 +68,13 @@ async fn counts(probe: &Probe, layout: &Layout) -> Result<bool, LockError> {
 
 async fn take(probe: &Probe, layout: &Layout) -> Result<Inventory, LockError> {
     let (mut inventory, mut cursor) = (Inventory::default(), b"0".to_vec());
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let words =
             [b"SCAN", &cursor[..], b"MATCH", &layout.pattern(""), b"COUNT", STEP.as_bytes()];
         let page = probe.ask_bytes(words.iter().map(|word| word.to_vec()).collect()).await?;
         let Some([next, keys]) = page.as_array() else { break };
         for key in keys.as_array().unwrap_or_default() {
-            if inventory.seen == MOST_OURS {
+            if inventory.seen == MAX_OURS {
                 inventory.more = true;
                 return Ok(inventory);
             }
@@ -151,9 +151,9 @@ mod tests {
         assert_eq!(judge(&well()).health(), Health::Ok);
         assert!(judge(&well()).found().contains("and more"));
         for ill in [
-            Inventory { endless: 1, ..well() },
-            Inventory { too_long: 1, ..well() },
-            Inventory { foreign: 1, ..well() },
+            Inventory { endless: 1, ..healthy() },
+            Inventory { too_long: 1, ..healthy() },
+            Inventory { foreign: 1, ..healthy() },
         ] {
             assert_eq!(judge(&ill).health(), Health::Warning, "{ill:?}");
         }

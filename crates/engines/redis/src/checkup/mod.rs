@@ -8,12 +8,12 @@
 //! `cluster` for the masters of one, `rights` for what the user may do, `inventory` for what stands
 //! under our keys, `quorum` for servers that are a quorum.
 
-mod alike;
 mod cluster;
 mod group;
 mod info;
 mod inventory;
 mod machine;
+mod merge;
 mod quorum;
 mod replicas;
 mod rights;
@@ -43,11 +43,11 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     if options.is_of_cluster() {
         return cluster::checkup(options, clock).await;
     }
-    let node = Node::new(&options.only_looking(), clock.clone())?;
+    let node = Node::new(&options.read_only(), clock.clone())?;
     let probe = Probe { node, limit: options.command_timeout() };
     let mut checkup = Checkup::new(ENGINE);
-    let group = group::Group::ask(options, &clock).await?;
-    for finding in group.iter().flat_map(group::Group::findings) {
+    let group = group::Sentinels::ask(options, &clock).await?;
+    for finding in group.iter().flat_map(group::Sentinels::findings) {
         checkup.add(finding);
     }
     let trip = match machine::round_trip(&probe, clock.as_ref()).await {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use holdline_core::quorum::majority;
 use holdline_core::{Checkup, Clock, Finding, LockError};
 
-use super::alike::alike;
+use super::merge::merge;
 use super::{Probe, machine, rights, settings};
 use crate::checkup::info::{Config, Info};
 use crate::node::Node;
@@ -49,7 +49,7 @@ pub async fn quorum_checkup(
         }
         let is_silent = |findings: &[Finding]| findings.iter().any(|one| one.check() == SILENT);
         let silent = each.iter().filter(|(_, findings)| is_silent(findings)).count();
-        for finding in [vec![servers(each.len(), silent)], alike(&each)].concat() {
+        for finding in [vec![servers(each.len(), silent)], merge(&each)].concat() {
             checkup.add(finding);
         }
         return Ok(checkup);
@@ -64,7 +64,7 @@ pub async fn quorum_checkup(
             each.push((address, alone(node, &clock).await?));
         }
     }
-    for finding in alike(&each) {
+    for finding in merge(&each) {
         checkup.add(finding);
     }
     Ok(checkup)

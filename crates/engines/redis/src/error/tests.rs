@@ -14,7 +14,7 @@ enum Kind {
 
 fn told(line: &str) -> (Kind, Certainty, String) {
     let (code, rest) = line.split_once(' ').unwrap_or((line, ""));
-    let error = refusal(ServerWords::new(code, rest));
+    let error = refusal(ServerError::new(code, rest));
     let kind = match error.kind() {
         ErrorKind::Refused { .. } => Kind::Refused,
         ErrorKind::Unavailable { .. } => Kind::Unavailable,
@@ -64,7 +64,7 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
     ("ASK 12182 127.0.0.1:7303", Refused, NotApplied, "node of a Redis Cluster"),
     ("CROSSSLOT Keys in request don't hash to the same slot", Refused, NotApplied, "several nodes"),
     ("NOSCRIPT No matching script. Please use EVAL.", Protocol, NotApplied, "NOSCRIPT"),
-    ("NOAUTH Authentication required.", Refused, NotApplied, "wants a password"),
+    ("NOAUTH Authentication required.", Refused, NotApplied, "requires a password"),
     (
         "WRONGPASS invalid username-password pair or user is disabled.",
         Refused,
@@ -76,7 +76,7 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
          Are you sure your configuration is correct?",
         Refused,
         NotApplied,
-        "knows no password",
+        "has no password",
     ),
     (
         "NOPERM this user has no permissions to run the 'evalsha' command",
@@ -145,7 +145,7 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
         "ERR user_script:12: attempt to compare nil with number script: e0e1, on @user_script:12.",
         Foreign,
         Unknown,
-        "hold what we do not write there",
+        "hold data of another program",
     ),
     (
         "ERR Unknown Redis command called from script script: e0e1, on @user_script:12.",
@@ -210,16 +210,16 @@ fn what_a_script_caught_is_read_like_what_it_raised() {
     for (text, says) in [
         ("WRONGTYPE Operation against a key", "another type"),
         ("-WRONGTYPE Operation against a key", "another type"),
-        ("user_script:12: attempt to index a nil value", "hold what we do not write there"),
+        ("user_script:12: attempt to index a nil value", "hold data of another program"),
         ("user_script:12: HOLDLINE-SPENT", "no fencing token is left"),
     ] {
-        let told = refusal(ServerWords::caught(text));
+        let told = refusal(ServerError::caught(text));
         assert!(told.to_string().contains(says), "{told}");
         let source = std::error::Error::source(&told).map(ToString::to_string);
         assert!(source.is_none_or(|source| !source.contains("user_script")), "{told}");
         assert_eq!(told.certainty(), Unknown);
     }
-    let long = ServerWords::caught(&"x".repeat(100_000));
+    let long = ServerError::caught(&"x".repeat(100_000));
     assert!(long.in_script() && long.to_string().len() < 1_000);
     assert!(!told("ERR odd script: e0e1, on @user_script:1.").2.contains("e0e1"));
 }

@@ -12,7 +12,7 @@ use crate::plain::LeaseFormat;
 
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
-const MOST_WAITERS: usize = 100_000;
+const MAX_WAITERS: usize = 100_000;
 
 impl RedisOptions {
     /// Checks the settings against each other.
@@ -29,9 +29,9 @@ impl RedisOptions {
                 return Err(LockError::invalid(ENGINE, field, message));
             }
         }
-        if !(1..=MOST_WAITERS).contains(&self.limits.max_waiters) {
+        if !(1..=MAX_WAITERS).contains(&self.limits.max_waiters) {
             let message =
-                format!("must be from 1 to {MOST_WAITERS}, not {}", self.limits.max_waiters);
+                format!("must be from 1 to {MAX_WAITERS}, not {}", self.limits.max_waiters);
             return Err(LockError::invalid(ENGINE, "max_waiters", message));
         }
         self.validate_layout()?;

@@ -17,7 +17,7 @@ use crate::error::ENGINE;
 
 /// Where a sentinel listens unless the URL says otherwise.
 const SENTINEL: Reader = Reader { engine: ENGINE, port: 26379 };
-const MOST_PLACES: usize = 15;
+const MAX_PLACES: usize = 15;
 const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(86_400);
 /// The least time for a connection to a sentinel.
@@ -77,7 +77,7 @@ impl Replicas {
 
 /// The sentinels of a service.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct SentinelGroup {
     service: String,
     sentinels: Vec<(String, u16)>,
     user: Option<String>,
@@ -86,10 +86,10 @@ pub(crate) struct Group {
     max_lease: Duration,
     old_master: Duration,
     replicas: Replicas,
-    only_looks: bool,
+    read_only: bool,
 }
 
-impl fmt::Display for Group {
+impl fmt::Display for SentinelGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.sentinels.iter().map(|(host, port)| place(host, *port, false).to_string());
         write!(f, "{} of {}", self.service, hosts.collect::<Vec<_>>().join(","))
@@ -118,15 +118,15 @@ pub(super) fn places(
         }
         places.push(one);
     }
-    if places.len() > MOST_PLACES {
-        return Err(bad(format_args!("names more than {MOST_PLACES} {what}s")));
+    if places.len() > MAX_PLACES {
+        return Err(bad(format_args!("names more than {MAX_PLACES} {what}s")));
     }
     Ok(places)
 }
 
-impl Group {
+impl SentinelGroup {
     /// Reads `host,host:port/service`; what stands behind it is returned.
-    pub(super) fn split(rest: &str, tls: bool) -> Result<(Group, &str), LockError> {
+    pub(super) fn split(rest: &str, tls: bool) -> Result<(SentinelGroup, &str), LockError> {
         let Some((hosts, path)) = rest.split_once('/') else {
             return Err(bad(format_args!("names no service, as in {EXAMPLE}")));
         };
@@ -135,7 +135,7 @@ impl Group {
             return Err(bad(format_args!("must name sentinels and a service, as in {EXAMPLE}")));
         }
         let sentinels = places(hosts, SENTINEL, ("sentinel", EXAMPLE))?;
-        let group = Group {
+        let group = SentinelGroup {
             service: URL.text(service)?,
             sentinels,
             user: None,
@@ -144,7 +144,7 @@ impl Group {
             max_lease: Duration::from_secs(60),
             old_master: Duration::from_secs(12),
             replicas: Replicas::None,
-            only_looks: false,
+            read_only: false,
         };
         Ok((group, db))
     }
@@ -201,8 +201,8 @@ impl Group {
     }
 
     /// Tells whether nothing may be written about the group.
-    pub(crate) fn only_looks(&self) -> bool {
-        self.only_looks
+    pub(crate) fn read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Tells whether passwords would travel a network where others can read them.
@@ -248,7 +248,7 @@ impl RedisOptions {
     }
 
     /// Host and port, if it has any.
-    pub(crate) fn place(&self) -> Option<(String, u16)> {
+    pub(crate) fn host_port(&self) -> Option<(String, u16)> {
         match &self.access.address {
             Address::Tcp { host, port, .. } => Some((host.clone(), *port)),
             Address::Unix(_) | Address::Service { .. } | Address::Cluster { .. } => None,
@@ -256,9 +256,9 @@ impl RedisOptions {
     }
 
     /// The same for one who only looks: nothing is written about the group.
-    pub(crate) fn only_looking(&self) -> RedisOptions {
+    pub(crate) fn read_only(&self) -> RedisOptions {
         let mut options = self.clone();
-        options.group.iter_mut().for_each(|group| group.only_looks = true);
+        options.group.iter_mut().for_each(|group| group.read_only = true);
         options
     }
 
@@ -268,7 +268,7 @@ impl RedisOptions {
     }
 
     /// The sentinels, if the URL names any.
-    pub(crate) fn group(&self) -> Option<&Group> {
+    pub(crate) fn group(&self) -> Option<&SentinelGroup> {
         self.group.as_ref()
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use holdline_core::LockError;
 use holdline_net::url::{Credentials, Server};
 
-use super::group::Group;
+use super::group::SentinelGroup;
 use super::{URL, bad};
 
 /// Where the server is. It shows itself without user and password.
@@ -61,7 +61,7 @@ pub(super) struct Parts {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) db: Option<u32>,
-    pub(super) group: Option<Group>,
+    pub(super) group: Option<SentinelGroup>,
     pub(super) parameters: Vec<(String, String)>,
 }
 
@@ -90,7 +90,7 @@ impl Parts {
 
 /// `user:password@host:port/db`.
 fn network(rest: &str, tls: bool) -> Result<Parts, LockError> {
-    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
+    let Credentials { user, password, rest } = URL.credentials(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let Server { host, port } = URL.server(host)?;
     let db = database(path, "redis://localhost/0")?;
@@ -109,8 +109,8 @@ fn database(path: &str, example: &str) -> Result<Option<u32>, LockError> {
 
 /// `user:password@sentinel:port,…/service/db`.
 fn service(rest: &str, tls: bool) -> Result<Parts, LockError> {
-    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
-    let (group, db) = Group::split(rest, tls)?;
+    let Credentials { user, password, rest } = URL.credentials(rest)?;
+    let (group, db) = SentinelGroup::split(rest, tls)?;
     let db = database(db, "redis+sentinel://one,two/SERVICE/0")?;
     let address = Address::Service { name: group.service().to_owned(), tls };
     Ok(Parts { address, user, password, db, group: Some(group), parameters: Vec::new() })
@@ -123,7 +123,7 @@ fn cluster(rest: &str, tls: bool) -> Result<Parts, LockError> {
         return Err(bad("has more than one `@`: user and password stand once, before the first \
                         node, and a password's own `@` is written `%40`"));
     }
-    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
+    let Credentials { user, password, rest } = URL.credentials(rest)?;
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     if !path.is_empty() {
         return Err(bad("names a database: a cluster has none, leave the path out"));
@@ -135,7 +135,7 @@ fn cluster(rest: &str, tls: bool) -> Result<Parts, LockError> {
 
 /// `user:password@/path/of/the/socket`.
 fn socket(rest: &str) -> Result<Parts, LockError> {
-    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
+    let Credentials { user, password, rest } = URL.credentials(rest)?;
     let path = PathBuf::from(URL.text(rest)?);
     if !path.is_absolute() {
         return Err(bad(

@@ -49,7 +49,7 @@ async fn what_the_url_names_wrongly_is_told_with_the_fix() {
     }
     // Who we are, and what we may.
     let address = node.address();
-    refused(&format!("redis-cluster://{address}"), &["wants a password"]).await;
+    refused(&format!("redis-cluster://{address}"), &["requires a password"]).await;
     refused(&format!("redis-cluster://:CANARY-wrong@{address}"), &["password is wrong"]).await;
     let narrow = format!("redis-cluster://narrow:CANARY-narrow@{address}");
     refused(&narrow, &["its ACL lacks +cluster"]).await;

@@ -42,7 +42,7 @@ async fn what_the_sentinels_cannot_answer_is_told_with_the_fix() {
     refused(&wrong, &["sentinel_password_file", "password is wrong"]).await;
     let right = url(&group, &with("CANARY-sentinel"));
     let other = right.replace("/locks?", "/lock?");
-    refused(&other, &["know no service `lock`", "they watch, as locks"]).await;
+    refused(&other, &["know no service `lock`", "they monitor, such as locks"]).await;
     // The password of the servers.
     let asked = right.replace("redis+sentinel://", "redis+sentinel://nobody:CANARY@");
     refused(&asked, &["user or password is wrong"]).await;
@@ -52,7 +52,7 @@ async fn what_the_sentinels_cannot_answer_is_told_with_the_fix() {
     refused(&plain, &["is no sentinel", "`redis://`"]).await;
     let idle = Sentinel::idle();
     let nobody = format!("redis+sentinel://{}/locks", idle.address());
-    refused(&nobody, &["watch nobody", "SENTINEL MONITOR"]).await;
+    refused(&nobody, &["monitor no master", "SENTINEL MONITOR"]).await;
     let keys = group.servers()[0].raw().say("KEYS *").expect("an answer");
     assert_eq!(keys.items().map(<[Reply]>::len), Some(0), "{keys:?}");
     std::fs::remove_dir_all(&directory).expect("removed");

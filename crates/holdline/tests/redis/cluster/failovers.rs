@@ -158,7 +158,7 @@ async fn who_waits_outwaits_slots_without_a_master() {
         outages.await_some().await;
         let error = try_take(&waiter, "a", &patient()).await.expect_err("no master");
         assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
-        assert!(error.to_string().contains("no master takes it"), "{error}");
+        assert!(error.to_string().contains("no master accepts it"), "{error}");
         mend(cluster.node(master));
         let_go(soon("the next", waits).await.expect("no panic").expect("the name")).await;
     }
@@ -202,7 +202,7 @@ async fn wake_ups_survive_the_connections_by_which_they_came() {
     let waits = tokio::spawn(async move { (take(&waiter, "a", &patient()).await, waiter) });
     crate::support::queued(cluster.node(master), "a", 1).await;
     let hears = |node: usize| {
-        let channels = cluster.0.tell(node, "PUBSUB CHANNELS holdline:inbox:*");
+        let channels = cluster.0.command(node, "PUBSUB CHANNELS holdline:inbox:*");
         channels.items().map_or(0, <[_]>::len)
     };
     let before: usize = (0..6).map(hears).sum();
@@ -210,7 +210,7 @@ async fn wake_ups_survive_the_connections_by_which_they_came() {
     // The subscriptions are ended, not the nodes: that would be a failover.
     for node in 0..6 {
         for kind in ["pubsub", "normal"] {
-            cluster.0.tell(node, &format!("CLIENT KILL TYPE {kind}"));
+            cluster.0.command(node, &format!("CLIENT KILL TYPE {kind}"));
         }
     }
     until("it is heard again", || (0..6).map(hears).sum::<usize>() >= before).await;
@@ -229,7 +229,7 @@ async fn a_store_restored_from_an_old_copy_gives_no_token_twice() {
     let first = take(&client, "a", &patient()).await;
     let mut last = first.fencing_token();
     let_go(first).await;
-    cluster.0.tell(0, "SAVE");
+    cluster.0.command(0, "SAVE");
     for _ in 0..20 {
         let guard = take(&client, "a", &patient()).await;
         assert!(guard.fencing_token() > last);
@@ -239,7 +239,7 @@ async fn a_store_restored_from_an_old_copy_gives_no_token_twice() {
     cluster.node(0).kill();
     cluster.node(0).restart();
     cluster.0.await_well();
-    let kept = cluster.0.tell(0, "GET holdline:fence:{a}").text().expect("the old counter");
+    let kept = cluster.0.command(0, "GET holdline:fence:{a}").text().expect("the old counter");
     assert!(kept.parse::<u64>().expect("a number") < last.get(), "it is old");
     let guard = take(&client, "a", &patient()).await;
     assert!(guard.fencing_token() > last);

@@ -77,7 +77,7 @@ async fn who_waits_outwaits_a_group_without_a_master() {
         came_late.await_some().await;
         let error = try_take(&waiters[1], "b", &patient()).await.expect_err("no master");
         assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
-        assert!(error.to_string().contains("no master takes it"), "{error}");
+        assert!(error.to_string().contains("no master accepts it"), "{error}");
         mend(group.server(0));
         let token = held.fencing_token();
         drop(held);

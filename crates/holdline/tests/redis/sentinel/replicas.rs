@@ -95,7 +95,7 @@ async fn a_grant_whose_confirmation_is_lost_is_undone() {
         let undone = || behind(group.server(0), "EXISTS holdline:{a}").integer() == Some(0);
         until("it is undone", undone).await;
         group.server(2).cont();
-        error.to_string().contains("nobody knows which replicas have it")
+        error.to_string().contains("it is not known which replicas have it")
     })
     .await;
     let next = take(&client, "a", &patient()).await;

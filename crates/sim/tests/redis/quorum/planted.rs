@@ -127,11 +127,11 @@ impl Bug {
     fn changes(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Bug::NoWriteBack => {
-                &[("call('SETRANGE', LOCK, '67', token)\ncount(LOCK, token, largest)\n", "")]
+                &[("call('SETRANGE', LOCK, AT_TOKEN, token)\ncount(LOCK, token, largest)\n", "")]
             }
             Bug::WriteBackWithoutCompare => &[(
-                "sub(value, 1, 32) ~= ARGV[2] or is_healed(value) then return 'nothing' end",
-                "sub(value, 1, 32) ~= ARGV[2] then return ARGV[3] end",
+                "sub(value, 1, ID_END) ~= ARGV[2] or is_healed(value) then return 'nothing' end",
+                "sub(value, 1, ID_END) ~= ARGV[2] then return ARGV[3] end",
             )],
             Bug::RejoinWithoutWait => &[(
                 "  wait(quarantine, by_time)\n  return true",
@@ -139,7 +139,7 @@ impl Bug {
             )],
             Bug::NoFloor => &[("  raise(node, floor)\n", "")],
             Bug::RecoverAnyEpisode => &[(
-                "if node.r ~= '0' or not is_episode(episode, told) then",
+                "if node.r ~= '0' or not is_episode(episode, set_stamp) then",
                 "if node.g ~= 'forgot' then",
             )],
             Bug::Unnoticed => &[(
@@ -172,7 +172,7 @@ impl Bug {
                 ("local base = last or largest", "local base = last or floor"),
                 ("later(last or largest, floor) + 1", "later(last or floor, floor) + 1"),
                 ("'PX', '86400000'", "'PX', '2000'"),
-                ("local DAY, LONGEST, MEMORY = '86400000'", "local DAY, LONGEST, MEMORY = '2000'"),
+                ("local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '86400000'", "local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '2000'"),
             ],
             Bug::TokenStandsStill => &[
                 ("local base = last or largest", "token = last or token local base = ''"),
@@ -183,12 +183,12 @@ impl Bug {
             ],
             Bug::ReleaseWithoutCompare => &[
                 (
-                    "local mine = value and sub(value, 1, 32) == id\n-- First",
+                    "local mine = value and sub(value, 1, ID_END) == id\n-- First",
                     "local mine = value\n-- First",
                 ),
                 (
-                    "redis.pcall('GETRANGE', LOCK, '0', '33') == ARGV[1]",
-                    "sub(ARGV[1], 33, 33) == 'g'",
+                    "redis.pcall('GETRANGE', LOCK, '0', AT_WAITS) == ARGV[1]",
+                    "sub(ARGV[1], STATE, STATE) == 'g'",
                 ),
             ],
             _ => self.changes_of_sets(),
@@ -200,7 +200,7 @@ impl Bug {
         match self {
             Bug::AnyPass => &[
                 ("if node[1] == ARGV[1] then", "if node[1] then"),
-                ("if kept[1] ~= pass then", "if not kept[1] then"),
+                ("if kept[1] ~= proof then", "if not kept[1] then"),
                 ("redis.pcall('HGET', NODE, 'p') == ARGV[1]", "redis.pcall('HGET', NODE, 'p')"),
             ],
             // What stands higher counts as what was asked for.
@@ -212,8 +212,8 @@ return wanted < token and wanted or token",
             )],
             Bug::FloorOfTheForgetful => &[("  raise(node, floor)\n", "  raise(node, node.l)\n")],
             Bug::Stamped => &[(
-                "node.g, node.c, node.s = 'proposed', configuration, told",
-                "raise(node, since)\n  node.g, node.c, node.s = 'open', configuration, told",
+                "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
+                "raise(node, since)\n  node.g, node.c, node.s = 'open', configuration, set_stamp",
             )],
             // The wait ends at a moment of the node's own clock.
             Bug::WaitByTheClock => &[
@@ -245,9 +245,9 @@ return wanted < token and wanted or token",
             ],
             // All sets have one name, so that what one has counts as a change of the other.
             Bug::ForeignTakenForNewer => &[(
-                "node.g, node.c, node.s = 'proposed', configuration, told",
+                "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
                 "node.g = 'proposed'
-  node.c, node.s = '1 ' .. NOBODY .. sub(configuration, 35), NOBODY .. sub(told, 33)",
+  node.c, node.s = '1 ' .. NOBODY .. sub(configuration, 35), NOBODY .. sub(set_stamp, 33)",
             )],
             _ => &[],
         }

@@ -52,17 +52,16 @@ impl Bug {
         Some(match self {
             // What is left of the comparison is whether somebody waits.
             Bug::ReleaseWithoutCompare => {
-                ("elseif value == ARGV[1] then", "elseif sub(value, 34, 34) == '-' then")
+                ("elseif value == ARGV[1] then", "elseif sub(value, WAITS, WAITS) == '-' then")
             }
             Bug::NoSettling => {
                 ("local function settle(s)\n", "local function settle(s)\n  if s then return end\n")
             }
             Bug::HeartbeatClaims => (
                 "  if state == 'h' or sub(purpose",
-                "  if state == 'h' and sub(record, 105, 105) == 'x' then
+                "  if state == 'h' and mode_of(record) == 'x' then
     local _, _, lease = find(terms_of(record), ' .(%d+)')
-    hold(s, sub(record, 1, 32) .. 'g' .. sub(record, 34, 99) .. sub(record, 100),
-      tonumber(lease))
+    hold(s, id_of(record) .. 'g' .. sub(record, WAITS), tonumber(lease))
     return { 'handed', left_of(s, record) }
   end
   if state == 'h' or sub(purpose",
@@ -76,7 +75,7 @@ impl Bug {
                 ("if not s.freeze and s.waiting == 0 and admits", "if not s.freeze and admits")
             }
             Bug::ReleaseForgetsQueue => (
-                "hand_over(s)\nif queued then return 'withdrawn' end",
+                "hand_off(s)\nif queued then return 'withdrawn' end",
                 "if queued then return 'withdrawn' end",
             ),
             _ => return None,

@@ -14,8 +14,8 @@ static SET: Script = Script::new("set", "return redis.call('SET', KEYS[1], ARGV[
 static TIME: Script = Script::new("time", "return redis.call('TIME')");
 
 fn run(script: &'static Script, key: &str) -> Call {
-    let (keys, arguments) = (Words::from([key]), Words::from(["v"]));
-    Call { script, keys, arguments, tie: Tie::Free, deadline: LONG }
+    let (keys, arguments) = (Args::from([key]), Args::from(["v"]));
+    Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: LONG }
 }
 
 fn with_user(rule: &str) -> RedisServer {
@@ -36,8 +36,8 @@ async fn the_least_rights_are_enough() {
     let server = with_user(LEAST);
     let node = locker(&server);
     assert_eq!(node.call(|| run(&SET, "lock:a")).await.expect("an answer"), ok());
-    let mut inbox = node.listen(b"lock:c".to_vec());
-    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+    let mut inbox = node.subscribe(b"lock:c".to_vec());
+    assert_eq!(heard(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
     let facts = node.server().expect("a connection");
     assert_eq!((&facts.run_id, facts.resp), (&None, 3));
     let list = behind(&server, "CLIENT LIST").text().expect("text");
@@ -68,8 +68,8 @@ async fn a_server_without_the_new_greeting_is_spoken_to_in_the_older_protocol() 
     let node = locker(&server);
     assert_eq!(say(&node, "SET k v").await.expect("an answer"), ok());
     assert_eq!(node.server().map(|facts| facts.resp), Some(2));
-    let mut inbox = node.listen(b"c".to_vec());
-    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+    let mut inbox = node.subscribe(b"c".to_vec());
+    assert_eq!(heard(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn no_password_where_one_is_wanted_is_told() {
     for protocol in ["resp3", "resp2"] {
         let node = node(&format!("redis://{}/1?protocol={protocol}", server.address()));
         let error = say(&node, "PING").await.expect_err("refused");
-        assert!(refused(&error).contains("wants a password"), "{error}");
+        assert!(refused(&error).contains("requires a password"), "{error}");
     }
 }
 
@@ -143,7 +143,7 @@ async fn a_full_server_is_told_and_tried_again() {
         loop {
             let error = say(&node, "PING").await.expect_err("full");
             let told = unavailable(&error, Certainty::NotApplied);
-            if told.contains("as many clients as it takes") {
+            if told.contains("accepts no more clients") {
                 return;
             }
             assert!(told.contains("broke off"), "{told}");

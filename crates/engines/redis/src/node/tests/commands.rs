@@ -9,9 +9,9 @@ static DOUBLE: Script = Script::new("double", "return {KEYS[1], ARGV[1] * 2, ARG
 fn double(number: &str) -> Call {
     Call {
         script: &DOUBLE,
-        keys: Words::from([b"k\0\xff\r\n"]),
-        arguments: Words::from([number, ""]),
-        tie: Tie::Behind([1; 16]),
+        keys: Args::from([b"k\0\xff\r\n"]),
+        arguments: Args::from([number, ""]),
+        routing: RoutingPolicy::Behind([1; 16]),
         deadline: LONG,
     }
 }

@@ -35,7 +35,7 @@ async fn the_try_that_fails_in_the_time_of_whoever_waits_for_it_is_heard_out() {
     ground.clock.advance(2 * SECOND);
     // The try's end is not told yet.
     assert!(ready.as_mut().poll(&mut context).is_pending());
-    let error = in_time(ready).await.expect_err("it was never greeted");
+    let error = in_time(ready).await.expect_err("it was never established");
     let told = unavailable(&error, Certainty::NotApplied);
     assert!(!told.contains("no connection to the server"), "{told}");
 }

@@ -1,18 +1,18 @@
 //! The connector on real servers, with everything that may go wrong on the way.
 
 mod access;
-mod blocked;
 mod commands;
 mod edges;
 mod frozen;
-mod hearing;
+mod hanging;
+mod inbox;
+mod logs;
 mod loss;
-mod pace;
+mod reconnects;
 mod refusals;
 mod runtimes;
 mod subscriptions;
 mod tls;
-mod told;
 mod world;
 
 use std::future::Future;
@@ -26,7 +26,7 @@ use holdline::SystemClock;
 use holdline_core::{Certainty, Clock, ClockKind, ErrorKind, LockError};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
-use super::{Affinity, Heard, Inbox, Node, Tie, Value, Words};
+use super::{Affinity, Args, Node, RoutingPolicy, Subscription, SubscriptionEvent, Value};
 use crate::options::RedisOptions;
 
 /// Long enough for anything that is to happen.
@@ -71,7 +71,7 @@ pub(super) async fn say_within(
     affinity: Option<Affinity>,
     deadline: Duration,
 ) -> Result<Value, LockError> {
-    let words: Words = line.split(' ').collect();
+    let words: Args = line.split(' ').collect();
     node.command(words, affinity, deadline).await
 }
 
@@ -96,7 +96,7 @@ pub(super) fn bytes(text: &str) -> Value {
     Value::Bytes(text.as_bytes().to_vec())
 }
 
-pub(super) async fn heard(inbox: &mut Inbox) -> Option<Heard> {
+pub(super) async fn heard(inbox: &mut Subscription) -> Option<SubscriptionEvent> {
     let next = std::future::poll_fn(|context| Pin::new(&mut *inbox).poll_next(context));
     in_time(next).await
 }

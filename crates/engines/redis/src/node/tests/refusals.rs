@@ -7,8 +7,8 @@ static WRITE: Script = Script::new("write", "return redis.call('SET', KEYS[1], A
 static SPIN: Script = Script::new("spin", "while true do end");
 
 fn write(key: &str) -> Call {
-    let (keys, arguments) = (Words::from([key]), Words::from(["v"]));
-    Call { script: &WRITE, keys, arguments, tie: Tie::Free, deadline: LONG }
+    let (keys, arguments) = (Args::from([key]), Args::from(["v"]));
+    Call { script: &WRITE, keys, arguments, routing: RoutingPolicy::Any, deadline: LONG }
 }
 
 /// A write is refused in both ways, and nothing of it was done.
@@ -94,8 +94,8 @@ async fn a_server_that_runs_somebodys_script_without_end() {
     let mut raw = server.raw();
     ready(&node).await;
     spinner.ready().await.expect("a connection");
-    let (keys, arguments) = (Words::default(), Words::default());
-    let spin = Call { script: &SPIN, keys, arguments, tie: Tie::Free, deadline: LONG };
+    let (keys, arguments) = (Args::default(), Args::default());
+    let spin = Call { script: &SPIN, keys, arguments, routing: RoutingPolicy::Any, deadline: LONG };
     let spinning = tokio::spawn(async move { spinner.call(|| spin.clone()).await });
     // Until it spins for long enough, the server answers in turn, or not at all.
     let error = async {

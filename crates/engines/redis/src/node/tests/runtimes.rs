@@ -46,9 +46,9 @@ fn outside_of_any_runtime() {
     unavailable(&error, Certainty::NotApplied);
     server.cont();
     assert_eq!(block_on(say_for_long(&node, "GET k")), bytes("v"));
-    let mut inbox = node.listen(b"c".to_vec());
+    let mut inbox = node.subscribe(b"c".to_vec());
     let next = std::future::poll_fn(|context| Pin::new(&mut inbox).poll_next(context));
-    assert_eq!(block_on(next), Some(Heard::Resubscribed));
+    assert_eq!(block_on(next), Some(SubscriptionEvent::Resubscribed));
     drop(node);
     let end = std::time::Instant::now() + LONG;
     while !connections(&server).is_empty() {
@@ -88,8 +88,8 @@ async fn leaves_nothing() {
     let before = metrics.num_alive_tasks();
     for parameters in ["", "?protocol=resp2"] {
         let node = node(&format!("{}{parameters}", server.url()));
-        let mut inbox = node.listen(b"c".to_vec());
-        assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+        let mut inbox = node.subscribe(b"c".to_vec());
+        assert_eq!(heard(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
         say(&node, "PING").await.expect("an answer");
         assert!(metrics.num_alive_tasks() > before);
         drop(node);

@@ -19,8 +19,8 @@ async fn certificates_are_checked_and_shown() {
     };
     let good = node(&url(&ca, &cert, &key));
     assert_eq!(say(&good, "SET k v").await.expect("an answer"), ok());
-    let mut inbox = good.listen(b"c".to_vec());
-    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+    let mut inbox = good.subscribe(b"c".to_vec());
+    assert_eq!(heard(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
 
     let error = failed(&url(&other, &cert, &key)).await;
     assert!(refused(&error).contains("not from the authority in `ca`"), "{error}");

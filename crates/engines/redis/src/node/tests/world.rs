@@ -2,7 +2,7 @@
 //! that says what the test says.
 
 use super::*;
-use crate::surroundings::{Elsewhere, Stream as Bytes, Surroundings, Task};
+use crate::environment::{Environment, Stream as Bytes, Task, TaskSpawner};
 use holdline::ManualClock;
 use holdline_core::Moment;
 use std::io;
@@ -20,7 +20,7 @@ pub(super) struct World {
     accepted: mpsc::UnboundedSender<DuplexStream>,
 }
 
-impl Elsewhere for World {
+impl TaskSpawner for World {
     fn spawn(&self, task: Task<()>) {
         let (running, panics) = (tokio::spawn(task), self.panics.clone());
         tokio::spawn(async move {
@@ -31,7 +31,7 @@ impl Elsewhere for World {
     }
 }
 
-impl Surroundings for World {
+impl Environment for World {
     fn dial(&self) -> Task<io::Result<Box<dyn Bytes>>> {
         self.dials.fetch_add(1, Ordering::SeqCst);
         let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -76,7 +76,7 @@ impl Peer {
         self.stream.write_all(text.as_bytes()).await.expect("open");
     }
 
-    /// Answers the first words.
+    /// Answers the handshake.
     pub(super) async fn greets(&mut self) {
         self.hears("HELLO").await;
         self.says("%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n").await;
@@ -156,7 +156,7 @@ impl<T> Ground<T> {
         });
         let clock = Hand::default();
         let options = options(url).with_connect_timeout(2 * SECOND);
-        let options = options.with_surroundings(world.clone());
+        let options = options.with_environment(world.clone());
         let node = make(&options, Arc::new(clock.clone())).expect("a node");
         Ground { node, clock, world, accepted: Mutex::new(accepted) }
     }
@@ -221,7 +221,7 @@ async fn a_connection_that_is_silent_for_too_long_is_given_up() {
     assert!(!undone.is_finished(), "it is kept for what goes behind");
     ground.clock.advance(2 * SECOND);
     let error = outcome(undone).await.expect_err("given up");
-    assert!(unavailable(&error, Certainty::Unknown).contains("given up"), "{error}");
+    assert!(unavailable(&error, Certainty::Unknown).contains("no reply for too long"), "{error}");
     peer.is_closed().await;
 }
 
@@ -375,7 +375,7 @@ async fn what_waits_for_a_connection_is_not_applied_at_its_deadline() {
     ground.settle().await;
     ground.clock.advance(SECOND);
     let error = outcome(late).await.expect_err("the dial has failed");
-    assert!(unavailable(&error, Certainty::NotApplied).contains("no answer"), "{error}");
+    assert!(unavailable(&error, Certainty::NotApplied).contains("no reply"), "{error}");
     peer.is_closed().await;
 }
 
@@ -403,7 +403,7 @@ async fn while_the_server_refuses_us_requests_are_told_so_at_once() {
 #[tokio::test]
 async fn a_new_connection_is_subscribed_before_it_carries_requests() {
     let ground = Ground::new("redis://h");
-    let mut inbox = ground.node.listen(b"inbox".to_vec());
+    let mut inbox = ground.node.subscribe(b"inbox".to_vec());
     let subscribed = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
     for turn in 0..2 {
         let mut peer = ground.accepts().await;
@@ -417,9 +417,9 @@ async fn a_new_connection_is_subscribed_before_it_carries_requests() {
         peer.says("$1\r\na\r\n").await;
         assert_eq!(outcome(asked).await.expect("an answer"), bytes("a"));
         if turn > 0 {
-            assert_eq!(heard(&mut inbox).await, Some(Heard::Lost));
+            assert_eq!(heard(&mut inbox).await, Some(SubscriptionEvent::Lost));
         }
-        assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+        assert_eq!(heard(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
         drop(peer);
         ground.settle().await;
         ground.clock.advance(SECOND);

@@ -1,86 +1,87 @@
-//! Small worlds of nodes that forget, explored in full: attempts, forgetting and those who take
-//! nodes in again meet in any order; what they say arrives in any order, late or never.
+//! Small worlds of nodes that lose their data, explored in full: attempts, data losses and clients
+//! that readmit nodes interleave in any order. Their messages arrive in any order, late or never.
 //!
-//! A request and its answer are one step here, as the order of answers is the subject of the other
-//! model; either may be lost. In a world *with clocks* a lease ends on a node only once nobody
-//! believes in it any more, and a quarantine only once nobody believes in what the node had granted
-//! before; there at most one believes at a time. Without clocks both end at any moment, and tokens
-//! are distinct and grow all the same.
+//! A request and its answer are one step here, since the other model covers the order of answers;
+//! either may be lost. In a world *with clocks* a lease ends on a node only once no client relies on
+//! it. A quarantine ends only once no client relies on what the node had granted before. There at
+//! most one client holds the lock. Without clocks both end at any moment, and tokens are distinct
+//! and grow all the same.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use super::set::{Set, address, node_id, wish};
+use super::set::{TestSet, address, desired, node_id};
 use super::{id, token};
 use crate::Moment;
-use crate::quorum::ballot::Seat;
+use crate::quorum::ballot::VoteEntry;
 use crate::quorum::{
-    Ballot, Command, Gate, Kept, Node, NodeId, Refusal, Register, SKEW, Stamp, Standing, Tally,
-    Told, Verdict, View, Vote, Wish, Written, plan, proven,
+    Ballot, BallotOutcome, DesiredConfiguration, MemberState, NameRegister, NoVote, NodeCommand,
+    NodeId, NodeReport, QuorumNode, RenewalOutcome, SKEW, SetStatus, Stamp, Tally, Vote, WriteBack,
+    WriteBackReply, plan, proven,
 };
 use crate::token::FencingToken;
 
 const GROW: &str = "tokens are distinct and grow";
-const ALONE: &str = "with clocks, at most one believes";
+const ALONE: &str = "with clocks, at most one holds";
 const SOUND: &str = "nothing breaks";
-const LATE: &str = "what was kept had nobody come after it";
-const ONE: &str = "two configurations never find a majority at once";
-const EVICTED: &str = "a list of servers that is wrong evicts nobody";
-const SAME: &str = "a lease id that is asked again has the token that it was granted with";
+const LATE: &str = "a renewed lease had no successor";
+const ONE: &str = "at most one configuration has a majority";
+const EVICTED: &str = "a wrong list of servers evicts no member";
+const SAME: &str = "a repeated request under a lease id returns the granted token";
 
-/// A rule left out or written wrongly.
+/// A planted bug: a rule that is left out or wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
-    /// A node that was agreed to votes at once.
+    /// A node votes as soon as the others have agreed to it.
     NoWait,
-    /// The floor is what the node itself knows.
+    /// The floor is the largest token of the node itself.
     NoFloor,
-    /// The floor is asked of a node that forgot as well.
-    FloorOfTheForgetful,
-    /// The wait begins before the others have agreed.
+    /// The floor is taken from recovering nodes as well.
+    FloorOfRecoveringNodes,
+    /// The quarantine begins before the others have agreed.
     WaitBeforeAgreed,
-    /// Whoever is told to vote does, whatever its episode and its wait.
+    /// A node obeys `Recover` whatever its episode and its quarantine.
     AnyEpisode,
-    /// A node that is silent is taken to have followed the others.
-    Stamped,
-    /// A node that lost its memory does not notice.
-    Unnoticed,
-    /// A name whose counter was forgotten on purpose starts from nothing.
+    /// A silent node counts as having the configuration.
+    SilentAgrees,
+    /// A node does not detect its loss of data.
+    Undetected,
+    /// A name whose counter was deleted on purpose starts at zero.
     OldBase,
-    /// A node that was restored from an old copy counts on from its old counters.
+    /// A node that was restored from an old copy continues its old counters.
     OldCopy,
-    /// What a renewal takes counts in the same renewal.
+    /// A healed record counts in the same renewal.
     HealedAtOnce,
-    /// A lease id that is asked again is answered where it was healed, too.
+    /// A healed record is evidence when the lease id is asked for again.
     HealedProves,
-    /// The same, and a lease is healed with the token of the most records, and of equally many with
-    /// any. That alone breaks nothing, since what was healed proves nothing.
+    /// The same, and a lease is healed with the token that the most records have. That alone breaks
+    /// nothing, since a healed record proves nothing.
     HealedWithTheMost,
-    /// A lease id is asked again after it was given up.
+    /// A lease id is asked for again after it was undone.
     AskedAfterUndo,
-    /// What was granted under an old configuration still counts.
+    /// A vote under an old configuration still counts.
     AnyStamp,
-    /// Whoever answers counts as a member of the configuration.
-    StrangersCount,
-    /// A newcomer that nobody knows takes the slot that is left over when all answer.
-    LeftoverTaken,
-    /// A server that is taken in again votes at once, as what it was.
+    /// Every node that answers counts as a member.
+    NonMembersCount,
+    /// A new node that no client knows takes the free slot when all answer.
+    LeftoverSlotTaken,
+    /// A readmitted server votes at once with its old state.
     ReadmittedAtOnce,
-    /// An operator's word that nothing is held ends any wait, whenever it comes.
+    /// A vouch of an operator ends any quarantine, whenever it arrives.
     VouchForAny,
-    /// Where nobody remembers, the floor is the clock, without the second.
+    /// Where no node has its data, the floor is the clock, without the second.
     ClockAlone,
 }
 
 const PLANTED: [Planted; 12] = [
     Planted::NoWait,
     Planted::NoFloor,
-    Planted::FloorOfTheForgetful,
+    Planted::FloorOfRecoveringNodes,
     Planted::AnyEpisode,
-    Planted::Stamped,
-    Planted::Unnoticed,
+    Planted::SilentAgrees,
+    Planted::Undetected,
     Planted::OldBase,
     Planted::OldCopy,
     Planted::HealedAtOnce,
@@ -91,16 +92,16 @@ const PLANTED: [Planted; 12] = [
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Place {
-    node: Node,
-    register: Register,
-    /// Whose belief is older than the wait that has begun here.
+    node: QuorumNode,
+    register: NameRegister,
+    /// The holders whose grants are older than the quarantine that began here.
     waits_for: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Life {
     Open,
-    /// It believes its lease because of these nodes.
+    /// It holds the lease by the votes of these nodes.
     Holding(BTreeSet<NodeId>),
     Over,
 }
@@ -111,39 +112,39 @@ struct Attempt {
     stamp: Stamp,
     life: Life,
     to_write: BTreeSet<(usize, u64)>,
-    /// Who voted, under the id of that time.
+    /// The nodes that voted, with their ids at that time.
     voters: BTreeSet<(usize, NodeId)>,
     floor: u64,
     proposed: u64,
     won: Option<u64>,
-    /// Which lease id it asks with.
+    /// The number of its lease id.
     id: usize,
-    /// Who has not executed its request yet.
+    /// The nodes that have not executed its request yet.
     asked: BTreeSet<usize>,
-    /// Which of its nodes are the old ones.
+    /// Those of its nodes that are the old servers.
     old: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     places: Vec<Place>,
-    /// Those that were replaced and live on elsewhere, where contenders may still reach them.
+    /// Replaced servers that still run elsewhere, where contenders may reach them.
     old: Vec<Option<Place>>,
-    /// What was written down of each node, at some time.
+    /// A backup of each node.
     copies: Vec<Option<Place>>,
     saved: u8,
     restored: u8,
     attempts: Vec<Attempt>,
-    said: BTreeSet<(usize, Told)>,
-    forgotten: u8,
+    sent: BTreeSet<(usize, NodeCommand)>,
+    lost_data: u8,
     late: u8,
     losses: u8,
     renewals: u8,
     readmitted: u8,
     vouched: u8,
-    /// What the last look saw, where a later one may still see a part of it.
-    seen: Vec<View>,
-    torn: u8,
+    /// The last reports, where a later plan may still use one of them.
+    seen: Vec<NodeReport>,
+    stale_reports: u8,
     clock: u64,
     broken: Option<&'static str>,
     healed: bool,
@@ -192,12 +193,12 @@ enum Action {
     ExpireOld {
         node: usize,
     },
-    ForgetName {
+    DeleteCounter {
         node: usize,
     },
-    Forget {
+    LoseData {
         node: usize,
-        lives: bool,
+        stays_reachable: bool,
     },
     Save {
         node: usize,
@@ -205,31 +206,31 @@ enum Action {
     Restore {
         node: usize,
     },
-    Look {
+    Plan {
         silent: Option<usize>,
         late: Option<usize>,
     },
-    /// A client looks whose addresses lead to the servers that were there before.
-    LookStale {
+    /// A client whose addresses lead to the old servers plans.
+    PlanWithOldServers {
         silent: Option<usize>,
     },
-    /// A client looks, and what it has seen of one node is what was seen before.
-    LookTorn {
+    /// A client plans with an old report of one node.
+    PlanWithAStaleReport {
         at: usize,
     },
-    /// An operator looks, and vouches for it that nothing is held.
+    /// An operator confirms that no lock is held.
     Vouch {
         late: Option<usize>,
     },
-    /// The server that was replaced comes back, and the other one lives on elsewhere.
+    /// The replaced server comes back, and the other one still runs elsewhere.
     Return {
         node: usize,
     },
-    /// An operator takes it in again.
+    /// An operator readmits it.
     Readmit {
         node: usize,
     },
-    Hear {
+    Deliver {
         which: usize,
     },
     EndQuarantine {
@@ -238,8 +239,8 @@ enum Action {
     EndQuarantineOld {
         node: usize,
     },
-    /// An operator gives the slot of the server that was here before to the one that a client with
-    /// another list reaches.
+    /// An operator gives the slot of the old server to the one that a client with another list
+    /// reaches.
     Replace {
         node: usize,
         silent: Option<usize>,
@@ -249,39 +250,39 @@ enum Action {
 struct Small {
     nodes: usize,
     attempts: usize,
-    forgettings: u8,
-    /// How often a node's memory is written down, and how often one comes back with that.
+    data_losses: u8,
+    /// How often a node is saved, and how often one is restored.
     restores: u8,
-    /// How many words come later.
+    /// How many commands arrive late.
     late: u8,
     /// How many answers are lost.
     losses: u8,
-    /// A node that forgot may be another one, and the old one lives on elsewhere.
+    /// A node without data may be another server, and the old one still runs elsewhere.
     replaced: bool,
-    /// One has forgotten before and votes again, and the word that ended its wait comes once more.
+    /// A node recovered before, and the command that ended its quarantine arrives once more.
     again: bool,
     clocks: bool,
     /// How many renewals there are.
     renewals: u8,
-    names_forgotten: bool,
-    /// Only who belongs to the set is of interest: nodes forget one after the other, those that
-    /// were there before live on, and some clients know no others.
+    counters_deleted: bool,
+    /// Only the membership matters: nodes lose their data one after the other, the old servers still
+    /// run, and some clients know no others.
     lists: bool,
-    /// Some clients list a blank server in the place of one of the set.
+    /// Some clients list a blank server in place of a member.
     wrong: bool,
-    /// An operator may give that one the slot.
+    /// An operator may give the slot to that server.
     replaces: bool,
     /// Requests arrive after the attempt was decided, and the holder may release.
     late_votes: bool,
-    /// Attempts may propose the largest token that a node takes: its clock and a second.
+    /// Attempts may propose the largest token that a node accepts: its clock and a second.
     ahead: bool,
-    /// Servers that were replaced come back, and operators take them in again so often.
+    /// How often operators readmit replaced servers.
     readmits: u8,
-    /// How often an operator vouches, and is right: nobody holds anything then.
+    /// How often an operator vouches, and is right: no lock is held then.
     vouches: u8,
-    /// How many looks see one node as it was when somebody looked before.
-    torn: u8,
-    /// A node may be silent for who looks.
+    /// How many plans use an old report of one node.
+    stale_reports: u8,
+    /// A node may not answer a client that plans.
     silences: bool,
     planted: Option<Planted>,
 }
@@ -289,7 +290,7 @@ struct Small {
 const SMALL: Small = Small {
     nodes: 3,
     attempts: 2,
-    forgettings: 1,
+    data_losses: 1,
     restores: 0,
     late: 0,
     losses: 0,
@@ -297,7 +298,7 @@ const SMALL: Small = Small {
     again: false,
     clocks: false,
     renewals: 0,
-    names_forgotten: false,
+    counters_deleted: false,
     lists: false,
     wrong: false,
     replaces: false,
@@ -305,12 +306,12 @@ const SMALL: Small = Small {
     ahead: false,
     readmits: 0,
     vouches: 0,
-    torn: 0,
+    stale_reports: 0,
     silences: true,
     planted: None,
 };
 
-/// The place whose address is wrong in the lists of some clients, and the blank server there.
+/// The index with a wrong address in the lists of some clients, and the blank server there.
 const WRONG: usize = 2;
 const STRANGER: u8 = 90;
 
@@ -319,15 +320,15 @@ fn mine(attempt: usize) -> crate::LeaseId {
 }
 
 impl World {
-    /// Says which attempts may still believe something.
-    fn alive(&self) -> BTreeSet<usize> {
+    /// Returns the attempts that may still hold something.
+    fn may_hold(&self) -> BTreeSet<usize> {
         let attempts = self.attempts.iter().enumerate();
         attempts.filter(|(_, one)| one.life != Life::Over).map(|(number, _)| number).collect()
     }
 
-    /// Tells whether a node that forgot votes again, and more.
+    /// Returns whether a node that lost its data votes again, with a further condition on its id.
     fn is_back(&self, also: impl Fn(NodeId) -> bool) -> bool {
-        let mut open = self.places.iter().filter(|place| place.node.gate == Gate::Open);
+        let mut open = self.places.iter().filter(|place| place.node.state == MemberState::Voting);
         open.any(|place| place.node.id > node_id(99) && also(place.node.id))
     }
 }
@@ -344,12 +345,12 @@ fn is_waiting(place: &Place) -> bool {
 }
 
 impl Place {
-    fn new(node: Node) -> Place {
-        Place { node, register: Register::default(), waits_for: BTreeSet::new() }
+    fn new(node: QuorumNode) -> Place {
+        Place { node, register: NameRegister::default(), waits_for: BTreeSet::new() }
     }
 
-    fn forget(&mut self, marker: String, fresh: NodeId) {
-        *self = Place::new(Node::blank(marker, fresh));
+    fn lose_data(&mut self, marker: String, fresh: NodeId) {
+        *self = Place::new(QuorumNode::blank(marker, fresh));
     }
 }
 
@@ -357,7 +358,7 @@ impl Small {
     fn admits(&self, place: &Place, stamp: Stamp) -> bool {
         let node = &place.node;
         match self.planted {
-            Some(Planted::AnyStamp) => node.gate == Gate::Open,
+            Some(Planted::AnyStamp) => node.state == MemberState::Voting,
             _ => node.admit(&node.marker, stamp).is_ok(),
         }
     }
@@ -390,7 +391,7 @@ impl Small {
         };
         attempt.asked.remove(&at);
         if !self.admits(place, attempt.stamp) {
-            attempt.ballot.refused(at, Refusal::Abstained);
+            attempt.ballot.refused(at, NoVote::Abstained);
             return self.decide(world, number);
         }
         let floor = match self.planted {
@@ -424,7 +425,7 @@ impl Small {
             return self.decide(world, number);
         }
         let answer = place.register.write_back(mine(attempt.id), token(written));
-        if let Written::Stands(last) = answer {
+        if let WriteBackReply::Counter(last) = answer {
             place.node.raise(last.get());
         }
         attempt.ballot.written(at, answer);
@@ -433,25 +434,27 @@ impl Small {
 
     fn decide(&self, world: &mut World, number: usize) {
         let attempt = &mut world.attempts[number];
-        let verdict = attempt.ballot.decide(Moment::ORIGIN);
-        for Command::WriteBack { node, token } in attempt.ballot.take_commands() {
+        let outcome = attempt.ballot.decide(Moment::ORIGIN);
+        for WriteBack { node, token } in attempt.ballot.take_write_backs() {
             attempt.to_write.insert((node, token.get()));
         }
-        match verdict {
-            Verdict::Won { token, .. } if attempt.won.is_none() && attempt.life == Life::Open => {
+        match outcome {
+            BallotOutcome::Won { token, .. }
+                if attempt.won.is_none() && attempt.life == Life::Open =>
+            {
                 let proof = attempt
                     .voters
                     .iter()
-                    .filter(|(at, _)| matches!(attempt.ballot.seat(*at), Seat::Voted(_)));
+                    .filter(|(at, _)| matches!(attempt.ballot.entry(*at), VoteEntry::Granted(_)));
                 attempt.life = Life::Holding(proof.map(|(_, id)| *id).collect());
                 self.win(world, number, token.get());
             }
-            Verdict::Lost if attempt.life == Life::Open => attempt.life = Life::Over,
+            BallotOutcome::Lost if attempt.life == Life::Open => attempt.life = Life::Over,
             _ => {}
         }
     }
 
-    /// The lease id of a holder is asked again, whenever that may be.
+    /// Repeats the request of a holder at any moment.
     fn check(&self, mut world: World) -> World {
         if world.broken.is_none() && self.late_votes {
             let holds = |at: &usize| matches!(world.attempts[*at].life, Life::Holding(_));
@@ -477,7 +480,7 @@ impl Small {
         world.attempts[number].won = Some(won);
     }
 
-    /// One renewal: all are asked but the silent one; where nothing stands, it is healed.
+    /// One renewal: asks all nodes but the silent one, and heals the lease where it is missing.
     fn renew(&self, world: &mut World, number: usize, silent: Option<usize>) {
         let newest = world.places.iter().filter_map(|place| place.node.configuration.as_ref());
         let Some(newest) = newest.max_by_key(|one| one.epoch()) else { return };
@@ -504,10 +507,10 @@ impl Small {
             }
         }
         match tally.decide(Moment::ORIGIN) {
-            Kept::Yes { .. } => {
+            RenewalOutcome::Renewed { .. } => {
                 let (won, over) =
                     (world.attempts[number].won, world.attempts[number].life == Life::Over);
-                // A late vote may keep what a stepped clock had ended: the token is older.
+                // A late vote may renew a lease that a stepped clock had ended: its token is older.
                 if !self.late_votes && world.attempts.iter().any(|other| other.won > won) {
                     world.broken = Some(LATE);
                 }
@@ -518,8 +521,8 @@ impl Small {
                     world.attempts[number].life = Life::Holding(proof);
                 }
             }
-            Kept::No => world.attempts[number].life = Life::Over,
-            Kept::Open | Kept::Unclear => return,
+            RenewalOutcome::Lost => world.attempts[number].life = Life::Over,
+            RenewalOutcome::Pending | RenewalOutcome::Unknown => return,
         }
         let records = self.tokens(world, stamp, silent, |at| at.recorded(mine(number)));
         let Some(healed_with) = self.heals_with(&records) else { return };
@@ -532,13 +535,13 @@ impl Small {
         }
     }
 
-    /// What the nodes say that vote under this stamp, but for the silent one.
+    /// Returns the answers of the nodes that vote under this stamp, but for the silent one.
     fn tokens(
         &self,
         world: &World,
         stamp: Stamp,
         silent: Option<usize>,
-        say: impl Fn(&Register) -> Option<FencingToken>,
+        say: impl Fn(&NameRegister) -> Option<FencingToken>,
     ) -> Vec<FencingToken> {
         let places = world.places.iter().enumerate().filter(|(at, _)| Some(*at) != silent);
         let places = places.filter(|(_, place)| self.admits(place, stamp));
@@ -555,12 +558,12 @@ impl Small {
         }
     }
 
-    /// Somebody who knows the lease id asks with it again. A majority that carries one token
-    /// answers, and that must be the token that it was granted with.
+    /// Repeats a request under a known lease id. If a majority returns one token, it must be the
+    /// token that was granted.
     fn ask_again(&self, world: &World, number: usize) -> Option<&'static str> {
         let newest = world.places.iter().filter_map(|place| place.node.configuration.as_ref());
         let stamp = newest.max_by_key(|one| one.epoch())?.stamp();
-        let evidence = |register: &Register| match self.planted {
+        let evidence = |register: &NameRegister| match self.planted {
             Some(Planted::HealedProves | Planted::HealedWithTheMost)
                 if register.holder() == Some(mine(number)) =>
             {
@@ -572,32 +575,34 @@ impl Small {
         (Some(answer.get()) != world.attempts[number].won).then_some(SAME)
     }
 
-    fn hear(&self, world: &mut World, at: usize, told: Told) {
-        self.hear_at(world, at, false, told);
+    fn deliver(&self, world: &mut World, at: usize, command: NodeCommand) {
+        self.deliver_to(world, at, false, command);
     }
 
-    /// `old`: the server that was there before is told, where one lives on.
-    fn hear_at(&self, world: &mut World, at: usize, old: bool, told: Told) {
-        let alive = world.alive();
+    /// `old`: delivers to the old server, where it still runs.
+    fn deliver_to(&self, world: &mut World, at: usize, old: bool, command: NodeCommand) {
+        let may_hold = world.may_hold();
         let place = match &mut world.old[at] {
             Some(place) if old => place,
             _ => &mut world.places[at],
         };
         let marker = place.node.marker.clone();
-        let begins = matches!(told, Told::Begin { .. });
+        let begins = matches!(command, NodeCommand::BeginQuarantine { .. });
         if self.planted == Some(Planted::AnyEpisode)
-            && place.node.gate == Gate::Forgot
-            && matches!(told, Told::Recover { .. })
+            && place.node.state == MemberState::Recovering
+            && matches!(command, NodeCommand::Recover { .. })
         {
             let (left, by_time) = (0, false);
             place.node.quarantine = Some(crate::quorum::node::Quarantine { left, by_time });
         }
-        let told = self.twisted(&place.node, told);
-        if self.planted == Some(Planted::ReadmittedAtOnce) && matches!(told, Told::Readmit { .. }) {
-            place.node.gate = Gate::Open;
+        let command = self.with_bug(&place.node, command);
+        if self.planted == Some(Planted::ReadmittedAtOnce)
+            && matches!(command, NodeCommand::Readmit { .. })
+        {
+            place.node.state = MemberState::Voting;
         }
         if self.planted == Some(Planted::VouchForAny)
-            && matches!(told, Told::Vouch { .. })
+            && matches!(command, NodeCommand::Vouch { .. })
             && let Some(begun) = &mut place.node.quarantine
         {
             begun.left = 0;
@@ -606,14 +611,14 @@ impl Small {
             Some(Planted::ClockAlone) => world.clock.saturating_sub(micros(SKEW)),
             _ => world.clock,
         };
-        let heard = place.node.told(&marker, told, now);
-        if heard
+        let accepted = place.node.apply(&marker, command, now);
+        if accepted
             && begins
             && let Some(begun) = &mut place.node.quarantine
         {
             let at_once = self.planted == Some(Planted::NoWait);
             begun.left = if at_once { 0 } else { 1_000_000 };
-            place.waits_for = alive;
+            place.waits_for = may_hold;
         }
         if self.majorities(world) > 1 {
             world.broken = Some(ONE);
@@ -627,21 +632,21 @@ impl Small {
         }
     }
 
-    fn twisted(&self, node: &Node, told: Told) -> Told {
-        match (self.planted, told) {
-            (Some(Planted::NoFloor), Told::Recover { episode, stamp, .. }) => {
-                Told::Recover { episode, stamp, floor: node.largest }
+    fn with_bug(&self, node: &QuorumNode, command: NodeCommand) -> NodeCommand {
+        match (self.planted, command) {
+            (Some(Planted::NoFloor), NodeCommand::Recover { episode, stamp, .. }) => {
+                NodeCommand::Recover { episode, stamp, floor: node.largest }
             }
-            (Some(Planted::AnyEpisode), Told::Recover { stamp, floor, .. }) => {
+            (Some(Planted::AnyEpisode), NodeCommand::Recover { stamp, floor, .. }) => {
                 let stamp = node.configuration.as_ref().map_or(stamp, |mine| mine.stamp());
-                Told::Recover { episode: node.id, stamp, floor }
+                NodeCommand::Recover { episode: node.id, stamp, floor }
             }
-            (_, told) => told,
+            (_, command) => command,
         }
     }
 
-    /// Tells whether one more may live on: those that do are no majority under one configuration.
-    fn may_live_on(&self, world: &World, node: usize) -> bool {
+    /// Returns whether one more old server may run: they must be no majority under a configuration.
+    fn may_stay_reachable(&self, world: &World, node: usize) -> bool {
         let living = || world.old.iter().flatten();
         if !self.lists {
             return 2 * (living().count() + 1) < self.nodes;
@@ -655,7 +660,7 @@ impl Small {
     /// Counts the configurations under which a majority votes.
     fn majorities(&self, world: &World) -> usize {
         let open = world.places.iter().chain(world.old.iter().flatten());
-        let open = open.filter(|place| place.node.gate == Gate::Open);
+        let open = open.filter(|place| place.node.state == MemberState::Voting);
         let stamps: Vec<Stamp> = open
             .filter_map(|place| place.node.configuration.as_ref().map(|mine| mine.stamp()))
             .collect();
@@ -666,8 +671,8 @@ impl Small {
         distinct.iter().filter(has_majority).count()
     }
 
-    /// Tells whether somebody may still believe because of what this node granted.
-    fn believed(world: &World, granted: NodeId) -> bool {
+    /// Returns whether an attempt may still rely on a grant of this node.
+    fn validity_time(world: &World, granted: NodeId) -> bool {
         world.attempts.iter().any(|attempt| match &attempt.life {
             Life::Open => attempt.voters.iter().any(|(_, voter)| *voter == granted),
             Life::Holding(proof) => proof.contains(&granted),
@@ -675,162 +680,185 @@ impl Small {
         })
     }
 
-    fn views(&self, world: &World, silent: Option<usize>, stale: bool) -> Vec<Option<View>> {
+    fn reports(
+        &self,
+        world: &World,
+        silent: Option<usize>,
+        stale: bool,
+    ) -> Vec<Option<NodeReport>> {
         let seen = world.places.iter().zip(&world.old).enumerate();
         seen.map(|(at, (place, old))| {
             let place = old.as_ref().filter(|_| stale).unwrap_or(place);
-            (Some(at) != silent).then(|| place.node.view())
+            (Some(at) != silent).then(|| place.node.report())
         })
         .collect()
     }
 
-    fn wish(&self) -> Wish {
-        wish(self.nodes, false)
+    fn desired(&self) -> DesiredConfiguration {
+        desired(self.nodes, false)
     }
 
-    /// The same of a client that lists a blank server in the place of one of the set.
-    fn stale_wish(&self) -> Wish {
-        let mut wish = self.wish();
+    /// The same for a client that lists a blank server in place of a member.
+    fn stale_desired(&self) -> DesiredConfiguration {
+        let mut desired = self.desired();
         if self.wrong {
-            "elsewhere".clone_into(&mut wish.addresses[WRONG]);
+            "elsewhere".clone_into(&mut desired.addresses[WRONG]);
         }
-        wish
+        desired
     }
 
-    /// What an operator says who replaces the server at this place. Where no majority remembers,
-    /// nobody can check the word, and it has to be true: no server votes that the list lacks.
-    fn word(&self, world: &World, node: usize, silent: Option<usize>) -> Option<Wish> {
-        let views = self.views(world, silent, true);
-        let newest = views.iter().flatten().filter_map(|view| view.configuration.as_ref());
+    /// Returns the command of an operator who replaces this server. Where no majority has its data,
+    /// the command cannot be checked and must be right: no server votes that the list lacks.
+    fn replacement(
+        &self,
+        world: &World,
+        node: usize,
+        silent: Option<usize>,
+    ) -> Option<DesiredConfiguration> {
+        let reports = self.reports(world, silent, true);
+        let newest = reports.iter().flatten().filter_map(|report| report.configuration.as_ref());
         let newest = newest.max_by_key(|one| one.epoch())?;
         let old = newest.slots().iter().find(|slot| slot.address == address(node))?.id;
-        let remembers = |view: &&View| view.gate == Gate::Open && newest.has(view.id);
-        let remember = views.iter().flatten().filter(remembers).count();
+        let remembers =
+            |report: &&NodeReport| report.state == MemberState::Voting && newest.has(report.id);
+        let remember = reports.iter().flatten().filter(remembers).count();
         let mut lacking = world.places.iter().zip(&world.old).filter(|(_, old)| old.is_some());
-        let is_gone = lacking.all(|(place, _)| place.node.gate != Gate::Open);
+        let is_gone = lacking.all(|(place, _)| place.node.state != MemberState::Voting);
         let new = world.old[node].as_ref()?.node.id;
-        let mut wish = self.stale_wish();
-        wish.replace.push((old, new));
-        (is_gone || remember >= crate::quorum::majority(self.nodes)).then_some(wish)
+        let mut desired = self.stale_desired();
+        desired.replace.push((old, new));
+        (is_gone || remember >= crate::quorum::majority(self.nodes)).then_some(desired)
     }
 
-    /// Somebody looks by addresses that lead to old servers, and says what follows.
-    fn look_stale(&self, world: &mut World, silent: Option<usize>, mut wish: Wish) {
-        let mut views = self.views(world, silent, true);
-        if self.planted == Some(Planted::StrangersCount) {
-            let newest = views.iter().flatten().filter_map(|view| view.configuration.clone());
-            let newest = newest.max_by_key(|one| one.epoch()).expect("it was founded");
-            let seen: BTreeSet<NodeId> = views.iter().flatten().map(|view| view.id).collect();
+    /// A client whose addresses lead to old servers plans, and sends the steps.
+    fn plan_with_old_servers(
+        &self,
+        world: &mut World,
+        silent: Option<usize>,
+        mut desired: DesiredConfiguration,
+    ) {
+        let mut reports = self.reports(world, silent, true);
+        if self.planted == Some(Planted::NonMembersCount) {
+            let newest = reports.iter().flatten().filter_map(|report| report.configuration.clone());
+            let newest = newest.max_by_key(|one| one.epoch()).expect("it was initialised");
+            let seen: BTreeSet<NodeId> = reports.iter().flatten().map(|report| report.id).collect();
             let mut lacking = newest.slots().iter().filter(|slot| !seen.contains(&slot.id));
-            let stranger = |view: &&mut View| {
-                matches!(view.gate, Gate::Open | Gate::Out) && !newest.has(view.id)
+            let stranger = |report: &&mut NodeReport| {
+                matches!(report.state, MemberState::Voting | MemberState::Replaced)
+                    && !newest.has(report.id)
             };
-            for view in views.iter_mut().flatten().filter(stranger) {
-                view.id = lacking.next().map_or(view.id, |slot| slot.id);
+            for report in reports.iter_mut().flatten().filter(stranger) {
+                report.id = lacking.next().map_or(report.id, |slot| slot.id);
             }
         }
-        if self.planted == Some(Planted::LeftoverTaken)
-            && let [stranger] = plan(&views, &wish).mislisted[..]
+        if self.planted == Some(Planted::LeftoverSlotTaken)
+            && let [stranger] = plan(&reports, &desired).mislisted[..]
         {
-            let newest = views.iter().flatten().filter_map(|view| view.configuration.clone());
-            let newest = newest.max_by_key(|one| one.epoch()).expect("it was founded");
-            let seen: BTreeSet<NodeId> = views.iter().flatten().map(|view| view.id).collect();
+            let newest = reports.iter().flatten().filter_map(|report| report.configuration.clone());
+            let newest = newest.max_by_key(|one| one.epoch()).expect("it was initialised");
+            let seen: BTreeSet<NodeId> = reports.iter().flatten().map(|report| report.id).collect();
             let lacking = newest.slots().iter().filter(|slot| !seen.contains(&slot.id));
             if let ([slot], [Some(_), Some(_), Some(new)]) =
-                (&lacking.collect::<Vec<_>>()[..], &views[..])
+                (&lacking.collect::<Vec<_>>()[..], &reports[..])
                 && stranger == WRONG
             {
-                wish.replace = vec![(slot.id, new.id)];
+                desired.replace = vec![(slot.id, new.id)];
             }
         }
-        for (at, told) in plan(&views, &wish).steps {
-            self.hear_at(world, at, true, told);
+        for (at, command) in plan(&reports, &desired).steps {
+            self.deliver_to(world, at, true, command);
         }
     }
 
-    /// Somebody looks, one node may be silent, and says what follows; one word may come later.
-    fn look(&self, world: &mut World, silent: Option<usize>, late: Option<usize>) {
-        let views = self.views(world, silent, false);
-        self.act(world, &views, &self.wish(), silent, late);
+    /// A client plans, and sends the steps; one node may be silent, one command may arrive later.
+    fn plan_and_send(&self, world: &mut World, silent: Option<usize>, late: Option<usize>) {
+        let reports = self.reports(world, silent, false);
+        self.act(world, &reports, &self.desired(), silent, late);
     }
 
-    /// What follows from what was seen.
+    /// Sends the steps that follow from these reports.
     fn act(
         &self,
         world: &mut World,
-        views: &[Option<View>],
-        wish: &Wish,
+        reports: &[Option<NodeReport>],
+        desired: &DesiredConfiguration,
         silent: Option<usize>,
         late: Option<usize>,
     ) {
-        if self.torn > 0 {
-            world.seen = world.places.iter().map(|place| place.node.view()).collect();
+        if self.stale_reports > 0 {
+            world.seen = world.places.iter().map(|place| place.node.report()).collect();
         }
-        let mut planned = plan(views, wish);
-        if let (Some(Planted::Stamped), Some(silent)) = (self.planted, silent) {
-            let newest = views.iter().flatten().filter_map(|view| view.configuration.clone());
-            let mut assumed = world.places[silent].node.view();
+        let mut planned = plan(reports, desired);
+        if let (Some(Planted::SilentAgrees), Some(silent)) = (self.planted, silent) {
+            let newest = reports.iter().flatten().filter_map(|report| report.configuration.clone());
+            let mut assumed = world.places[silent].node.report();
             assumed.configuration = newest.max_by_key(|one| one.epoch());
-            let mut all = views.to_vec();
+            let mut all = reports.to_vec();
             all[silent] = Some(assumed);
-            planned = plan(&all, wish);
+            planned = plan(&all, desired);
             planned.steps.retain(|(at, _)| *at != silent);
         }
-        let agreed = matches!(planned.standing, Standing::Agreed(_));
-        for (at, told) in planned.steps {
-            let told = match (self.planted, told) {
-                (Some(Planted::FloorOfTheForgetful), Told::Recover { episode, stamp, .. }) => {
-                    let other = views.iter().flatten().find(|view| view.gate == Gate::Forgot);
-                    let floor = other.map_or(0, |view| view.largest);
-                    Told::Recover { episode, stamp, floor }
+        let agreed = matches!(planned.status, SetStatus::Agreed(_));
+        for (at, command) in planned.steps {
+            let command = match (self.planted, command) {
+                (
+                    Some(Planted::FloorOfRecoveringNodes),
+                    NodeCommand::Recover { episode, stamp, .. },
+                ) => {
+                    let other = reports
+                        .iter()
+                        .flatten()
+                        .find(|report| report.state == MemberState::Recovering);
+                    let floor = other.map_or(0, |report| report.largest);
+                    NodeCommand::Recover { episode, stamp, floor }
                 }
-                (_, told) => told,
+                (_, command) => command,
             };
             match Some(at) == late {
                 true => {
                     world.late += 1;
-                    world.said.insert((at, told));
+                    world.sent.insert((at, command));
                 }
-                false => self.hear(world, at, told),
+                false => self.deliver(world, at, command),
             }
         }
         if self.planted == Some(Planted::WaitBeforeAgreed) && agreed {
-            let alive = world.alive();
+            let may_hold = world.may_hold();
             for place in &mut world.places {
-                if place.node.gate == Gate::Forgot && place.node.quarantine.is_none() {
+                if place.node.state == MemberState::Recovering && place.node.quarantine.is_none() {
                     let (left, by_time) = (1_000_000, false);
                     let begun = crate::quorum::node::Quarantine { left, by_time };
                     place.node.quarantine = Some(begun);
-                    place.waits_for.clone_from(&alive);
+                    place.waits_for.clone_from(&may_hold);
                 }
             }
         }
     }
 
-    /// A node loses its memory, or is replaced by one that has none.
-    fn forget(&self, world: &mut World, node: usize, lives: bool) {
-        if lives {
+    /// A node loses its data, or is replaced by a blank one.
+    fn lose_data(&self, world: &mut World, node: usize, stays_reachable: bool) {
+        if stays_reachable {
             world.old[node] = Some(world.places[node].clone());
         }
-        world.forgotten += 1;
+        world.lost_data += 1;
         world.clock += 1000;
-        let number = 100 + world.forgotten;
-        let marker = world.forgotten.to_string();
+        let number = 100 + world.lost_data;
+        let marker = world.lost_data.to_string();
         let place = &mut world.places[node];
         match self.planted {
-            Some(Planted::Unnoticed) => {
+            Some(Planted::Undetected) => {
                 place.node.largest = 0;
-                place.register = Register::default();
+                place.register = NameRegister::default();
             }
-            _ => place.forget(marker, node_id(number)),
+            _ => place.lose_data(marker, node_id(number)),
         }
     }
 
-    /// The server that was there before is there again.
-    fn come_back(world: &mut World, node: usize) {
+    /// The old server answers at its address again.
+    fn return_old(world: &mut World, node: usize) {
         let Some(old) = world.old[node].take() else { return };
         world.old[node] = Some(std::mem::replace(&mut world.places[node], old));
-        // Who is connected to a server stays connected to it.
+        // A client that is connected to a server stays connected to it.
         for attempt in &mut world.attempts {
             if !attempt.old.remove(&node) {
                 attempt.old.insert(node);
@@ -838,29 +866,29 @@ impl Small {
         }
     }
 
-    fn look_torn(&self, world: &mut World, at: usize) {
-        let mut views = self.views(world, None, false);
-        views[at] = world.seen.get(at).cloned();
-        world.torn += 1;
-        self.act(world, &views, &self.wish(), None, None);
+    fn plan_with_a_stale_report(&self, world: &mut World, at: usize) {
+        let mut reports = self.reports(world, None, false);
+        reports[at] = world.seen.get(at).cloned();
+        world.stale_reports += 1;
+        self.act(world, &reports, &self.desired(), None, None);
     }
 
     fn vouch(&self, world: &mut World, late: Option<usize>) {
         world.vouched += 1;
-        let wish = Wish { vouched: true, ..self.wish() };
-        let views = self.views(world, None, false);
-        self.act(world, &views, &wish, None, late);
+        let desired = DesiredConfiguration { vouched: true, ..self.desired() };
+        let reports = self.reports(world, None, false);
+        self.act(world, &reports, &desired, None, late);
     }
 
     fn readmit(&self, world: &mut World, node: usize) {
         world.readmitted += 1;
         let (id, fresh) = (world.places[node].node.id, node_id(200 + world.readmitted));
-        self.hear(world, node, Told::Readmit { id, fresh });
+        self.deliver(world, node, NodeCommand::Readmit { id, fresh });
     }
 
-    /// What operators do, and clients whose views are of different moments.
-    fn of_operators(&self, world: &World, actions: &mut Vec<Action>) {
-        let is_right = !self.clocks || world.alive().is_empty();
+    /// The actions of operators, and of clients with reports of different moments.
+    fn operator_actions(&self, world: &World, actions: &mut Vec<Action>) {
+        let is_right = !self.clocks || world.may_hold().is_empty();
         if world.vouched < self.vouches && is_right {
             let late = (0..self.nodes).filter(|_| world.late < self.late).map(Some);
             actions.extend(std::iter::once(None).chain(late).map(|late| Action::Vouch { late }));
@@ -870,32 +898,33 @@ impl Small {
             if returns && place.node.marker != "0" {
                 actions.push(Action::Return { node });
             }
-            if world.readmitted < self.readmits && place.node.gate == Gate::Out {
+            if world.readmitted < self.readmits && place.node.state == MemberState::Replaced {
                 actions.push(Action::Readmit { node });
             }
-            let differs = |seen: &View| *seen != place.node.view();
-            if world.torn < self.torn && world.seen.get(node).is_some_and(differs) {
-                actions.push(Action::LookTorn { at: node });
+            let differs = |seen: &NodeReport| *seen != place.node.report();
+            if world.stale_reports < self.stale_reports && world.seen.get(node).is_some_and(differs)
+            {
+                actions.push(Action::PlanWithAStaleReport { at: node });
             }
         }
     }
 
-    /// One node forgets and is taken in again; what was said to it last is said once more. If an
-    /// operator vouches, a majority forgets, and the operator's word is said once more. If servers
-    /// are readmitted, another one was put in the node's place, and the old one is back.
-    fn after_an_episode(&self, mut world: World) -> World {
+    /// Starts after one node has lost its data and was readmitted, and repeats its last command. If
+    /// operators vouch, a majority lost its data, and the vouch is repeated. If servers are
+    /// readmitted, another server had taken the node's slot, and the old one is back.
+    fn after_a_recovery(&self, mut world: World) -> World {
         let vouched = self.vouches > 0;
         let replaced = self.readmits > 0;
-        (0..=usize::from(vouched)).for_each(|node| self.forget(&mut world, node, replaced));
-        let wish = Wish { vouched, ..self.wish() };
+        (0..=usize::from(vouched)).for_each(|node| self.lose_data(&mut world, node, replaced));
+        let desired = DesiredConfiguration { vouched, ..self.desired() };
         let mut last = None;
-        while world.places.iter().any(|place| place.node.gate != Gate::Open) {
-            let views = self.views(&world, None, false);
-            self.act(&mut world, &views, &wish, None, Some(0));
-            for (at, told) in std::mem::take(&mut world.said) {
-                self.hear(&mut world, at, told.clone());
-                if !vouched || matches!(told, Told::Vouch { .. }) {
-                    last = Some((at, told));
+        while world.places.iter().any(|place| place.node.state != MemberState::Voting) {
+            let reports = self.reports(&world, None, false);
+            self.act(&mut world, &reports, &desired, None, Some(0));
+            for (at, command) in std::mem::take(&mut world.sent) {
+                self.deliver(&mut world, at, command.clone());
+                if !vouched || matches!(command, NodeCommand::Vouch { .. }) {
+                    last = Some((at, command));
                 }
             }
             if let Some(begun) = world.places[0].node.quarantine.as_mut().filter(|_| !vouched) {
@@ -903,29 +932,29 @@ impl Small {
             }
         }
         if replaced {
-            Small::come_back(&mut world, 0);
-            self.look(&mut world, None, None);
+            Small::return_old(&mut world, 0);
+            self.plan_and_send(&mut world, None, None);
             return world;
         }
-        world.said.extend(last);
+        world.sent.extend(last);
         (world.late, world.vouched) = (1, self.vouches);
         world
     }
 
-    /// A node comes back with what was written down of it, and that is noticed.
+    /// A node is restored from its backup, and detects that.
     fn restore(world: &mut World, node: usize) {
         let Some(mut copy) = world.copies[node].take() else { return };
         world.restored += 1;
-        world.forgotten += 1;
+        world.lost_data += 1;
         world.clock += 1000;
-        let marker = world.forgotten.to_string();
+        let marker = world.lost_data.to_string();
         copy.waits_for.clear();
-        copy.node.greet(&marker, node_id(100 + world.forgotten));
+        copy.node.handshake(&marker, node_id(100 + world.lost_data));
         world.places[node] = copy;
     }
 
-    /// What an attempt may do next, and what may become of its lease.
-    fn of_attempts(&self, world: &World, actions: &mut Vec<Action>) {
+    /// The next actions of attempts, and what may happen to their leases.
+    fn attempt_actions(&self, world: &World, actions: &mut Vec<Action>) {
         for (attempt, of) in world.attempts.iter().enumerate() {
             // A request that was delayed arrives after the decision, too.
             let late = of.won.is_some() && self.late_votes;
@@ -955,7 +984,7 @@ impl Small {
                 Action::Write { attempt, node, token }
             };
             actions.extend(writes.map(write));
-            // Late ones too, of which nobody would believe the answer.
+            // Late requests too, whose answer no client uses.
             if world.renewals < self.renewals && of.won.is_some() {
                 actions.push(Action::Renew { attempt, silent: None });
             }
@@ -971,7 +1000,7 @@ impl Model for Small {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let mut set = Set::founded(self.nodes);
+        let mut set = TestSet::initial(self.nodes);
         set.nodes.iter_mut().for_each(|node| {
             node.marker = "0".to_owned();
             (node.largest, node.floor) = (0, 0);
@@ -983,24 +1012,24 @@ impl Model for Small {
             saved: 0,
             restored: 0,
             attempts: Vec::new(),
-            said: BTreeSet::new(),
-            forgotten: 0,
+            sent: BTreeSet::new(),
+            lost_data: 0,
             late: 0,
             losses: 0,
             renewals: 0,
             readmitted: 0,
             vouched: 0,
             seen: Vec::new(),
-            torn: 0,
+            stale_reports: 0,
             clock: 10_000_000,
             broken: None,
             healed: false,
         };
         if self.wrong {
-            let stranger = Node::blank("0".to_owned(), node_id(STRANGER));
+            let stranger = QuorumNode::blank("0".to_owned(), node_id(STRANGER));
             world.old[WRONG] = Some(Place::new(stranger));
         }
-        vec![if self.again { self.after_an_episode(world) } else { world }]
+        vec![if self.again { self.after_a_recovery(world) } else { world }]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -1014,37 +1043,40 @@ impl Model for Small {
                 actions.extend(stamps.iter().map(|stamp| Action::Begin { stamp: *stamp, ahead }));
             }
         }
-        self.of_attempts(world, actions);
+        self.attempt_actions(world, actions);
         for (node, place) in world.places.iter().enumerate() {
             let id = place.node.id;
             let held = place.register.holder().is_some();
-            if held && !(self.clocks && Small::believed(world, id)) {
+            if held && !(self.clocks && Small::validity_time(world, id)) {
                 actions.push(Action::Expire { node });
             }
             if let Some(old) = &world.old[node] {
                 let held = old.register.holder().is_some();
-                if held && !(self.clocks && Small::believed(world, old.node.id)) {
+                if held && !(self.clocks && Small::validity_time(world, old.node.id)) {
                     actions.push(Action::ExpireOld { node });
                 }
             }
-            if self.names_forgotten && !held && place.register.last() > 0 {
-                actions.push(Action::ForgetName { node });
+            if self.counters_deleted && !held && place.register.last() > 0 {
+                actions.push(Action::DeleteCounter { node });
             }
-            // Nodes are alike until one of them is written down or forgets.
-            let alike = world.forgotten == 0 && world.saved == 0;
-            if world.saved < self.restores && place.node.gate == Gate::Open && (!alike || node == 0)
+            // Nodes are alike until one of them is saved or loses its data.
+            let alike = world.lost_data == 0 && world.saved == 0;
+            if world.saved < self.restores
+                && place.node.state == MemberState::Voting
+                && (!alike || node == 0)
             {
                 actions.push(Action::Save { node });
             }
             if world.restored < self.restores && world.copies[node].is_some() {
                 actions.push(Action::Restore { node });
             }
-            let settled = || world.places.iter().all(|place| place.node.gate == Gate::Open);
-            let may_forget = world.forgotten - world.restored < self.forgettings;
+            let settled =
+                || world.places.iter().all(|place| place.node.state == MemberState::Voting);
+            let may_forget = world.lost_data - world.restored < self.data_losses;
             if may_forget && (!alike || node == 0) && (!self.lists || settled()) {
-                actions.push(Action::Forget { node, lives: false });
-                if self.replaced && self.may_live_on(world, node) {
-                    actions.push(Action::Forget { node, lives: true });
+                actions.push(Action::LoseData { node, stays_reachable: false });
+                if self.replaced && self.may_stay_reachable(world, node) {
+                    actions.push(Action::LoseData { node, stays_reachable: true });
                 }
             }
             if is_waiting(place) {
@@ -1057,21 +1089,21 @@ impl Model for Small {
         if self.wrong && world.old[WRONG].as_ref().is_some_and(is_waiting) {
             actions.push(Action::EndQuarantineOld { node: WRONG });
         }
-        if world.forgotten > 0 || self.wrong {
+        if world.lost_data > 0 || self.wrong {
             let each = || std::iter::once(None).chain((0..self.nodes).map(Some));
             let late = || each().filter(|late| late.is_none() || world.late < self.late);
             let silent = each().filter(|silent| silent.is_none() || self.silences);
             let looks = silent.flat_map(|silent| late().map(move |late| (silent, late)));
-            actions.extend(looks.map(|(silent, late)| Action::Look { silent, late }));
+            actions.extend(looks.map(|(silent, late)| Action::Plan { silent, late }));
             if self.lists {
-                actions.extend(each().map(|silent| Action::LookStale { silent }));
+                actions.extend(each().map(|silent| Action::PlanWithOldServers { silent }));
             }
             if self.replaces {
                 actions.extend(each().map(|silent| Action::Replace { node: WRONG, silent }));
             }
-            self.of_operators(world, actions);
+            self.operator_actions(world, actions);
         }
-        actions.extend((0..world.said.len()).map(|which| Action::Hear { which }));
+        actions.extend((0..world.sent.len()).map(|which| Action::Deliver { which }));
     }
 
     fn next_state(&self, last: &World, action: Action) -> Option<World> {
@@ -1114,30 +1146,32 @@ impl Model for Small {
                     old.register.expire();
                 }
             }
-            Action::ForgetName { node } => world.places[node].register = Register::default(),
-            Action::Forget { node, lives } => self.forget(&mut world, node, lives),
+            Action::DeleteCounter { node } => world.places[node].register = NameRegister::default(),
+            Action::LoseData { node, stays_reachable } => {
+                self.lose_data(&mut world, node, stays_reachable)
+            }
             Action::Save { node } => {
                 world.saved += 1;
                 world.copies[node] = Some(world.places[node].clone());
             }
             Action::Restore { node } => Small::restore(&mut world, node),
-            Action::Look { silent, late } => self.look(&mut world, silent, late),
-            Action::LookStale { silent } => {
-                self.look_stale(&mut world, silent, self.stale_wish());
+            Action::Plan { silent, late } => self.plan_and_send(&mut world, silent, late),
+            Action::PlanWithOldServers { silent } => {
+                self.plan_with_old_servers(&mut world, silent, self.stale_desired());
             }
             Action::Replace { node, silent } => {
-                let word = self.word(&world, node, silent)?;
-                self.look_stale(&mut world, silent, word);
+                let replacement = self.replacement(&world, node, silent)?;
+                self.plan_with_old_servers(&mut world, silent, replacement);
             }
             Action::EndQuarantineOld { node } => world.old[node].as_mut().map(end_wait)?,
-            Action::LookTorn { at } => self.look_torn(&mut world, at),
+            Action::PlanWithAStaleReport { at } => self.plan_with_a_stale_report(&mut world, at),
             Action::Vouch { late } => self.vouch(&mut world, late),
-            Action::Return { node } => Small::come_back(&mut world, node),
+            Action::Return { node } => Small::return_old(&mut world, node),
             Action::Readmit { node } => self.readmit(&mut world, node),
-            Action::Hear { which } => {
-                let (at, told) = world.said.iter().nth(which).cloned()?;
-                world.said.remove(&(at, told.clone()));
-                self.hear(&mut world, at, told);
+            Action::Deliver { which } => {
+                let (at, command) = world.sent.iter().nth(which).cloned()?;
+                world.sent.remove(&(at, command.clone()));
+                self.deliver(&mut world, at, command);
             }
             Action::EndQuarantine { node } => end_wait(&mut world.places[node]),
         }
@@ -1149,13 +1183,13 @@ impl Model for Small {
         let mut properties =
             vec![Property::always(SOUND, |_, world: &World| world.broken.is_none())];
         if self.lists {
-            properties.push(Property::sometimes("two live on", |_, world: &World| {
-                world.old.iter().flatten().count() > 1 && world.forgotten > 2
+            properties.push(Property::sometimes("two old servers run", |_, world: &World| {
+                world.old.iter().flatten().count() > 1 && world.lost_data > 2
             }));
         }
         if self.replaces {
             properties.push(Property::sometimes("the other server votes", |_, world: &World| {
-                world.old[WRONG].as_ref().is_some_and(|old| old.node.gate == Gate::Open)
+                world.old[WRONG].as_ref().is_some_and(|old| old.node.state == MemberState::Voting)
             }));
         }
         if self.attempts > 0 {
@@ -1163,11 +1197,11 @@ impl Model for Small {
                 world.attempts.iter().any(|attempt| attempt.won.is_some())
             }));
         }
-        if self.forgettings + self.restores > 0 {
+        if self.data_losses + self.restores > 0 {
             let back = |_: &Small, world: &World| world.is_back(|_| true);
             properties.push(Property::sometimes("a node is back", back));
         }
-        if self.forgettings + self.restores > 0 && self.attempts > 0 {
+        if self.data_losses + self.restores > 0 && self.attempts > 0 {
             properties.extend([
                 Property::sometimes("a token with its help", |_, world: &World| {
                     world.is_back(|id| {
@@ -1176,7 +1210,10 @@ impl Model for Small {
                     })
                 }),
                 Property::sometimes("a token while it is away", |_, world: &World| {
-                    let away = world.places.iter().any(|place| place.node.gate == Gate::Forgot);
+                    let away = world
+                        .places
+                        .iter()
+                        .any(|place| place.node.state == MemberState::Recovering);
                     away && world.attempts.iter().any(|one| one.won.is_some())
                 }),
             ]);
@@ -1192,7 +1229,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).expect("short")
 }
 
-/// Explores all of a world; returns how many states it has.
+/// Explores a world in full; returns its number of states.
 fn explore(world: Small) -> usize {
     let checker = world.checker().threads(2).spawn_dfs().join();
     checker.assert_properties();
@@ -1200,7 +1237,7 @@ fn explore(world: Small) -> usize {
     checker.unique_state_count()
 }
 
-/// Searches a world for the shortest way to what a planted bug breaks.
+/// Searches a world for the shortest path to the property that a planted bug breaks.
 fn finds(world: Small, what: &str) {
     let planted = world.planted;
     let any = HasDiscoveries::AnyFailures;
@@ -1211,88 +1248,88 @@ fn finds(world: Small, what: &str) {
     println!("{planted:?}: {states} states, {} steps", path.into_actions().len());
 }
 
-/// Walks through a world at random, many times; returns what broke, and how many steps all took.
+/// Walks through a world at random; returns the property that broke, and the number of steps.
 fn walk(world: &Small, seed: u64, walks: usize) -> (Option<&'static str>, usize) {
     super::walk::walk(world, seed, walks, |world| world.broken)
 }
 
-/// More of everything than can be explored in full.
+/// Larger than can be explored in full.
 const LARGE: Small = Small {
     attempts: 4,
-    forgettings: 2,
+    data_losses: 2,
     late: 2,
     losses: 2,
     replaced: true,
-    names_forgotten: true,
+    counters_deleted: true,
     ..SMALL
 };
 
 #[test]
-fn one_node_forgets_without_clocks() {
+fn one_node_loses_its_data_without_clocks() {
     assert_eq!(explore(SMALL), 181_062);
 }
 
 #[test]
-fn one_node_forgets_with_clocks() {
+fn one_node_loses_its_data_with_clocks() {
     assert_eq!(explore(Small { clocks: true, ..SMALL }), 121_618);
 }
 
 #[test]
-fn two_nodes_forget_and_words_come_late() {
-    let world = Small { attempts: 1, forgettings: 2, late: 1, clocks: true, ..SMALL };
+fn two_nodes_lose_their_data_and_commands_arrive_late() {
+    let world = Small { attempts: 1, data_losses: 2, late: 1, clocks: true, ..SMALL };
     assert_eq!(explore(world), 160_474);
 }
 
 #[test]
-fn two_attempts_one_node_forgets_and_words_are_lost_and_late() {
+fn two_attempts_a_data_loss_and_lost_and_late_messages() {
     let world = Small { late: 1, losses: 1, clocks: true, silences: false, ..SMALL };
     assert_eq!(explore(world), 2_941_029);
 }
 
 #[test]
-fn tokens_are_proposed_from_clocks_and_one_node_forgets() {
+fn tokens_are_proposed_from_clocks_and_one_node_loses_its_data() {
     assert_eq!(explore(Small { ahead: true, ..SMALL }), 650_533);
 }
 
-/// A server that was replaced comes back, and an operator takes it in again.
+/// A replaced server comes back, and an operator readmits it.
 const READMITTED: Small = Small { readmits: 1, again: true, clocks: true, ..SMALL };
 
 #[test]
-fn a_server_that_is_taken_in_again_as_what_it_was_is_found() {
+fn readmitting_a_server_with_its_old_state_is_detected() {
     let planted = Some(Planted::ReadmittedAtOnce);
     finds(Small { clocks: false, planted, ..READMITTED }, GROW);
 }
 
 #[test]
-fn a_server_that_was_replaced_is_taken_in_again() {
+fn a_replaced_server_is_readmitted() {
     assert_eq!(explore(READMITTED), 317_357);
 }
 
 #[test]
-fn a_majority_forgets_and_an_operator_vouches() {
-    let world = Small { attempts: 1, forgettings: 2, vouches: 1, late: 1, clocks: true, ..SMALL };
+fn a_majority_loses_its_data_and_an_operator_vouches() {
+    let world = Small { attempts: 1, data_losses: 2, vouches: 1, late: 1, clocks: true, ..SMALL };
     assert_eq!(explore(world), 351_113);
 }
 
 #[test]
-fn an_operators_word_that_ends_a_later_wait_is_found() {
+fn a_repeated_vouch_that_ends_a_later_quarantine_is_detected() {
     let planted = Some(Planted::VouchForAny);
-    let world = Small { vouches: 1, forgettings: 3, again: true, clocks: true, ..SMALL };
+    let world = Small { vouches: 1, data_losses: 3, again: true, clocks: true, ..SMALL };
     finds(Small { silences: false, planted, ..world }, ALONE);
 }
 
 #[test]
-fn one_node_is_replaced_and_lives_on_elsewhere() {
+fn one_node_is_replaced_and_stays_reachable() {
     assert_eq!(explore(Small { replaced: true, clocks: true, ..SMALL }), 541_883);
 }
 
 #[test]
-fn one_node_comes_back_with_an_old_copy_of_its_memory() {
-    assert_eq!(explore(Small { restores: 1, forgettings: 0, clocks: true, ..SMALL }), 234_992);
+fn one_node_is_restored_from_an_old_copy() {
+    assert_eq!(explore(Small { restores: 1, data_losses: 0, clocks: true, ..SMALL }), 234_992);
 }
 
-/// Only who belongs to the set: nodes are replaced one after the other, and live on.
-const LISTS: Small = Small { attempts: 0, forgettings: 3, replaced: true, lists: true, ..SMALL };
+/// Only the membership: nodes are replaced one after the other, and still run.
+const LISTS: Small = Small { attempts: 0, data_losses: 3, replaced: true, lists: true, ..SMALL };
 
 #[test]
 fn clients_that_reach_only_former_members_cannot_split_the_set() {
@@ -1305,50 +1342,50 @@ fn clients_with_a_wrong_list_evict_nobody() {
 }
 
 #[test]
-fn a_server_that_an_operator_gives_a_slot_never_makes_a_second_majority() {
+fn a_replacement_by_an_operator_never_makes_a_second_majority() {
     explore(Small { wrong: true, replaces: true, ..LISTS });
 }
 
 #[test]
-fn rules_of_membership_that_are_left_out_are_missed() {
-    finds(Small { planted: Some(Planted::StrangersCount), ..LISTS }, ONE);
-    finds(Small { planted: Some(Planted::LeftoverTaken), wrong: true, ..LISTS }, EVICTED);
+fn planted_bugs_in_membership_are_detected() {
+    finds(Small { planted: Some(Planted::NonMembersCount), ..LISTS }, ONE);
+    finds(Small { planted: Some(Planted::LeftoverSlotTaken), wrong: true, ..LISTS }, EVICTED);
 }
 
 #[test]
 fn leases_are_healed_where_they_were_lost() {
-    let world = Small { renewals: 2, forgettings: 0, losses: 1, clocks: true, ..SMALL };
+    let world = Small { renewals: 2, data_losses: 0, losses: 1, clocks: true, ..SMALL };
     assert_eq!(explore(world), 123_295);
 }
 
 /// No clock is right here: a lease ends on a node at any moment, and requests arrive at any.
 const LATE_VOTES: Small =
-    Small { renewals: 2, forgettings: 0, late_votes: true, clocks: false, ..SMALL };
+    Small { renewals: 2, data_losses: 0, late_votes: true, clocks: false, ..SMALL };
 
 #[test]
-fn requests_that_come_late_change_no_token_that_a_lease_id_is_asked_again_for() {
-    for (forgettings, walks) in [(0, 60_000), (1, 15_000)] {
-        let world = Small { renewals: 4, attempts: 3, forgettings, ..LATE_VOTES };
+fn late_requests_do_not_change_the_token_of_a_known_lease_id() {
+    for (data_losses, walks) in [(0, 60_000), (1, 15_000)] {
+        let world = Small { renewals: 4, attempts: 3, data_losses, ..LATE_VOTES };
         let (broken, steps) = walk(&world, 1, walks);
-        assert_eq!(broken, None, "{forgettings} forget");
-        println!("{forgettings} forget: {steps} steps");
+        assert_eq!(broken, None, "{data_losses} forget");
+        println!("{data_losses} forget: {steps} steps");
     }
     explore(LATE_VOTES);
 }
 
 #[test]
-fn healing_with_an_unproven_token_and_healed_records_as_evidence_are_found() {
+fn healing_with_an_unproven_token_and_healed_records_as_evidence_are_detected() {
     for planted in [Planted::HealedProves, Planted::HealedWithTheMost] {
         finds(Small { planted: Some(planted), ..LATE_VOTES }, SAME);
     }
 }
 
 #[test]
-fn larger_worlds_at_random() {
+fn random_walks_through_larger_worlds() {
     for clocks in [false, true] {
         for nodes in [3, 4, 5] {
             let world = Small { nodes, clocks, renewals: 4, restores: 2, ..LARGE };
-            let world = Small { ahead: true, readmits: 1, vouches: 1, torn: 2, ..world };
+            let world = Small { ahead: true, readmits: 1, vouches: 1, stale_reports: 2, ..world };
             let (broken, steps) = walk(&world, 1, 3_000);
             assert_eq!(broken, None, "{nodes} nodes, clocks: {clocks}");
             println!("{nodes} nodes, clocks: {clocks}: {steps} steps");
@@ -1357,20 +1394,24 @@ fn larger_worlds_at_random() {
 }
 
 #[test]
-fn rules_that_are_left_out_are_missed() {
+fn planted_bugs_are_detected() {
     for planted in PLANTED {
         let timed = Small { clocks: true, ..LARGE };
         let world = match planted {
             Planted::NoWait => timed,
             Planted::HealedAtOnce => Small { renewals: 4, ..timed },
-            Planted::AskedAfterUndo => Small { forgettings: 0, ..timed },
-            Planted::OldBase => Small { forgettings: 0, ..LARGE },
-            Planted::ClockAlone => Small { forgettings: 2, ahead: true, ..SMALL },
-            Planted::OldCopy => Small { attempts: 4, forgettings: 0, restores: 1, ..SMALL },
-            Planted::AnyEpisode => {
-                Small { forgettings: 2, again: true, clocks: true, names_forgotten: false, ..SMALL }
-            }
-            _ => Small { names_forgotten: false, ..LARGE },
+            Planted::AskedAfterUndo => Small { data_losses: 0, ..timed },
+            Planted::OldBase => Small { data_losses: 0, ..LARGE },
+            Planted::ClockAlone => Small { data_losses: 2, ahead: true, ..SMALL },
+            Planted::OldCopy => Small { attempts: 4, data_losses: 0, restores: 1, ..SMALL },
+            Planted::AnyEpisode => Small {
+                data_losses: 2,
+                again: true,
+                clocks: true,
+                counters_deleted: false,
+                ..SMALL
+            },
+            _ => Small { counters_deleted: false, ..LARGE },
         };
         let (broken, steps) = walk(&Small { planted: Some(planted), ..world }, 1, 30_000);
         let broken = broken.unwrap_or_else(|| panic!("{planted:?} was not found"));
@@ -1380,7 +1421,7 @@ fn rules_that_are_left_out_are_missed() {
 
 /// It takes fourteen steps in one order, which no random walk finds.
 #[test]
-fn a_wait_that_begins_too_early_is_missed() {
+fn a_quarantine_that_begins_too_early_is_detected() {
     let planted = Some(Planted::WaitBeforeAgreed);
     let world = Small { replaced: true, late: 1, clocks: true, planted, ..SMALL };
     finds(world, ALONE);

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::data::{Entry, Hash, Keyspace, Members, SortedSet, Value};
+use crate::data::{Entry, Hash, Keyspace, SortedSet, Value};
 use crate::number;
 use crate::refusal::{NOT_INTEGER, Refusal, WRONG_TYPE};
 use crate::resp::Reply;
@@ -51,7 +51,6 @@ macro_rules! kind {
 kind!(Vec<u8>, String);
 kind!(VecDeque<Vec<u8>>, List);
 kind!(Hash, Hash);
-kind!(Members, Set);
 kind!(SortedSet, SortedSet);
 
 impl<'a> Call<'a> {

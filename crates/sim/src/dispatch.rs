@@ -1,7 +1,5 @@
 //! How a command finds its way to the code that runs it.
 
-use holdline_core::Moment;
-
 use crate::call::Call;
 use crate::commands::{Command, Run, find, find_for};
 use crate::gate::{self, Intent};
@@ -106,7 +104,6 @@ impl FakeRedis {
         if stale {
             return Ok(Reply::NullArray);
         }
-        self.set_in_transaction(id, true);
         let mut replies = Vec::new();
         for queued in &transaction.commands {
             let args: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
@@ -116,81 +113,7 @@ impl FakeRedis {
             };
             replies.extend(self.run(command, id, db, &args));
         }
-        self.set_in_transaction(id, false);
         Ok(Reply::Array(replies))
-    }
-
-    fn set_in_transaction(&mut self, id: ConnectionId, yes: bool) {
-        if let Some(session) = self.state().connections.get_mut(&id) {
-            session.in_transaction = yes;
-        }
-    }
-
-    /// Serves those who wait for an element that has come.
-    pub(crate) fn serve_waiting(&mut self) {
-        // Serving one may push for another, so the list may grow while we go through it.
-        while let Some((db, key)) = self.state().take_ready() {
-            let waiting: Vec<ConnectionId> = {
-                let all = self.state().connections.values();
-                let waits = all.filter(|session| session.db == db);
-                let waits = waits.filter_map(|s| Some((s.id, s.blocked.as_ref()?)));
-                let mut waits: Vec<_> = waits
-                    .filter(|(_, blocked)| blocked.keys.contains(&key))
-                    .map(|(id, blocked)| (blocked.since, id))
-                    .collect();
-                waits.sort_unstable();
-                waits.into_iter().map(|(_, id)| id).collect()
-            };
-            for id in waiting {
-                self.try_again(id);
-            }
-        }
-    }
-
-    /// Runs the command of a connection that waits once more.
-    fn try_again(&mut self, id: ConnectionId) {
-        let Some(session) = self.state().connections.get_mut(&id) else { return };
-        let Some(blocked) = session.blocked.clone() else { return };
-        let db = session.db;
-        let args: Vec<&[u8]> = blocked.command.iter().map(Vec::as_slice).collect();
-        let Ok(command) = find(&args) else { return };
-        let Run::Plain(body) = command.run else { return };
-        // As if in a script, where nothing waits: so an answer can be told from none.
-        let (name, in_script, before) = (command.name, true, Vec::new());
-        let state = self.state();
-        let mut call = Call { state, connection: id, db, name, args: &args, in_script, before };
-        let reply = body(&mut call).unwrap_or_else(Reply::from);
-        if matches!(reply, Reply::Null | Reply::NullArray) {
-            return;
-        }
-        if let Some(session) = self.state().connections.get_mut(&id) {
-            session.blocked = None;
-            session.send(&reply);
-        }
-    }
-
-    /// Ends waits whose time is over.
-    pub(crate) fn end_waits(&mut self, now: Moment) {
-        if !self.state().may_wait {
-            return;
-        }
-        let over = |until: Option<Moment>| until.is_some_and(|until| until <= now);
-        let all = self.state().connections.values();
-        let late = all.filter(|c| c.blocked.as_ref().is_some_and(|b| over(b.until)));
-        let late: Vec<ConnectionId> = late.map(|session| session.id).collect();
-        if late.is_empty() {
-            return;
-        }
-        for id in late {
-            if let Some(session) = self.state().connections.get_mut(&id) {
-                let single = session.blocked.take().is_some_and(|blocked| {
-                    blocked.command[0].eq_ignore_ascii_case(b"blmove")
-                        || blocked.command[0].eq_ignore_ascii_case(b"brpoplpush")
-                });
-                session.send(if single { &Reply::Null } else { &Reply::NullArray });
-            }
-        }
-        self.resume();
     }
 }
 

@@ -82,7 +82,7 @@ impl FakeRedis {
 
     /// Empties every database, as an operator's FLUSHALL does.
     pub fn flush(&mut self) {
-        self.state().flush(None);
+        self.state().flush();
     }
 
     /// Deletes every key, one by one.

@@ -98,7 +98,6 @@ impl FakeRedis {
     /// server that stands still answers nothing: use [`receive`](Self::receive) for those.
     pub fn execute(&mut self, connection: ConnectionId, args: &[&[u8]]) -> Replies {
         let replies = self.run_command(connection, args);
-        self.serve_waiting();
         self.wake_readers();
         replies
     }
@@ -164,13 +163,7 @@ impl FakeRedis {
     pub fn next_wake(&mut self) -> Option<Moment> {
         let state = self.state();
         let pause = state.pause.map(|(_, until)| until);
-        let own = pause.into_iter().chain(state.asleep).min();
-        if !state.may_wait {
-            return own;
-        }
-        let blocked = state.connections.values().filter_map(|c| c.blocked.as_ref());
-        state.may_wait = blocked.clone().next().is_some();
-        blocked.filter_map(|blocked| blocked.until).chain(own).min()
+        pause.into_iter().chain(state.asleep).min()
     }
 
     /// Does what has become due: ends sleeps and pauses, and waits that took too long.
@@ -188,7 +181,6 @@ impl FakeRedis {
         if slept || paused {
             self.resume();
         }
-        self.end_waits(now);
     }
 
     /// Goes on with everything that waited for the server to move.
@@ -216,7 +208,7 @@ impl FakeRedis {
                 return;
             }
             let Some(session) = state.connections.get_mut(&id) else { return };
-            if session.blocked.is_some() || session.closing {
+            if session.closing {
                 return;
             }
             let next = match session.postponed.take() {
@@ -249,7 +241,6 @@ impl FakeRedis {
                 session.send(&reply);
             }
         }
-        self.serve_waiting();
     }
 
     /// Runs one command with the client's wishes about replies.
@@ -267,7 +258,7 @@ impl FakeRedis {
         if session.reply_mode == ReplyMode::Skip {
             session.reply_mode = ReplyMode::On;
         }
-        if silent || session.blocked.is_some() { Vec::new() } else { replies }
+        if silent { Vec::new() } else { replies }
     }
 
     pub(crate) fn wake_readers(&mut self) {

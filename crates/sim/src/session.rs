@@ -2,8 +2,6 @@
 
 use std::task::Waker;
 
-use holdline_core::Moment;
-
 use crate::resp::{Protocol, Reply, RequestParser, encode};
 
 /// Names one connection to one server, for as long as the server lives.
@@ -37,16 +35,6 @@ pub(crate) enum ReplyMode {
     Skip,
 }
 
-/// A command that waits for an element.
-#[derive(Debug, Clone)]
-pub(crate) struct Blocked {
-    pub(crate) command: Vec<Vec<u8>>,
-    pub(crate) keys: Vec<Vec<u8>>,
-    pub(crate) until: Option<Moment>,
-    /// The number of the command: who came first is served first.
-    pub(crate) since: u64,
-}
-
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -68,9 +56,6 @@ pub(crate) struct Connection {
     pub(crate) shard_channels: Vec<Vec<u8>>,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) no_evict: bool,
-    pub(crate) blocked: Option<Blocked>,
-    /// A transaction runs: nothing waits.
-    pub(crate) in_transaction: bool,
     /// A command that CLIENT PAUSE holds back.
     pub(crate) postponed: Option<Vec<Vec<u8>>>,
     /// The server ends it once the output is read.
@@ -102,8 +87,6 @@ impl Connection {
             shard_channels: Vec::new(),
             reply_mode: ReplyMode::On,
             no_evict: false,
-            blocked: None,
-            in_transaction: false,
             postponed: None,
             closing: false,
             peer_gone: false,

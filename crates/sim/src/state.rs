@@ -48,14 +48,10 @@ pub(crate) struct State {
     pub(crate) databases: Vec<Keyspace>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) next_connection: u64,
-    /// A connection may wait for an element, and a reader for output: if not, nobody is looked
-    /// for among them.
-    pub(crate) may_wait: bool,
+    /// A reader may wait for output; if not, no connection is searched for one.
     pub(crate) may_read: bool,
     /// Who watches which key.
     watchers: HashMap<(usize, Vec<u8>), Vec<ConnectionId>>,
-    /// Who waits for an element of which list.
-    pub(crate) ready: Vec<(usize, Vec<u8>)>,
     pub(crate) channels: Channels,
     pub(crate) config: Config,
     pub(crate) options: RedisOptions,
@@ -93,10 +89,8 @@ impl State {
             databases,
             connections: BTreeMap::new(),
             next_connection: 1,
-            may_wait: false,
             may_read: false,
             watchers: HashMap::new(),
-            ready: Vec::new(),
             channels: Channels::default(),
             config: Config::new(&options),
             run_id: dice.hex(40),
@@ -161,22 +155,16 @@ impl State {
         }
     }
 
-    /// A whole database, or all of them, were emptied.
-    pub(crate) fn flush(&mut self, db: Option<usize>) {
+    /// All databases were emptied.
+    pub(crate) fn flush(&mut self) {
         self.changes += 1;
-        for index in 0..self.databases.len() {
-            if db.is_some_and(|db| db != index) {
-                continue;
+        let watched: Vec<(usize, Vec<u8>)> = self.watchers.keys().cloned().collect();
+        for (db, key) in watched {
+            if self.databases[db].get(&key).is_some() {
+                self.invalidate(db, &key);
             }
-            let watched: Vec<_> = self.watchers.keys().filter(|(d, _)| *d == index).collect();
-            let touched: Vec<Vec<u8>> = watched
-                .into_iter()
-                .filter(|(_, key)| self.databases[index].get(key).is_some())
-                .map(|(_, key)| key.clone())
-                .collect();
-            touched.iter().for_each(|key| self.invalidate(index, key));
-            self.databases[index].clear();
         }
+        self.databases.iter_mut().for_each(Keyspace::clear);
     }
 
     pub(crate) fn watch(&mut self, id: ConnectionId, db: usize, key: &[u8]) {
@@ -210,17 +198,6 @@ impl State {
         if let Some(waker) = self.connections.remove(&id).and_then(|c| c.waker) {
             waker.wake();
         }
-    }
-
-    /// A list that somebody may wait for has got an element.
-    pub(crate) fn take_ready(&mut self) -> Option<(usize, Vec<u8>)> {
-        if self.ready.is_empty() {
-            return None;
-        }
-        if self.connections.values().all(|session| session.blocked.is_none()) {
-            self.ready.clear();
-        }
-        (!self.ready.is_empty()).then(|| self.ready.remove(0))
     }
 
     /// Ends a connection: at once, or after the reply that is being written.

@@ -6,21 +6,11 @@ use crate::refusal::{Answer, Refusal, invalid_expire};
 use crate::resp::Reply;
 
 pub(crate) const TABLE: &[Command] = &[
-    one("expire", -3, WRITE | FAST, |call| expire(call, Unit::Seconds)),
     one("pexpire", -3, WRITE | FAST, |call| expire(call, Unit::Milliseconds)),
-    one("expireat", -3, WRITE | FAST, |call| expire(call, Unit::SecondsAt)),
     one("pexpireat", -3, WRITE | FAST, |call| expire(call, Unit::MillisecondsAt)),
-    one("ttl", 2, READ | FAST, |call| end(call, |end, now| rounded(end.wrapping_sub(now).max(0)))),
     one("pttl", 2, READ | FAST, |call| end(call, |end, now| end.wrapping_sub(now).max(0))),
-    one("expiretime", 2, READ | FAST, |call| end(call, |end, _| rounded(end))),
     one("pexpiretime", 2, READ | FAST, |call| end(call, |end, _| end)),
-    one("persist", 2, WRITE | FAST, persist),
 ];
-
-/// Seconds, rounded; at the very end of time it wraps, as the server's arithmetic does.
-fn rounded(milliseconds: i64) -> i64 {
-    milliseconds.wrapping_add(500) / 1000
-}
 
 /// How an end is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,17 +128,4 @@ fn end(call: &mut Call<'_>, show: fn(i64, i64) -> i64) -> Answer {
         None => -2,
         Some(entry) => entry.expires_at.map_or(-1, |end| show(end, now)),
     }))
-}
-
-/// Makes a key endless and tells whether it was not.
-pub(crate) fn forget_end(call: &mut Call<'_>, key: &[u8]) -> bool {
-    let had = call.entry(key).is_some_and(|entry| entry.expires_at.take().is_some());
-    if had {
-        call.changed(key);
-    }
-    had
-}
-
-fn persist(call: &mut Call<'_>) -> Answer {
-    Ok(Reply::flag(forget_end(call, call.args[1])))
 }

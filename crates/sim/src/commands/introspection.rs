@@ -1,8 +1,8 @@
 //! What a server tells of itself.
 
-use super::{Command, FAST, LOADING, NO_SCRIPT, Run, STALE, all, container, find, keyless};
+use super::{Command, FAST, LOADING, NO_SCRIPT, Run, STALE, all, container, keyless};
 use crate::call::{Call, is};
-use crate::refusal::{Answer, Refusal};
+use crate::refusal::Answer;
 use crate::resp::Reply;
 use crate::state::{State, Trouble};
 
@@ -11,9 +11,6 @@ pub(crate) const TABLE: &[Command] = &[
     keyless("info", -1, LOADING | STALE, info),
     keyless("role", 1, NO_SCRIPT | LOADING | STALE | FAST, role),
     keyless("wait", 3, NO_SCRIPT, wait),
-    keyless("lastsave", 1, LOADING | STALE | FAST, |call| {
-        Ok(Reply::Integer(call.state.now_us.div_euclid(1_000_000)))
-    }),
     Command { run: Run::Plain(command), arity: -1, ..container("command", &[]) },
 ];
 
@@ -65,7 +62,6 @@ fn command(call: &mut Call<'_>) -> Answer {
             Ok(Reply::Array(rows.collect()))
         }
         Some(word) if is(word, "DOCS") => Ok(Reply::Map(Vec::new())),
-        Some(word) if is(word, "GETKEYS") => keys_of(&call.args[2..]),
         Some(_) => Err(super::Unknown::Subcommand.refusal(call.args)),
     }
 }
@@ -87,16 +83,6 @@ fn row(command: &Command) -> Reply {
         empty(),
         Reply::Array(Vec::new()),
     ])
-}
-
-fn keys_of(args: &[&[u8]]) -> Answer {
-    let invalid = |_| Refusal::from("ERR Invalid command specified");
-    let command = find(args).map_err(invalid)?;
-    let keys: Vec<_> = command.key_places(args.len()).map(|at| args[at].to_vec()).collect();
-    if keys.is_empty() {
-        return Err("ERR The command has no key arguments".into());
-    }
-    Ok(Reply::bulks(keys))
 }
 
 type Section = fn(&State) -> String;
@@ -144,9 +130,8 @@ fn server(state: &State) -> String {
 }
 
 fn clients(state: &State) -> String {
-    let blocked = state.connections.values().filter(|c| c.blocked.is_some()).count();
     format!(
-        "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:{blocked}\r\n",
+        "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:0\r\n",
         state.connections.len(),
         state.config.text("maxclients"),
     )

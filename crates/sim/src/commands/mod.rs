@@ -3,7 +3,6 @@
 //! Each family has a table of its own; a row says how many arguments a command takes (negative:
 //! at least), what it may do, and where its keys stand.
 
-pub(crate) mod blocking;
 pub(crate) mod client;
 pub(crate) mod expiry;
 pub(crate) mod hashes;
@@ -11,7 +10,6 @@ pub(crate) mod introspection;
 pub(crate) mod keys;
 pub(crate) mod lists;
 pub(crate) mod messages;
-pub(crate) mod sets;
 pub(crate) mod settings;
 pub(crate) mod sorted_sets;
 pub(crate) mod strings;
@@ -39,7 +37,6 @@ pub(crate) const PUBSUB: u32 = 1 << 10;
 pub(crate) const ADMIN: u32 = 1 << 11;
 /// A pause of writes stops it too, though it writes no key itself.
 pub(crate) const MAY_REPLICATE: u32 = 1 << 12;
-pub(crate) const BLOCKING: u32 = 1 << 13;
 
 /// The names of the flags as COMMAND INFO spells them.
 const FLAGS: &[(u32, &str)] = &[
@@ -47,7 +44,6 @@ const FLAGS: &[(u32, &str)] = &[
     (READ, "readonly"),
     (DENY_OOM, "denyoom"),
     (NO_SCRIPT, "noscript"),
-    (BLOCKING, "blocking"),
     (ADMIN, "admin"),
     (PUBSUB, "pubsub"),
     (LOADING, "loading"),
@@ -107,16 +103,6 @@ impl Command {
         let flags = self.flags;
         FLAGS.iter().filter(move |(flag, _)| flags & flag != 0).map(|(_, name)| *name)
     }
-
-    /// Where the keys stand among the arguments.
-    pub(crate) fn key_places(&self, count: usize) -> impl Iterator<Item = usize> {
-        let (first, last, step) = self.keys;
-        let count = i32::try_from(count).unwrap_or(i32::MAX);
-        let last = if last < 0 { count + last } else { last };
-        let step = usize::try_from(step.max(1)).unwrap_or(1);
-        let end = if first > 0 { last + 1 } else { first };
-        (first..end).step_by(step).filter_map(|at| usize::try_from(at).ok())
-    }
 }
 
 /// A row for a command that works on one key.
@@ -156,13 +142,11 @@ pub(crate) const fn container(name: &'static str, subcommands: &'static [Command
 
 /// All rows, in the order of the families.
 pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
-    let families: [&'static [Command]; 14] = [
+    let families: [&'static [Command]; 12] = [
         strings::TABLE,
         expiry::TABLE,
         hashes::TABLE,
         lists::TABLE,
-        blocking::TABLE,
-        sets::TABLE,
         sorted_sets::TABLE,
         keys::TABLE,
         messages::TABLE,

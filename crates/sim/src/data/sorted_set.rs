@@ -52,7 +52,7 @@ impl SortedSet {
     }
 
     /// All members, least score first.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (f64, &Vec<u8>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (f64, &Vec<u8>)> {
         self.order.iter().map(|(score, member)| (score.0, member))
     }
 
@@ -65,14 +65,6 @@ impl SortedSet {
     pub(crate) fn rank(&self, member: &[u8]) -> Option<usize> {
         let score = self.score(member)?;
         Some(self.order.range(..(Score(score), member.to_vec())).count())
-    }
-
-    /// Takes the member with the least or the largest score.
-    pub(crate) fn pop(&mut self, largest: bool) -> Option<(f64, Vec<u8>)> {
-        let taken = if largest { self.order.pop_last() } else { self.order.pop_first() };
-        let (score, member) = taken?;
-        self.scores.remove(&member);
-        Some((score.0, member))
     }
 }
 
@@ -92,7 +84,6 @@ mod tests {
         assert_eq!(set.rank(b"a"), Some(2));
         assert!(set.remove(b"a") && !set.remove(b"a"));
         assert_eq!(set.starting_at(0.0).count(), 2);
-        assert_eq!(set.pop(true), Some((1.0, b"b".to_vec())));
-        assert_eq!(set.len(), 2);
+        assert_eq!(set.len(), 3);
     }
 }

@@ -1,10 +1,10 @@
-//! The five kinds of value.
+//! The four types of values.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
 
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexMap;
 
 use super::SortedSet;
 
@@ -13,8 +13,6 @@ type Fixed = BuildHasherDefault<DefaultHasher>;
 
 /// Fields in the order in which they came, as in the server's compact form.
 pub(crate) type Hash = IndexMap<Vec<u8>, Vec<u8>, Fixed>;
-/// Members in the order in which they came.
-pub(crate) type Members = IndexSet<Vec<u8>, Fixed>;
 
 /// What stands under a key.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +20,6 @@ pub(crate) enum Value {
     String(Vec<u8>),
     List(VecDeque<Vec<u8>>),
     Hash(Hash),
-    Set(Members),
     SortedSet(SortedSet),
 }
 
@@ -33,7 +30,6 @@ impl Value {
             Value::String(_) => "string",
             Value::List(_) => "list",
             Value::Hash(_) => "hash",
-            Value::Set(_) => "set",
             Value::SortedSet(_) => "zset",
         }
     }
@@ -44,7 +40,6 @@ impl Value {
             Value::String(_) => 1,
             Value::List(list) => list.len(),
             Value::Hash(hash) => hash.len(),
-            Value::Set(set) => set.len(),
             Value::SortedSet(set) => set.len(),
         }
     }
@@ -56,36 +51,7 @@ impl Value {
             Value::String(text) => text.len(),
             Value::List(list) => list.iter().map(|item| item.len() + EACH).sum(),
             Value::Hash(hash) => hash.iter().map(|(f, v)| f.len() + v.len() + EACH).sum(),
-            Value::Set(set) => set.iter().map(|member| member.len() + EACH).sum(),
             Value::SortedSet(set) => set.iter().map(|(_, member)| member.len() + 2 * EACH).sum(),
-        }
-    }
-
-    /// The name that OBJECT ENCODING answers, with the limits of a server as it is installed.
-    pub(crate) fn encoding(&self) -> &'static str {
-        let small = |text: &Vec<u8>| text.len() <= 64;
-        match self {
-            Value::String(text) if crate::number::strict(text).is_some() => "int",
-            Value::String(text) if text.len() <= 44 => "embstr",
-            Value::String(_) => "raw",
-            Value::List(_) => "quicklist",
-            Value::Hash(hash)
-                if hash.len() <= 512 && hash.iter().all(|(f, v)| small(f) && small(v)) =>
-            {
-                "listpack"
-            }
-            Value::Set(set)
-                if set.len() <= 512 && set.iter().all(|m| crate::number::strict(m).is_some()) =>
-            {
-                "intset"
-            }
-            Value::Hash(_) | Value::Set(_) => "hashtable",
-            Value::SortedSet(set)
-                if set.len() <= 128 && set.iter().all(|(_, member)| member.len() <= 64) =>
-            {
-                "listpack"
-            }
-            Value::SortedSet(_) => "skiplist",
         }
     }
 }

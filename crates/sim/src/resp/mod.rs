@@ -12,7 +12,7 @@ mod request;
 use std::borrow::Cow;
 
 pub use decode::{DecodeError, ReplyDecoder};
-pub(crate) use encode::{encode, float_text, general};
+pub(crate) use encode::{encode, float_text};
 pub(crate) use request::RequestParser;
 
 /// Which of the two protocols a connection speaks.

@@ -6,18 +6,11 @@
 //! Invariant L3: a script ends, if need be by the limit on its instructions.
 //! Read next: `sandbox` (what a script sees), `caller` (`redis.call`), `convert` (values).
 
-mod bit;
 mod caller;
-mod cjson;
-
 mod convert;
-mod json_text;
-mod msgpack;
-
 mod random;
 mod redis_table;
 mod sandbox;
-mod structs;
 
 #[cfg(test)]
 mod tests;

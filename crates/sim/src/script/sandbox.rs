@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::caller::{Failure, Slot};
 use super::random::Random;
-use super::{bit, cjson, msgpack, redis_table, structs};
+use super::redis_table;
 
 /// How many instructions pass between two looks at the limit.
 const STRIDE: u32 = 10_000;
@@ -88,10 +88,6 @@ impl Sandbox {
         let library = lua.create_table()?;
         library.raw_set("redis", redis_table::make(&lua, slot)?)?;
         library.raw_set("math", random.functions(&lua)?)?;
-        library.raw_set("bit", bit::make(&lua)?)?;
-        library.raw_set("cjson", cjson::make(&lua)?)?;
-        library.raw_set("cmsgpack", msgpack::make(&lua)?)?;
-        library.raw_set("struct", structs::make(&lua)?)?;
         let unwrap = lua.create_function(|lua, value: Value| unwrap(lua, value))?;
         let handler = lua.create_function(|lua, value: Value| handle(lua, value))?;
         let prelude = lua.load(PRELUDE).set_name("=prelude");

@@ -96,22 +96,3 @@ fn a_watched_key_that_ends_breaks_the_transaction() {
     assert_eq!(bench.ask("exec"), "_");
     assert_eq!(bench.ask("exists k"), ":0");
 }
-
-#[test]
-fn a_wait_for_an_element_ends_by_time_or_by_the_first_push() {
-    let mut bench = Bench::new();
-    let [one, two] = [(); 2].map(|()| bench.server.connect().expect("it is up"));
-    let wait = b"*3\r\n$5\r\nblpop\r\n$1\r\nq\r\n$1\r\n2\r\n";
-    bench.server.receive(one, wait);
-    bench.clock.advance(ms(500));
-    bench.server.receive(two, wait);
-    assert_eq!(bench.server.take_output(one, 100), b"");
-    assert_eq!(bench.ask("rpush q a"), ":1");
-    let served = b"*2\r\n$1\r\nq\r\n$1\r\na\r\n";
-    assert_eq!(bench.server.take_output(one, 100), served);
-    let end = bench.server.next_wake().expect("the other still waits");
-    bench.clock.advance(end.since(holdline::Moment::ORIGIN).saturating_sub(ms(500)));
-    bench.server.tick();
-    assert_eq!(bench.server.take_output(two, 100), b"*-1\r\n");
-    assert_eq!(bench.server.next_wake(), None);
-}

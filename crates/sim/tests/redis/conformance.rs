@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use holdline::ManualClock;
 use holdline_conformance::{
-    BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Scale, Time, run,
+    BoxFuture, Disturbance, Disturbed, Factory, ManualTime, Scale, Time, run,
 };
 use holdline_core::{Clock, Engine, LockError, LockName, Moment};
-use holdline_redis::{Elsewhere, RedisEngine, RedisOptions, Stream, Surroundings, Task};
+use holdline_redis::{TaskSpawner, RedisEngine, RedisOptions, Stream, Environment, Task};
 use holdline_sim::{ConnectionId, Memory, RedisHost, Reply};
 use parking_lot::Mutex;
 
@@ -41,7 +41,7 @@ impl Clock for Hand {
     }
 }
 
-impl HandDriven for Hand {
+impl ManualTime for Hand {
     fn advance(&self, by: Duration) {
         self.0.advance(by);
     }
@@ -54,13 +54,13 @@ struct Inside {
     drawn: AtomicU32,
 }
 
-impl Elsewhere for Inside {
+impl TaskSpawner for Inside {
     fn spawn(&self, task: Task<()>) {
         drop(tokio::spawn(task));
     }
 }
 
-impl Surroundings for Inside {
+impl Environment for Inside {
     fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
         let stream = self.host.connect();
         Box::pin(async { stream.map(|stream| Box::new(stream) as Box<dyn Stream>) })
@@ -161,7 +161,7 @@ impl Factory for Fake {
             let drawn = AtomicU32::new(number.wrapping_mul(0x85eb_ca6b));
             let inside = Arc::new(Inside { host: self.host.clone(), drawn });
             let options = RedisOptions::from_url(self.url)?.with_max_waiters(100);
-            let options = options.with_surroundings(inside);
+            let options = options.with_environment(inside);
             let engine = RedisEngine::connect(&options, Arc::new(self.clock.clone())).await?;
             self.engines.lock().push(engine.clone());
             let engine: Arc<dyn Engine> = Arc::new(engine);
@@ -174,7 +174,7 @@ impl Factory for Fake {
     }
 
     fn scale(&self) -> Scale {
-        Scale { histories: self.histories, ..Scale::hand_driven() }
+        Scale { histories: self.histories, ..Scale::manual() }
     }
 
     fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdline::{Client, ClientOptions, ManualClock};
 use holdline_core::{Clock, Engine, HolderFields, Moment};
-use holdline_redis::{QuorumEngine, QuorumOptions, Surroundings};
+use holdline_redis::{QuorumEngine, QuorumOptions, Environment};
 use parking_lot::Mutex;
 
 use super::book::{Book, Broken, Life, SharedBook};
@@ -269,7 +269,7 @@ impl World {
 
     /// Returns the settings with which a process reaches the servers.
     pub(crate) fn options(&mut self, process: Process) -> QuorumOptions {
-        let mut inside = |node: usize| -> Arc<dyn Surroundings> {
+        let mut inside = |node: usize| -> Arc<dyn Environment> {
             Arc::new(Inside {
                 process,
                 node,
@@ -287,11 +287,11 @@ impl World {
         let all: Vec<_> = nodes.map(&mut inside).collect();
         let Some(heat) = self.heat else {
             let options = QuorumOptions::from_url(url).expect("a good URL");
-            return options.with_max_lease(MAX_LEASE).with_surroundings(all);
+            return options.with_max_lease(MAX_LEASE).with_environment(all);
         };
         let url = format!("{url}?command_timeout_ms={}", heat.patience_ms);
         let options = QuorumOptions::from_url(&url).expect("a good URL");
-        options.with_max_lease(Duration::from_secs(heat.max_lease_s)).with_surroundings(all)
+        options.with_max_lease(Duration::from_secs(heat.max_lease_s)).with_environment(all)
     }
 
     /// Starts a process in a slot.

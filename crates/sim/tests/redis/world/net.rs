@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use holdline_core::{Clock, Moment};
-use holdline_redis::{Elsewhere, Stream, Surroundings, Task};
+use holdline_redis::{TaskSpawner, Stream, Environment, Task};
 use holdline_sim::{ConnectionId, RedisHost};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -382,13 +382,13 @@ impl std::fmt::Debug for Inside {
     }
 }
 
-impl Elsewhere for Inside {
+impl TaskSpawner for Inside {
     fn spawn(&self, task: Task<()>) {
         self.spawner.spawn(self.process, task);
     }
 }
 
-impl Surroundings for Inside {
+impl Environment for Inside {
     fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
         let (net, process, node) = (self.net.clone(), self.process, self.node);
         let arrived = self.clock.now().after(net.lock().delay());

@@ -219,7 +219,7 @@ impl World {
             false => "redis://fake",
         };
         let options = RedisOptions::from_url(url).expect("a good URL");
-        let options = options.with_surroundings(Arc::new(inside));
+        let options = options.with_environment(Arc::new(inside));
         let clock = Arc::new(self.clock.clone());
         Arc::new(RedisEngine::new(&options, clock).expect("good options"))
     }

@@ -11,7 +11,7 @@ use crate::options::LockOptions;
 use crate::plan::Plan;
 use crate::release::ReleaseOutcome;
 
-/// The guards of several names that were taken together, in the order of the names.
+/// The guards of several names that were acquired together, in the order of the names.
 #[derive(Debug)]
 #[must_use = "guards that are not kept release their names at once"]
 pub struct Guards(Vec<Guard>);
@@ -22,17 +22,17 @@ impl Guards {
         &self.0
     }
 
-    /// Gives the guards out, in the order of the names.
+    /// Returns the guards by value, in the order of the names.
     pub fn into_guards(self) -> Vec<Guard> {
         self.0
     }
 
-    /// Tells whether all leases may be believed.
+    /// Returns whether all leases are valid.
     pub fn is_valid(&self) -> bool {
         self.0.iter().all(Guard::is_valid)
     }
 
-    /// Resolves when the first of the leases may no longer be believed.
+    /// Resolves when the first of the leases is no longer valid.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -41,8 +41,8 @@ impl Guards {
         futures_util::future::select_all(lost).await.0
     }
 
-    /// Releases all names side by side, and says how each ended, in the order of the names. It
-    /// takes as long as the slowest of them: see [`Guard::release`].
+    /// Releases all names concurrently, and returns the outcomes in the order of the names. It
+    /// takes as long as the slowest release: see [`Guard::release`].
     ///
     /// # Cancel safety
     /// Dropping the future loses the answers only.
@@ -51,7 +51,7 @@ impl Guards {
     }
 }
 
-/// Takes all names or none, in their byte order, within one wait limit.
+/// Acquires all names or none, in their byte order, within one wait limit.
 pub(crate) async fn lock_all<N: AsRef<str>>(
     core: &Arc<Core>,
     names: impl IntoIterator<Item = N>,
@@ -79,13 +79,13 @@ pub(crate) async fn lock_all<N: AsRef<str>>(
         match acquire::acquire(core, plan, wait).await {
             Ok(guard) => guards.0.push(guard),
             Err(error) => {
-                // None: what was taken is released before the caller learns.
+                // None: all acquired names are released before the error is returned.
                 guards.release().await;
                 return Err(error);
             }
         }
     }
-    // The first may have been lost while the last was waited for.
+    // The first may have been lost during the wait for the last.
     let lost = guards.0.iter().find(|guard| !guard.is_valid());
     if let Some((name, reason)) = lost.map(|guard| (guard.name().clone(), guard.held())) {
         let reason = reason.grant.why_lost();

@@ -191,7 +191,7 @@ async fn a_body_is_dropped_or_told_when_the_lease_is_lost() {
     let error = drive(&clock, endless).await.expect_err("dropped");
     assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
     let told = {
-        let options = LockOptions::default().with_on_lost(OnLost::Tell);
+        let options = LockOptions::default().with_on_lost(OnLost::Notify);
         let mutex = client.mutex_with("b", &options).expect("fits");
         async move {
             mutex

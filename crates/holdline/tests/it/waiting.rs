@@ -1,4 +1,4 @@
-//! Waiting: the queue, its heartbeat, limits, and engines without a queue.
+//! QueuedAttempt: the queue, its heartbeat, limits, and engines without a queue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -152,9 +152,9 @@ async fn a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waite
 /// One direction is cut. The holder is told in time, whether the server still hears it or not;
 /// who is next gets in by another way, and never beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in() {
+async fn a_holder_whose_requests_or_replies_are_lost_is_notified_before_the_next_holds() {
     let name =
-        "network::a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in";
+        "network::a_holder_whose_requests_or_replies_are_lost_is_notified_before_the_next_holds";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let server = server();
     let at = server.address();
@@ -186,8 +186,8 @@ async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_get
 
 /// What a kernel kept is sent again after the heal, late: the request and, behind it, its undo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late() {
-    let name = "network::what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late";
+async fn a_request_that_was_given_up_leaves_nothing_when_it_arrives_late() {
+    let name = "network::a_request_that_was_given_up_leaves_nothing_when_it_arrives_late";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let server = server();
     let client = client_at(server.address()).await;

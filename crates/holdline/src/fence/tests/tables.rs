@@ -107,8 +107,8 @@ fn a_refused_write_changes_nothing_and_tells_both_tokens() {
         let shelf = make(Rules::default());
         shelf.put(&proof(34), 7).expect("first");
         match shelf.put(&proof(33), 8) {
-            Err(FenceError::Stale(told)) => {
-                assert_eq!((told.mine, told.seen), (token(33), token(34)));
+            Err(FenceError::Stale(stale)) => {
+                assert_eq!((stale.mine, stale.seen), (token(33), token(34)));
             }
             other => panic!("{other:?}"),
         }

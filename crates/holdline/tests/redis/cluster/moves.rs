@@ -159,7 +159,7 @@ async fn a_slot_that_is_claimed_without_its_keys_loses_its_locks_and_holders_are
     let guard = take(&holder, "a", &patient()).await;
     let claims = (owner + 1) % 3;
     for line in [format!("DELSLOTS {slot}"), format!("ADDSLOTS {slot}"), "BUMPEPOCH".to_owned()] {
-        cluster.0.tell(claims, &format!("CLUSTER {line}"));
+        cluster.0.command(claims, &format!("CLUSTER {line}"));
     }
     cluster.0.await_owner(slot, claims, &[0, 1, 2]);
     let kept = behind(cluster.node(owner), &format!("CLUSTER COUNTKEYSINSLOT {slot}"));

@@ -196,7 +196,7 @@ async fn a_majority_that_is_set_back_keeps_the_name_of_a_dead_holder_for_longer(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rates_within_the_drift_let_nobody_believe_too_long() {
+async fn rates_within_the_drift_end_validity_before_the_lease() {
     let nodes = with_clocks(5).await;
     let (holder, other) = (nodes.client_at_home().await, nodes.client_at_home().await);
     for (at, server) in nodes.0.iter().enumerate() {

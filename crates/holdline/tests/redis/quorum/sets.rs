@@ -62,7 +62,7 @@ async fn what_is_no_independent_server_is_told_by_its_name() {
         (&replica, "it is a replica"),
         (&master, "it has replicas"),
         (&cluster, "Redis Cluster"),
-        (&watched, "a Sentinel looks after it"),
+        (&watched, "a Sentinel monitors it"),
     ];
     for (server, says) in cases {
         let addresses = [plain.0[0].address(), plain.0[1].address(), server.address()];

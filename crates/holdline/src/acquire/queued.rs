@@ -1,5 +1,5 @@
-//! A place in the queue, and what an attempt hears there: hints of the engine, news of the
-//! heartbeat, its own limit. A hint that never comes costs one heartbeat.
+//! The wait in the engine's queue, for a hint of the engine, for news from the heartbeat, or for
+//! the limit. A lost hint delays the attempt by at most one heartbeat interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use futures_util::future::{Either, select};
 use holdline_core::{Hints, Moment};
 
 use super::{Attempt, Next};
-use crate::queue::{News, WaitCell};
+use crate::queue::{QueueCell, QueueNews};
 
-/// A place in the queue, and what is heard there.
-pub(super) struct Place {
-    cell: Arc<WaitCell>,
+/// An entry in the engine's queue, and its sources of events.
+pub(super) struct QueuePlace {
+    cell: Arc<QueueCell>,
     hints: Hints,
     hints_end: bool,
-    /// How many stand before it, if the engine tells.
+    /// How many entries are ahead of it, if the engine reports that.
     position: Option<usize>,
 }
 
 /// What ends a wait in the queue.
-enum Heard {
+enum QueueEvent {
     Hint,
     HintsEnd,
-    News(News),
+    News(QueueNews),
     Limit,
 }
 
 impl Attempt<'_> {
-    /// Waits in the queue until it is worth asking again.
+    /// Waits in the queue until the request should be repeated.
     pub(super) async fn wait_in_queue(
         &mut self,
         position: Option<usize>,
@@ -39,21 +39,21 @@ impl Attempt<'_> {
         self.repeat_pause.reset();
         self.request.known = true;
         let cell = self.ticket.enqueue(next_look);
-        cell.is_queued();
+        cell.mark_queued();
         if self.place.is_none() {
-            // Opened after the reply: it misses nothing that has happened since (rule G4).
-            let hints = self.shared.home.within(|| self.watch());
-            self.place = Some(Place { cell, hints, hints_end: false, position });
+            // Opened after the reply, so it includes everything that has happened since (rule G4).
+            let hints = self.shared.runtime.within(|| self.watch());
+            self.place = Some(QueuePlace { cell, hints, hints_end: false, position });
             let holder = self.holder.as_deref();
             self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
         }
-        self.note_position(position);
+        self.record_position(position);
         loop {
-            match self.hear().await {
-                Heard::Limit => return Next::TimedOut,
-                Heard::Hint => return Next::Ask,
-                Heard::HintsEnd => {}
-                Heard::News(news) => {
+            match self.next_event().await {
+                QueueEvent::Limit => return Next::TimedOut,
+                QueueEvent::Hint => return Next::Ask,
+                QueueEvent::HintsEnd => {}
+                QueueEvent::News(news) => {
                     if let Some(error) = news.refused {
                         return Next::Fail(error);
                     }
@@ -66,10 +66,10 @@ impl Attempt<'_> {
                     }
                     if news.dropped {
                         self.shared.observe(|observer| observer.requeued(self.subject()));
-                        return Next::Anew;
+                        return Next::NewId;
                     }
                     if news.position.is_some() {
-                        self.note_position(news.position);
+                        self.record_position(news.position);
                     }
                     self.reopen_hints();
                 }
@@ -81,10 +81,10 @@ impl Attempt<'_> {
         self.shared.engine.watch(&self.plan.name, self.ticket.lease_id)
     }
 
-    /// Opens a watch again that has ended, at the pace of the heartbeat.
+    /// Reopens a watch that has ended, at the pace of the heartbeat.
     fn reopen_hints(&mut self) {
         if self.place.as_ref().is_some_and(|place| place.hints_end) {
-            let hints = self.shared.home.within(|| self.watch());
+            let hints = self.shared.runtime.within(|| self.watch());
             if let Some(place) = &mut self.place {
                 place.hints = hints;
                 place.hints_end = false;
@@ -92,7 +92,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn note_position(&mut self, position: Option<usize>) {
+    fn record_position(&mut self, position: Option<usize>) {
         let Some(place) = &mut self.place else { return };
         if std::mem::replace(&mut place.position, position) != position {
             let holder = self.holder.as_deref();
@@ -100,39 +100,39 @@ impl Attempt<'_> {
         }
     }
 
-    /// Waits for the next thing that concerns the place in the queue.
-    async fn hear(&mut self) -> Heard {
+    /// Waits for the next event of the queue entry.
+    async fn next_event(&mut self) -> QueueEvent {
         let deadline = self.wait.deadline();
-        let Some(place) = &mut self.place else { return Heard::Limit };
-        let home = &self.shared.home;
+        let Some(place) = &mut self.place else { return QueueEvent::Limit };
+        let runtime = &self.shared.runtime;
         let hints = async {
             if place.hints_end {
                 std::future::pending::<()>().await;
             }
             let hints = &mut place.hints;
-            std::future::poll_fn(|context| home.within(|| hints.poll_next_unpin(context))).await
+            std::future::poll_fn(|context| runtime.within(|| hints.poll_next_unpin(context))).await
         };
         let news = std::pin::pin!(place.cell.news());
-        let heard = async {
+        let event = async {
             match select(news, std::pin::pin!(hints)).await {
-                Either::Left((news, _)) => Heard::News(news),
-                Either::Right((Some(_), _)) => Heard::Hint,
-                Either::Right((None, _)) => Heard::HintsEnd,
+                Either::Left((news, _)) => QueueEvent::News(news),
+                Either::Right((Some(_), _)) => QueueEvent::Hint,
+                Either::Right((None, _)) => QueueEvent::HintsEnd,
             }
         };
-        let heard = match deadline {
-            Moment::NEVER => heard.await,
+        let event = match deadline {
+            Moment::NEVER => event.await,
             deadline => {
                 let limit = self.shared.clock.sleep_until(deadline);
-                match select(std::pin::pin!(heard), limit).await {
-                    Either::Left((heard, _)) => heard,
-                    Either::Right(_) => Heard::Limit,
+                match select(std::pin::pin!(event), limit).await {
+                    Either::Left((event, _)) => event,
+                    Either::Right(_) => QueueEvent::Limit,
                 }
             }
         };
-        if matches!(heard, Heard::HintsEnd) {
+        if matches!(event, QueueEvent::HintsEnd) {
             place.hints_end = true;
         }
-        heard
+        event
     }
 }

@@ -1,8 +1,9 @@
-//! Where a client's background work runs.
+//! The runtime of a client's background work.
 //!
-//! In the runtime in which the client was made, or else on a thread of its own. When that
-//! runtime is shut down while the client is still used, or something is still to be given up, a
-//! thread takes over: the worker's task is dropped with its runtime, and its drop says so.
+//! The work runs in the runtime in which the client was made, or on a thread of its own if there is
+//! none. If that runtime is shut down while the client is still used, or still has something to
+//! give up, a thread takes over: the runtime drops the worker's task, and the drop starts the
+//! thread.
 
 use std::future::Future;
 use std::io;
@@ -18,30 +19,30 @@ use tokio::runtime::{Builder, Handle};
 use crate::core::{Boxed, Shared};
 use crate::worker;
 
-/// How often a thread takes over before a client is left to its leases' ends: only a worker that
-/// panics again and again comes here.
+/// How often a thread takes over before the client's leases are left to expire. Only a worker that
+/// keeps panicking reaches this.
 const MAX_TAKE_OVERS: u32 = 8;
 
-/// Where a client's background work is wanted.
+/// Where the background work is spawned.
 #[derive(Default)]
-pub(crate) enum Place {
+pub(crate) enum SpawnTarget {
     /// In the caller's runtime, if there is one.
     #[default]
     Caller,
     OwnThread,
-    /// Where this puts it.
-    Given(Box<dyn FnOnce(Boxed<'static, ()>) + Send>),
+    /// By this function.
+    Spawner(Box<dyn FnOnce(Boxed<'static, ()>) + Send>),
 }
 
 /// The runtime of a client's background work.
 #[derive(Default)]
-pub(crate) struct Home {
+pub(crate) struct WorkerRuntime {
     handle: Mutex<Option<Handle>>,
     take_overs: AtomicU32,
 }
 
-impl Home {
-    /// Runs `poll` inside a runtime: the caller's, or else the worker's.
+impl WorkerRuntime {
+    /// Runs `poll` inside a runtime: the caller's, or the worker's if there is none.
     pub(crate) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
         if Handle::try_current().is_ok() {
             return poll();
@@ -52,16 +53,16 @@ impl Home {
     }
 }
 
-/// Starts the background work, in the caller's runtime unless there is none or it is not wanted.
-pub(crate) fn start(shared: &Arc<Shared>, place: Place) -> io::Result<()> {
-    match (place, Handle::try_current()) {
-        (Place::Given(spawn), _) => {
+/// Starts the background work.
+pub(crate) fn start(shared: &Arc<Shared>, target: SpawnTarget) -> io::Result<()> {
+    match (target, Handle::try_current()) {
+        (SpawnTarget::Spawner(spawn), _) => {
             spawn(Box::pin(worker::work(shared.clone())));
             Ok(())
         }
-        (Place::Caller, Ok(handle)) => {
+        (SpawnTarget::Caller, Ok(handle)) => {
             handle.spawn(Work::new(shared.clone()));
-            *shared.home.handle.lock() = Some(handle);
+            *shared.runtime.handle.lock() = Some(handle);
             Ok(())
         }
         _ => {
@@ -78,7 +79,7 @@ fn spawn_thread(
 ) -> io::Result<()> {
     let run = move || match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            *shared.home.handle.lock() = Some(runtime.handle().clone());
+            *shared.runtime.handle.lock() = Some(runtime.handle().clone());
             started(Ok(()));
             runtime.block_on(Work::new(shared));
         }
@@ -87,7 +88,7 @@ fn spawn_thread(
     std::thread::Builder::new().name("holdline-worker".to_owned()).spawn(run).map(drop)
 }
 
-/// The worker's task. Its drop before its end hands the work to a thread.
+/// The worker's task. If it is dropped before its end, a thread takes over.
 struct Work {
     shared: Arc<Shared>,
     worker: Option<Boxed<'static, ()>>,
@@ -115,27 +116,27 @@ impl Future for Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // What was under way is dropped first: the next worker asks again.
+        // Requests in flight are dropped first; the next worker repeats them.
         if self.worker.take().is_none() || !self.shared.is_own_process() {
             return;
         }
         let registry = self.shared.registry.lock();
-        let idle = registry.abandoned && registry.undoing == 0;
+        let idle = registry.abandoned && registry.releasing == 0;
         drop(registry);
         if idle {
             return;
         }
-        if self.shared.home.take_overs.fetch_add(1, Ordering::Relaxed) >= MAX_TAKE_OVERS {
-            tracing::error!("the background work of a client fails again and again: it ends");
+        if self.shared.runtime.take_overs.fetch_add(1, Ordering::Relaxed) >= MAX_TAKE_OVERS {
+            tracing::error!("the background work of a client keeps failing: it ends");
             return;
         }
-        tracing::debug!("a runtime ended under a client: a thread takes its work over");
-        let told = |outcome: io::Result<()>| {
+        tracing::debug!("the runtime of a client ended: a thread takes its work over");
+        let report = |outcome: io::Result<()>| {
             if let Err(error) = outcome {
                 tracing::error!(%error, "no runtime for the background work of a client");
             }
         };
-        if let Err(error) = spawn_thread(self.shared.clone(), told) {
+        if let Err(error) = spawn_thread(self.shared.clone(), report) {
             tracing::error!(%error, "no thread for the background work of a client");
         }
     }

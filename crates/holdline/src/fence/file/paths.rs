@@ -1,8 +1,8 @@
-//! Where a fenced file and its two companions are.
+//! The paths of a fenced file and its two companions.
 //!
-//! Invariant F5: every process that reaches the file by any path finds the same companions. So a
-//! path is freed of symbolic links first, and a file with several hard links is refused: each of
-//! its names would have a lock of its own.
+//! Invariant F5: every process that reaches the file by any path finds the same companions. So
+//! symbolic links in the path are resolved first, and a file with several hard links is refused:
+//! each of its names would have a lock of its own.
 
 use std::fs::Metadata;
 use std::io;
@@ -13,23 +13,23 @@ use holdline_core::Escaped;
 
 use crate::fence::FenceError;
 
-/// The file, and what stands beside it.
+/// The file and its companions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FilePaths {
     pub(super) file: PathBuf,
-    /// Whoever holds a lock on this one may replace the file.
+    /// The lock file; its holder may replace the file.
     pub(super) lock: PathBuf,
-    /// The next content, until it takes the file's name.
+    /// The next content, until it is renamed to the file.
     pub(super) next: PathBuf,
     pub(super) directory: PathBuf,
 }
 
-impl Place {
-    /// Finds the place of `path`, whose directory must exist.
-    pub(super) fn of(path: &Path) -> Result<Place, FenceError> {
+impl FilePaths {
+    /// Resolves `path`, whose directory must exist.
+    pub(super) fn of(path: &Path) -> Result<FilePaths, FenceError> {
         let failed = |error| FenceError::failed(format!("looking for {}", shown(path)), error);
         let file = match path.symlink_metadata() {
-            // A link that leads nowhere fails here, rather than being replaced by a file.
+            // A dangling link fails here, instead of being replaced by a file.
             Ok(found) if found.is_symlink() => path.canonicalize().map_err(failed)?,
             Ok(_) => plain(path).map_err(failed)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => plain(path).map_err(failed)?,
@@ -42,11 +42,11 @@ impl Place {
         };
         let directory = file.parent().unwrap_or(Path::new("/")).to_path_buf();
         let (lock, next) = (beside(".holdline-lock"), beside(".holdline-next"));
-        Ok(Place { file, lock, next, directory })
+        Ok(FilePaths { file, lock, next, directory })
     }
 }
 
-/// The path with its directory freed of links.
+/// Returns the path with all links of its directory resolved.
 fn plain(path: &Path) -> io::Result<PathBuf> {
     let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
     let name = path.file_name().ok_or_else(no_name)?;
@@ -57,16 +57,16 @@ fn plain(path: &Path) -> io::Result<PathBuf> {
     Ok(directory.canonicalize()?.join(name))
 }
 
-/// A path for people: escaped, so that no terminal interprets it.
+/// Formats a path for people, escaped.
 pub(super) fn shown(path: &Path) -> String {
     Escaped(&path.to_string_lossy()).to_string()
 }
 
-/// Tells what stands at a path when it is no plain file with one name.
+/// Describes what is at a path if it is not a regular file with one name.
 pub(super) fn not_plain(found: &Metadata) -> Option<String> {
     let kind = found.file_type();
     if kind.is_file() {
-        // No name at all: it was replaced while we looked, and is still a whole old version.
+        // No name at all: it was replaced meanwhile, and is still a complete old version.
         let names = found.nlink();
         return (names > 1).then(|| {
             format!("a file with {names} names (hard links), of which only one would be replaced")

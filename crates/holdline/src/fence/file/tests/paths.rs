@@ -23,7 +23,7 @@ fn put(file: &FencedFile, number: u64, content: &str) -> Result<(), FenceError> 
 fn is_foreign(path: &Path, says: &str) {
     let file = at(path);
     let mine = proof(34);
-    let told = [
+    let reported = [
         file.mark().map(drop),
         file.check(&mine),
         file.read(&mine).map(drop),
@@ -31,14 +31,14 @@ fn is_foreign(path: &Path, says: &str) {
         put(&file, 34, "new"),
         FileMark::at(path).expect("a place").check_and_run(&mine, || unreachable!("not ours")),
     ];
-    for answer in told {
+    for answer in reported {
         let Err(FenceError::Foreign { found }) = answer else { panic!("{path:?}: {answer:?}") };
         assert!(found.contains(says), "{found}");
     }
 }
 
 #[test]
-fn what_is_not_ours_is_told_and_left() {
+fn foreign_tables_are_reported_and_left() {
     let home = Home::new();
     let whole = "holdline-fence 1 mark=34 bytes=4\ndata";
     for (content, says) in [
@@ -91,7 +91,7 @@ fn a_symbolic_link_is_followed_to_one_lock() {
     symlink(&real, &link).expect("a link");
     symlink(home.path(), home.join("directory")).expect("a link");
     for path in [link.clone(), home.join("directory").join("real")] {
-        assert_eq!(at(&path).keep.place, at(&real).keep.place, "{path:?}");
+        assert_eq!(at(&path).atomic_file.paths, at(&real).atomic_file.paths, "{path:?}");
     }
     put(&at(&link), 35, "new").expect("followed");
     assert!(link.symlink_metadata().expect("there").is_symlink(), "the link stays one");
@@ -101,8 +101,8 @@ fn a_symbolic_link_is_followed_to_one_lock() {
     let file = at(&real);
     fs::rename(&real, home.join("moved")).expect("ours");
     symlink(home.join("moved"), &real).expect("a link");
-    let told = put(&file, 36, "new").expect_err("a link");
-    assert!(told.to_string().contains("a symbolic link"), "{told}");
+    let reported = put(&file, 36, "new").expect_err("a link");
+    assert!(reported.to_string().contains("a symbolic link"), "{reported}");
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn a_path_that_cannot_be_a_file_is_refused_at_once() {
     let home = Home::new();
     symlink(home.join("nowhere"), home.join("dangling")).expect("a link");
     for path in [home.join("no/such/directory"), home.join(".."), home.join("dangling")] {
-        let told = FencedFile::at(&path).expect_err("no place");
-        assert_eq!(told.certainty(), Certainty::NotApplied, "{path:?}: {told}");
+        let reported = FencedFile::at(&path).expect_err("no place");
+        assert_eq!(reported.certainty(), Certainty::NotApplied, "{path:?}: {reported}");
     }
     assert!(FencedFile::at("/").is_err());
     assert!(FencedFile::at("").is_err());
@@ -121,8 +121,8 @@ fn a_path_that_cannot_be_a_file_is_refused_at_once() {
 #[test]
 fn a_relative_path_is_one_place_wherever_the_process_goes() {
     let here = std::env::current_dir().expect("a directory").canonicalize().expect("there");
-    let place = FencedFile::at("some-file").expect("a place").keep.place;
-    assert_eq!((place.file, place.directory), (here.join("some-file"), here));
+    let paths = FencedFile::at("some-file").expect("a place").atomic_file.paths;
+    assert_eq!((paths.file, paths.directory), (here.join("some-file"), here));
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn a_directory_that_cannot_be_written_is_told_and_nothing_changed() {
     put(&at(&path), 34, "old").expect("fresh");
     // A directory in the place of the next content stops even root.
     fs::create_dir(home.join("file.holdline-next")).expect("in the way");
-    let told = put(&at(&path), 35, "new").expect_err("in the way");
-    assert_eq!(told.certainty(), Certainty::NotApplied, "{told}");
+    let reported = put(&at(&path), 35, "new").expect_err("in the way");
+    assert_eq!(reported.certainty(), Certainty::NotApplied, "{reported}");
     assert_eq!(at(&path).mark().expect("readable"), Some(token(34)));
     assert_eq!(at(&path).read(&proof(34)).expect("readable"), b"old");
 }
@@ -161,11 +161,11 @@ fn a_write_that_gives_up_changes_nothing() {
     let home = Home::new();
     let file = at(home.join("file"));
     put(&file, 34, "old").expect("fresh");
-    let told = file.check_and_write(&proof(35), |content| {
+    let reported = file.check_and_write(&proof(35), |content| {
         content.clear();
         Err::<(), _>(std::io::Error::other("no apples left"))
     });
-    assert!(matches!(&told, Err(FenceError::Write { .. })), "{told:?}");
+    assert!(matches!(&reported, Err(FenceError::Write { .. })), "{reported:?}");
     assert_eq!(file.mark().expect("readable"), Some(token(34)));
     assert_eq!(file.read(&proof(34)).expect("readable"), b"old");
 }
@@ -175,21 +175,21 @@ fn a_lock_that_is_removed_is_noticed_before_the_write_counts() {
     let home = Home::new();
     let (file, lock) = (at(home.join("file")), home.join("file.holdline-lock"));
     put(&file, 34, "old").expect("fresh");
-    let told = file.check_and_write(&proof(35), |content| {
+    let reported = file.check_and_write(&proof(35), |content| {
         content.clear();
         // Another process now locks a file that is not ours.
         fs::remove_file(&lock).and_then(|()| fs::write(&lock, ""))
     });
-    let told = told.expect_err("the lock excludes nobody");
-    assert!(told.to_string().contains("while it was locked"), "{told}");
-    assert_eq!(told.certainty(), Certainty::NotApplied);
+    let reported = reported.expect_err("the lock excludes nobody");
+    assert!(reported.to_string().contains("while it was locked"), "{reported}");
+    assert_eq!(reported.certainty(), Certainty::NotApplied);
     assert_eq!(file.read(&proof(34)).expect("readable"), b"old");
     put(&file, 35, "new").expect("the new lock is as good");
 
     fs::remove_file(&lock).expect("ours");
     fs::create_dir(&lock).expect("in the way");
-    let told = put(&file, 36, "newer").expect_err("in the way");
-    assert!(matches!(told, FenceError::Foreign { .. }), "{told}");
+    let reported = put(&file, 36, "newer").expect_err("in the way");
+    assert!(matches!(reported, FenceError::Foreign { .. }), "{reported}");
 }
 
 #[test]

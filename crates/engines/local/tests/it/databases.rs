@@ -70,9 +70,9 @@ fn damage_is_told() {
         let mut damaged = whole.clone();
         damaged[at..at + 16].fill(0xa5);
         std::fs::write(scratch.database(), &damaged).expect("written");
-        let told = holdline_local::LocalEngine::open(&scratch.options())
+        let result = holdline_local::LocalEngine::open(&scratch.options())
             .and_then(|engine| engine.acquire(&ask("a", 1)).map(|_| ()));
-        let error = told.expect_err("damaged");
+        let error = result.expect_err("damaged");
         assert!(is_foreign(&error), "{at}: {error}");
     }
 }
@@ -172,11 +172,11 @@ fn in_own_mounts(script: &str, directory: &Path) -> Command {
 fn a_full_disk_is_refused_and_nothing_is_applied() {
     let scratch = Scratch::new();
     let mount = in_own_mounts("mount -t tmpfs -o size=512k tmpfs \"$0\"", scratch.path());
-    let told = Player::behind(mount, "filler", scratch.path()).finish();
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert!(told[0].starts_with("NotApplied local: n") && told[0].contains("refused: no room"));
-    assert!(told[1].contains("refused: "), "{told:?}");
-    assert!(told[2].starts_with("granted "), "{told:?}");
+    let result = Player::behind(mount, "filler", scratch.path()).finish();
+    assert_eq!(result.len(), 3, "{result:?}");
+    assert!(result[0].starts_with("NotApplied local: n") && result[0].contains("refused: no room"));
+    assert!(result[1].contains("refused: "), "{result:?}");
+    assert!(result[2].starts_with("granted "), "{result:?}");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn what_cannot_be_written_is_refused() {
     let scratch = made();
     let script = "mount --bind \"$0\" \"$0\"; mount -o remount,ro,bind \"$0\"";
     let mount = in_own_mounts(script, scratch.path());
-    let told = Player::behind(mount, "player", scratch.path()).finish();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("refused: ") && told[0].contains("ead-only"), "{told:?}");
+    let result = Player::behind(mount, "player", scratch.path()).finish();
+    assert_eq!(result.len(), 1, "{result:?}");
+    assert!(result[0].contains("refused: ") && result[0].contains("ead-only"), "{result:?}");
 }

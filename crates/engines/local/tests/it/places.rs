@@ -133,10 +133,10 @@ fn files_of_the_dead_tokens_that_end_and_rows_of_others_are_told() {
         let file = scratch.path().join(format!("live/client-{number:016x}"));
         std::fs::write(file, "").expect("written");
     }
-    let told = checkup(&LocalOptions::default().with_dir(scratch.path()));
+    let result = checkup(&LocalOptions::default().with_dir(scratch.path()));
     for check in ["files", "tokens", "foreign"] {
-        let finding = told.findings().iter().find(|finding| finding.check() == check);
-        let finding = finding.unwrap_or_else(|| panic!("{check} is missing in {told:?}"));
-        assert_eq!(finding.health(), Health::Warning, "{told:?}");
+        let finding = result.findings().iter().find(|finding| finding.check() == check);
+        let finding = finding.unwrap_or_else(|| panic!("{check} is missing in {result:?}"));
+        assert_eq!(finding.health(), Health::Warning, "{result:?}");
     }
 }

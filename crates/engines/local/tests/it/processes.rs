@@ -56,18 +56,18 @@ fn an_old_copy_that_was_put_back_is_told_by_a_grant_that_lives() {
     let token = job.ask("acquire a 2 live");
     let token: u64 = token.strip_prefix("granted ").expect("granted").parse().expect("a token");
     let tokens = || {
-        let told = checkup(&LocalOptions::default().with_dir(scratch.path()));
-        let finding = told.findings().iter().find(|finding| finding.check() == "tokens");
-        finding.unwrap_or_else(|| panic!("not looked at: {told:?}")).clone()
+        let result = checkup(&LocalOptions::default().with_dir(scratch.path()));
+        let finding = result.findings().iter().find(|finding| finding.check() == "tokens");
+        finding.unwrap_or_else(|| panic!("not looked at: {result:?}")).clone()
     };
     assert_eq!(tokens().health(), Health::Ok);
     for file in files {
         std::fs::rename(copy.join(file), scratch.path().join(file)).expect("put back");
     }
-    let told = tokens();
-    assert_eq!(told.health(), Health::Error, "{told:?}");
-    assert!(told.found().contains(&format!("a process has {token} already")), "{told:?}");
-    assert!(told.fix().is_some_and(|fix| fix.contains("fence bump")), "{told:?}");
+    let result = tokens();
+    assert_eq!(result.health(), Health::Error, "{result:?}");
+    assert!(result.found().contains(&format!("a process has {token} already")), "{result:?}");
+    assert!(result.fix().is_some_and(|fix| fix.contains("fence bump")), "{result:?}");
     let engine = scratch.open();
     let to = FencingToken::new(token).expect("a token");
     wait(engine.operate(&Operation::RaiseFence { to })).expect("raised");
@@ -155,8 +155,8 @@ fn a_process_that_is_stopped_inside_is_named() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(error.certainty(), Certainty::NotApplied);
     assert!(error.to_string().contains(&stopped), "{error}");
-    let told = LocalEngine::open(&options).expect("opening needs no transaction");
-    assert!(told.report().expect_err("nobody gets in").to_string().contains(&stopped));
+    let result = LocalEngine::open(&options).expect("opening needs no transaction");
+    assert!(result.report().expect_err("nobody gets in").to_string().contains(&stopped));
     sitter.kill();
     engine.granted(&ask("a", 1));
 }

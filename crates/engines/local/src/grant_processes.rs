@@ -1,4 +1,4 @@
-//! Which processes keep a live grant: those that have its liveness file open with its lock.
+//! The processes that keep a live grant: those that have its liveness file open with its lock.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,17 +9,18 @@ use holdline_core::{FencingToken, LockError, Snapshot};
 
 use crate::keys::Files;
 
-/// How many processes, and how many descriptors of each, are looked at.
+/// How many processes, and how many descriptors of each, are inspected.
 const PROCESSES: usize = 100_000;
 const DESCRIPTORS: usize = 10_000;
 
-/// Tells whether a snapshot shows live grants.
+/// Returns whether a snapshot shows live grants.
 pub(crate) fn is_wanted(snapshot: &Snapshot) -> bool {
     snapshot.holders.iter().any(|holder| holder.live)
 }
 
-/// Looks on a thread of its own which processes keep the live grants: it reads all of `/proc`.
-pub(crate) async fn with_keepers(
+/// Finds the processes that keep the live grants, on a thread of its own, since it reads all of
+/// `/proc`.
+pub(crate) async fn with_processes(
     snapshot: Result<Snapshot, LockError>,
     files: Files,
 ) -> Result<Snapshot, LockError> {
@@ -32,7 +33,7 @@ pub(crate) async fn with_keepers(
     let thread = std::thread::Builder::new().name("holdline-who".into());
     let look = move || {
         add(&mut snapshot, &files);
-        // Whoever asked may have gone away.
+        // The caller may have dropped its future.
         let _ = sender.send(snapshot);
     };
     match thread.spawn(look) {
@@ -41,18 +42,18 @@ pub(crate) async fn with_keepers(
     }
 }
 
-/// Adds the processes that keep each live grant, as far as this user may see them.
+/// Adds the processes that keep each live grant, as far as this user can see them.
 fn add(snapshot: &mut Snapshot, files: &Files) {
-    let mut keepers: BTreeMap<OsString, Vec<u32>> = BTreeMap::new();
+    let mut grant_processes: BTreeMap<OsString, Vec<u32>> = BTreeMap::new();
     let tokens = snapshot.holders.iter().filter(|h| h.live).filter_map(|h| h.summary.token);
-    keepers.extend(tokens.map(|token| (name_of(token, files), Vec::new())));
+    grant_processes.extend(tokens.map(|token| (name_of(token, files), Vec::new())));
     for pid in numbers(Path::new("/proc"), PROCESSES) {
         let directory = format!("/proc/{pid}/fd");
         for descriptor in numbers(Path::new(&directory), DESCRIPTORS) {
             let path = PathBuf::from(format!("{directory}/{descriptor}"));
-            // The name is looked at first: it is there at once, and few files have such a one.
+            // The name is checked first: it is cheap, and few files have such a name.
             let Ok(target) = std::fs::read_link(&path) else { continue };
-            let pids = target.file_name().and_then(|name| keepers.get_mut(name));
+            let pids = target.file_name().and_then(|name| grant_processes.get_mut(name));
             if let (Some(pids), Some(name)) = (pids, target.file_name())
                 && pids.last() != Some(&pid)
                 && is_same(&path, &files.live.join(name))
@@ -63,7 +64,8 @@ fn add(snapshot: &mut Snapshot, files: &Files) {
         }
     }
     for holder in snapshot.holders.iter_mut().filter(|holder| holder.live) {
-        let pids = holder.summary.token.and_then(|token| keepers.get(&name_of(token, files)));
+        let pids =
+            holder.summary.token.and_then(|token| grant_processes.get(&name_of(token, files)));
         holder.pids = pids.cloned().unwrap_or_default();
     }
 }
@@ -77,7 +79,7 @@ fn is_same(open: &Path, path: &Path) -> bool {
     inode(open).is_some_and(|open| Some(open) == inode(path))
 }
 
-/// Tells whether a descriptor carries the lock. Contenders have the file open, too, to look at it.
+/// Returns whether a descriptor has the lock. Contenders have the file open too, to check it.
 fn has_the_lock(pid: u32, descriptor: u32) -> bool {
     let about = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}"));
     about.is_ok_and(|about| about.lines().any(|line| line.starts_with("lock:")))

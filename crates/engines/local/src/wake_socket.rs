@@ -1,10 +1,10 @@
-//! Wake-ups between processes: a unix datagram to whom a name was handed.
+//! Wake-ups between processes: a unix datagram to the client that got a hand-off.
 //!
-//! Each process has one socket below `wake/`, under the names of all its clients. A datagram is a
-//! list of hints; a lost one costs a queue heartbeat and nothing else.
+//! Each process has one socket in `wake/`, under the names of all its clients. A datagram is a list
+//! of hints; a lost one delays a waiter by one heartbeat interval.
 //!
-//! A socket's address may have 108 bytes, and a home directory alone may have more. So nobody
-//! names the path: both sides keep `wake/` open and go through `/proc/self/fd/N/NAME`.
+//! A socket's address has at most 108 bytes, and a home directory alone may be longer. So both
+//! sides keep `wake/` open and use `/proc/self/fd/N/NAME`.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -24,53 +24,57 @@ use parking_lot::Mutex;
 use crate::keys::{Files, client_name};
 
 const RECORD: usize = 17;
-/// How many hints one datagram carries at most.
-const MOST: usize = 128;
+/// The most hints in one datagram.
+const MAX_RECORDS: usize = 128;
 const LOOK_AGAIN: u8 = 1;
 const CHECK_LEASE: u8 = 2;
 
-/// The process's socket and the way to those of others.
+/// The process's socket, and the directory of the other sockets.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct WakeSocket {
     wake: File,
     sender: UnixDatagram,
     socket_mode: u32,
     watches: Arc<Watches>,
-    own: Mutex<Own>,
+    own: Mutex<OwnSocket>,
 }
 
 #[derive(Debug, Default)]
-struct Own {
-    /// The socket, and the client under whose name it was bound.
+struct OwnSocket {
+    /// The socket, and the client by whose name it was bound.
     socket: Option<(ClientId, Arc<UnixDatagram>)>,
-    /// Somebody watches, so the socket must be read.
+    /// There are watches, so the socket must be read.
     wanted: bool,
     reader: Option<Reader>,
 }
 
-/// The thread that reads the socket. Watches are woken from it, under any runtime or none.
+/// The thread that reads the socket. It wakes watches with or without a runtime.
 #[derive(Debug)]
 struct Reader {
     socket: Arc<UnixDatagram>,
     closed: Arc<AtomicBool>,
 }
 
-/// What became of a datagram.
+/// The result of sending a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It lies in the other's socket, or that is full of earlier ones.
-    Told,
-    /// Nobody has that socket open.
-    NobodyThere,
+    /// It is in the receiver's socket, or the socket is full of earlier ones.
+    Sent,
+    /// No process has the socket open.
+    NoReceiver,
 }
 
-impl Inbox {
-    pub(crate) fn open(files: &Files, file_mode: u32, watches: Arc<Watches>) -> io::Result<Inbox> {
+impl WakeSocket {
+    pub(crate) fn open(
+        files: &Files,
+        file_mode: u32,
+        watches: Arc<Watches>,
+    ) -> io::Result<WakeSocket> {
         let sender = UnixDatagram::unbound()?;
         sender.set_nonblocking(true)?;
-        let own = Mutex::new(Own::default());
+        let own = Mutex::new(OwnSocket::default());
         let wake = File::open(&files.wake)?;
-        Ok(Inbox { wake, sender, socket_mode: file_mode, watches, own })
+        Ok(WakeSocket { wake, sender, socket_mode: file_mode, watches, own })
     }
 
     fn address(&self, client: ClientId) -> PathBuf {
@@ -78,8 +82,8 @@ impl Inbox {
         PathBuf::from(format!("/proc/self/fd/{descriptor}/{}", client_name(client)))
     }
 
-    /// Receives for a client from now on. Failure costs speed, not promises: its waiters learn of
-    /// hand-offs by the heartbeat.
+    /// Receives wake-ups for a client from now on. After a failure its waiters learn of hand-offs
+    /// by the heartbeat only.
     pub(crate) fn receive_for(&self, client: ClientId) {
         if let Err(error) = self.try_receive_for(client) {
             tracing::warn!(%error, "no socket for wake-ups: waiting by heartbeat only");
@@ -112,7 +116,7 @@ impl Inbox {
         self.read(&mut own);
     }
 
-    fn read(&self, own: &mut Own) {
+    fn read(&self, own: &mut OwnSocket) {
         let Some((_, socket)) = own.socket.as_ref().filter(|_| own.reader.is_none()) else {
             return;
         };
@@ -131,23 +135,23 @@ impl Inbox {
     /// Sends hints to a client of any process.
     pub(crate) fn send(&self, client: ClientId, wake_ups: &[WakeUp]) -> Sent {
         let address = self.address(client);
-        for part in wake_ups.chunks(MOST) {
+        for part in wake_ups.chunks(MAX_RECORDS) {
             let datagram: Vec<u8> = part.iter().flat_map(record).collect();
             match self.sender.send_to(&datagram, &address) {
                 Ok(_) => {}
                 Err(error) => match error.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                        return Sent::NobodyThere;
+                        return Sent::NoReceiver;
                     }
-                    // Full of hints that were not read yet: the heartbeat will find the rest.
+                    // Full of unread hints: the heartbeat finds the rest.
                     _ => tracing::debug!(%error, "a wake-up was not sent"),
                 },
             }
         }
-        Sent::Told
+        Sent::Sent
     }
 
-    /// Ends the reading thread, and nothing else: the engine is going.
+    /// Ends the reading thread, because the engine is closed.
     pub(crate) fn close(&self) {
         if let Some(reader) = self.own.lock().reader.take() {
             reader.closed.store(true, Ordering::SeqCst);
@@ -159,12 +163,12 @@ impl Inbox {
 }
 
 fn read_until_closed(socket: &UnixDatagram, closed: &AtomicBool, watches: &Watches) {
-    let mut buffer = [0; RECORD * MOST];
+    let mut buffer = [0; RECORD * MAX_RECORDS];
     while !closed.load(Ordering::SeqCst) {
         match socket.recv(&mut buffer) {
             Ok(length) => {
                 for (lease_id, hint) in buffer[..length].chunks(RECORD).filter_map(parse) {
-                    watches.tell(lease_id, hint);
+                    watches.notify(lease_id, hint);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -186,7 +190,7 @@ fn record(wake_up: &WakeUp) -> [u8; RECORD] {
     record
 }
 
-/// Reads one hint; what is not one is passed over, since anybody with rights could send it.
+/// Parses one hint; invalid data is ignored, since any user with access could send it.
 fn parse(record: &[u8]) -> Option<(LeaseId, Hint)> {
     let (kind, lease_id) = record.split_first()?;
     let hint = match *kind {
@@ -209,19 +213,19 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
-    struct Bell(mpsc::Sender<()>);
+    struct TestWaker(mpsc::Sender<()>);
 
-    impl Wake for Bell {
+    impl Wake for TestWaker {
         fn wake(self: Arc<Self>) {
             let _ = self.0.send(());
         }
     }
 
-    fn inbox(scratch: &Scratch, depth: usize) -> Inbox {
+    fn wake_socket(scratch: &Scratch, depth: usize) -> WakeSocket {
         let root = (0..depth).fold(scratch.path().to_owned(), |path, _| path.join("d".repeat(100)));
         let files = Files::below(&root);
         std::fs::create_dir_all(&files.wake).expect("made");
-        Inbox::open(&files, 0o600, Arc::default()).expect("open")
+        WakeSocket::open(&files, 0o600, Arc::default()).expect("open")
     }
 
     fn wake_up(client: u64, id: u8) -> WakeUp {
@@ -233,23 +237,23 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_reaches_its_watch_however_long_the_path_is() {
+    fn a_hint_reaches_its_watch_with_a_long_path() {
         for depth in [0, 3] {
             let scratch = Scratch::new();
-            let (here, there) = (inbox(&scratch, depth), inbox(&scratch, depth));
+            let (here, there) = (wake_socket(&scratch, depth), wake_socket(&scratch, depth));
             // The second client's socket is another name of the first one's.
             for client in [1, 2] {
                 here.receive_for(ClientId::from_u64(client));
             }
             here.listen();
-            let (bell, rung) = mpsc::channel();
-            let waker = Waker::from(Arc::new(Bell(bell)));
+            let (sender, receiver) = mpsc::channel();
+            let waker = Waker::from(Arc::new(TestWaker(sender)));
             let mut watch = Watches::open(&here.watches, LeaseId::from_bytes([9; 16]));
             let mut context = Context::from_waker(&waker);
             assert_eq!(Pin::new(&mut watch).poll_next(&mut context), Poll::Pending);
             let wake_ups = [wake_up(2, 8), wake_up(2, 9)];
-            assert_eq!(there.send(ClientId::from_u64(2), &wake_ups), Sent::Told);
-            rung.recv_timeout(Duration::from_secs(30)).expect("told");
+            assert_eq!(there.send(ClientId::from_u64(2), &wake_ups), Sent::Sent);
+            receiver.recv_timeout(Duration::from_secs(30)).expect("woken");
             let hint = Pin::new(&mut watch).poll_next(&mut context);
             assert_eq!(hint, Poll::Ready(Some(Hint::LookAgain)));
             here.close();
@@ -257,22 +261,22 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_told_apart() {
+    fn a_missing_receiver_is_detected() {
         let scratch = Scratch::new();
-        let (here, gone) = (inbox(&scratch, 0), inbox(&scratch, 0));
+        let (here, gone) = (wake_socket(&scratch, 0), wake_socket(&scratch, 0));
         let client = ClientId::from_u64(1);
-        assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::NobodyThere);
+        assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::NoReceiver);
         gone.receive_for(client);
-        assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::Told);
+        assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::Sent);
         drop(gone);
-        assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::NobodyThere);
-        // What a dead process has left does not stand in the way of the next.
+        assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::NoReceiver);
+        // A socket that a dead process left does not block the next process.
         here.receive_for(client);
-        assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::Told);
+        assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::Sent);
     }
 
     #[test]
-    fn what_is_no_hint_is_passed_over() {
+    fn invalid_hints_are_ignored() {
         for bad in [&b""[..], &[1; 16], &[1; 18], &[0; 17], &[3; 17]] {
             assert_eq!(parse(bad), None);
         }

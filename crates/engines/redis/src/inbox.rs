@@ -2,7 +2,7 @@
 //!
 //! - H1: a request to be queued names our inbox only while its subscription is confirmed, and else
 //!   none: a hand-off skips an inbox without a subscriber.
-//! - H2: when the subscription is restored, every watch is told to look again.
+//! - H2: when the subscription is restored, every watch receives a hint to look again.
 
 use std::future::poll_fn;
 use std::iter;

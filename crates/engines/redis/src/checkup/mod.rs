@@ -1,12 +1,12 @@
-//! What `doctor` looks at on a Redis server.
+//! What `doctor` checks on a Redis server.
 //!
-//! It only asks: nothing is written, no key is touched. What the user may not ask is told as that,
-//! never taken for well.
+//! It only reads: no key is changed. A query that the user may not send is reported as such, and never
+//! counts as a good result.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `group` for the sentinels above it, `replicas` for those that may take a master's place,
-//! `cluster` for the masters of one, `rights` for what the user may do, `inventory` for what stands
-//! under our keys, `quorum` for servers that are a quorum.
+//! `group` for the sentinels, `replicas` for the replicas that may be promoted,
+//! `cluster` for the masters of one, `rights` for the user's rights, `inventory` for the keys under our
+//! names, `quorum` for the servers of a quorum.
 
 mod cluster;
 mod group;
@@ -31,9 +31,9 @@ use info::{Config, Info};
 
 pub use quorum::quorum_checkup;
 
-const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const REACHABLE: &str = "without an answer, no lock can be acquired, and held ones expire";
 
-/// Looks how the server of these options stands.
+/// Checks the server of these options.
 ///
 /// Takes a few round trips; a server that does not answer costs the time limits of the options.
 ///

@@ -13,21 +13,20 @@
 //!   to the stream itself, or wakes the task. The stream is locked before the state, and only the
 //!   task blocks on that lock.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, LockError, Moment};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::pending::{Deadline, Overdue, Pending, ReplyPoll, Ticket};
+use super::pending_reply::{Limit, PendingReply};
 use super::request::Request;
 use super::resp::Frame;
 use super::wire::{Wire, WireError};
-use super::{Affinity, Outcome, ServerFacts};
+use super::{Affinity, ServerFacts};
 use crate::error::unavailable;
 
 /// How many requests may be unanswered on a connection.
@@ -201,7 +200,7 @@ impl Connection {
         // An idle server receives this at once.
         let first = state.pending.is_empty();
         if request.has_asking_prefix() {
-            // The reply to `ASKING` is not needed: the next reply tells the same.
+            // The reply to `ASKING` is not needed: if it is an error, so is the next one.
             let prefix = state.pending.add(deadline, None, 0);
             state.pending.abandon(prefix);
         }
@@ -223,7 +222,7 @@ impl Connection {
                 task.wake();
             }
         }
-        Ok(PendingReply { connection: self, ticket: Some(ticket), limit })
+        Ok(PendingReply::new(self, ticket, limit))
     }
 
     /// Sends the output buffer unless the task is using the stream; tells whether all was sent.
@@ -272,6 +271,23 @@ impl Connection {
         std::mem::swap(out, &mut state.out);
         state.buffered = 0;
         !out.is_empty()
+    }
+
+    /// Polls for a reply. When the connection has ended without one, returns why.
+    pub(super) fn poll_reply(&self, ticket: Ticket, waker: &Waker) -> Result<ReplyPoll, LockError> {
+        let mut state = self.state.lock();
+        match state.pending.poll_reply(ticket, waker) {
+            ReplyPoll::Pending if state.over => {
+                let broke = || unavailable("the connection broke", Certainty::Unknown);
+                Err(state.end.clone().unwrap_or_else(broke))
+            }
+            polled => Ok(polled),
+        }
+    }
+
+    /// Notes that the caller of a request went away.
+    pub(super) fn abandon(&self, ticket: Ticket) {
+        drop(self.state.lock().pending.abandon(ticket));
     }
 
     /// Hands the replies to the requests, in their order; false when one came without a request.
@@ -373,60 +389,6 @@ impl Connection {
 
     pub(super) fn notify_observer(&self) {
         self.hooks.observer.connection_changed();
-    }
-}
-
-/// Until when a reply is waited for; `asked` is the duration that the caller gave, for messages.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    pub(super) end: Moment,
-    pub(super) asked: Duration,
-}
-
-impl Limit {
-    /// Returns when half of the time is over.
-    pub(super) fn half(&self) -> Moment {
-        self.end.before(self.asked / 2)
-    }
-}
-
-/// The reply to one request, which is under way.
-pub(super) struct PendingReply {
-    connection: Arc<Connection>,
-    /// `None` once the future has resolved.
-    ticket: Option<Ticket>,
-    limit: Limit,
-}
-
-impl Future for PendingReply {
-    type Output = Outcome;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let PendingReply { connection, ticket, limit } = self.get_mut();
-        let Some(number) = *ticket else { return Poll::Pending };
-        let mut state = connection.state.lock();
-        let outcome = match state.pending.poll_reply(number, context.waker()) {
-            ReplyPoll::Ready(reply) => Ok(reply),
-            ReplyPoll::Expired => {
-                let message = format!("no reply within {:?}", limit.asked);
-                Err(unavailable(message, Certainty::Unknown))
-            }
-            ReplyPoll::Pending if !state.over => return Poll::Pending,
-            ReplyPoll::Pending => {
-                let broke = || unavailable("the connection broke", Certainty::Unknown);
-                Err(state.end.clone().unwrap_or_else(broke))
-            }
-        };
-        *ticket = None;
-        Poll::Ready(outcome)
-    }
-}
-
-impl Drop for PendingReply {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            drop(self.connection.state.lock().pending.abandon(ticket));
-        }
     }
 }
 

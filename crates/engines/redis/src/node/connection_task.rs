@@ -15,8 +15,9 @@ use std::time::Duration;
 use holdline_core::{Certainty, LockError, Moment};
 
 use super::Value;
-use super::connection::{Connection, Health, Limit, PendingReply};
+use super::connection::{Connection, Health};
 use super::pending::Overdue;
+use super::pending_reply::{Limit, PendingReply};
 use super::request::Request;
 use super::resp::Frame;
 use super::subscriptions::Subscriptions;
@@ -299,7 +300,7 @@ mod tests {
     #[tokio::test]
     async fn messages_are_delivered_before_replies_that_were_read_with_them() {
         let (near, mut far) = tokio::io::duplex(1024);
-        let hooks = Hooks { record: Arc::new(ConnectionRouter::new()), reset: Arc::default() };
+        let hooks = Hooks { observer: Arc::new(ConnectionRouter::new()), reset: Arc::default() };
         let (facts, clock) = (ServerFacts::default(), Arc::new(ManualClock::new()));
         let connection =
             Arc::new(Connection::new(1, facts, clock, hooks, Some(Wire::new(Box::new(near)))));

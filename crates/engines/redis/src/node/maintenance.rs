@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use holdline_core::{ErrorKind, LockError};
 
-use super::connection::{Connection, Limit};
+use super::connection::Connection;
+use super::pending_reply::Limit;
 use super::request::Request;
 use super::{Shared, master_term};
 use crate::error::refusal;

@@ -37,6 +37,7 @@ mod handshake;
 mod maintenance;
 mod master_term;
 mod pending;
+mod pending_reply;
 mod request;
 mod resp;
 mod resp2_subscriber;

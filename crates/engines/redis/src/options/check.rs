@@ -1,4 +1,4 @@
-//! What the settings may be, each and together.
+//! The limits of the settings, each and in combination.
 
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ impl RedisOptions {
         if let Some(group) = &self.group {
             group.validate()?;
             if self.layout.dialect == Dialect::Plain {
-                let message = "is for one server or a quorum: what other libraries do over a \
-                               failover nobody can undo";
+                let message = "is for one server or a quorum: during a failover, other libraries \
+                               give no guarantees";
                 return Err(LockError::invalid(ENGINE, "dialect", message));
             }
         }

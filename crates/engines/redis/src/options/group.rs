@@ -1,4 +1,4 @@
-//! A service that Sentinels look after: who they are, and what is asked of its replicas.
+//! A service that Sentinels monitor: their addresses, and what is required of replicas.
 //!
 //! `redis+sentinel://[user[:password]@]sentinel[:port],…/service[/db]`, and `rediss+sentinel://` for
 //! TLS to the sentinels and to the servers.
@@ -15,7 +15,7 @@ use super::url::Address;
 use super::{RedisOptions, URL, bad};
 use crate::error::ENGINE;
 
-/// Where a sentinel listens unless the URL says otherwise.
+/// The default port of a sentinel.
 const SENTINEL: Reader = Reader { engine: ENGINE, port: 26379 };
 const MAX_PLACES: usize = 15;
 const LEASES: std::ops::RangeInclusive<Duration> =
@@ -41,11 +41,11 @@ pub(crate) enum Replicas {
     /// None: a promotion is followed by a quarantine.
     #[default]
     None,
-    /// So many. A promotion is followed by a quarantine all the same.
+    /// This many. A promotion is still followed by a quarantine.
     Count(u64),
-    /// As many as make a majority with the master; a quarantine all the same.
+    /// As many as make a majority with the master. A promotion is still followed by a quarantine.
     Majority,
-    /// All that the sentinels know, also those that are away.
+    /// All that the sentinels know, also those that are down.
     All,
 }
 
@@ -63,7 +63,7 @@ impl Replicas {
         }
     }
 
-    /// How many that are, of so many that the sentinels know; `None` when that are too few.
+    /// Returns how many that is, of the replicas that the sentinels know; `None` if those are too few.
     pub(crate) fn of(self, known: u64) -> Option<u64> {
         let wanted = match self {
             Replicas::None => return Some(0),
@@ -125,7 +125,7 @@ pub(super) fn places(
 }
 
 impl SentinelGroup {
-    /// Reads `host,host:port/service`; what stands behind it is returned.
+    /// Reads `host,host:port/service`; returns the rest of the path.
     pub(super) fn split(rest: &str, tls: bool) -> Result<(SentinelGroup, &str), LockError> {
         let Some((hosts, path)) = rest.split_once('/') else {
             return Err(bad(format_args!("names no service, as in {EXAMPLE}")));
@@ -186,7 +186,7 @@ impl SentinelGroup {
         &self.service
     }
 
-    /// The longest lease that anybody may have here.
+    /// The longest lease that a client may request.
     pub(crate) fn max_lease(&self) -> Duration {
         self.max_lease
     }
@@ -200,18 +200,18 @@ impl SentinelGroup {
         self.replicas
     }
 
-    /// Tells whether nothing may be written about the group.
+    /// Tells whether nothing may be written to the servers.
     pub(crate) fn read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Tells whether passwords would travel a network where others can read them.
+    /// Tells whether passwords would be sent unencrypted over a network.
     pub(super) fn is_open(&self) -> bool {
         !self.tls && self.sentinels.iter().any(|(host, _)| !is_near(host))
     }
 }
 
-/// Tells whether what goes to a host stays on this machine.
+/// Tells whether a host is this machine.
 pub(crate) fn is_near(host: &str) -> bool {
     let parsed = host.parse::<std::net::IpAddr>();
     host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
@@ -223,7 +223,7 @@ impl RedisOptions {
         let Some(group) = &self.group else { return Vec::new() };
         let one = |(host, port): &(String, u16)| {
             let mut options = self.at(host, *port);
-            // What hangs there is to be told before the time for the whole connection is over.
+            // A sentinel that hangs must be reported before the time for the whole connection is over.
             let limit = &mut options.limits.connect_timeout;
             *limit = (*limit / 2).max(SHORTEST_TRY);
             options.access.user.clone_from(&group.user);
@@ -255,14 +255,14 @@ impl RedisOptions {
         }
     }
 
-    /// The same for one who only looks: nothing is written about the group.
+    /// The same for a client that only reads: nothing is written to the servers.
     pub(crate) fn read_only(&self) -> RedisOptions {
         let mut options = self.clone();
         options.group.iter_mut().for_each(|group| group.read_only = true);
         options
     }
 
-    /// Tells whether sentinels say where the server is.
+    /// Tells whether sentinels name the server.
     pub fn has_sentinels(&self) -> bool {
         self.group.is_some()
     }

@@ -1,5 +1,4 @@
-//! The parts of a Redis URL. No message here shows more than the part that is wrong, and never
-//! what stands before an `@`.
+//! The parts of a Redis URL. Messages show the wrong part only, and never what comes before an `@`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,22 +9,21 @@ use holdline_net::url::{Credentials, Server};
 use super::group::SentinelGroup;
 use super::{URL, bad};
 
-/// Where the server is. It shows itself without user and password.
+/// The address of the server. `Display` omits user and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     /// A TCP port.
     Tcp { host: String, port: u16, tls: bool },
     /// A unix socket.
     Unix(PathBuf),
-    /// The master of a service, whatever server that is at the time.
+    /// The current master of a service.
     Service { name: String, tls: bool },
-    /// The nodes of a cluster, whichever they are at the time; these tell.
+    /// A cluster, by some of its nodes.
     Cluster { seeds: Vec<(String, u16)>, tls: bool },
 }
 
 impl Address {
-    /// The same with the nodes of a cluster in the order of their names: which of them come first
-    /// makes no other cluster.
+    /// The same with the nodes of a cluster sorted: their order does not make another cluster.
     pub(crate) fn in_order(&self) -> Address {
         let mut address = self.clone();
         if let Address::Cluster { seeds, .. } = &mut address {

@@ -4,6 +4,7 @@ use super::*;
 use crate::node::Value;
 use holdline::ManualClock;
 
+use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::task::Wake;
 
@@ -29,12 +30,13 @@ fn begin(connection: &Arc<Connection>) -> Option<PendingReply> {
 fn the_ticket_of_a_dropped_request_is_reused_once_it_is_answered() {
     let connection = connection();
     let first = begin(&connection).expect("room");
-    let place = first.ticket;
+    let place = first.ticket();
     drop(first);
-    assert_ne!(begin(&connection).expect("room").ticket, place, "it is unanswered");
+    assert_ne!(begin(&connection).expect("room").ticket(), place, "it is unanswered");
     let frames = [Frame::Reply(Ok(Value::Nil)), Frame::Reply(Ok(Value::Nil))];
     assert!(connection.dispatch(frames.into_iter(), &mut Vec::new()));
-    let places = [begin(&connection), begin(&connection)].map(|begun| begun.expect("room").ticket);
+    let places =
+        [begin(&connection), begin(&connection)].map(|begun| begun.expect("room").ticket());
     assert!(places.contains(&place), "{places:?} {place:?}");
 }
 

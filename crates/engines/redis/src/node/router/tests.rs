@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::node::Value;
-use crate::node::connection::{Hooks, Limit};
+use crate::node::connection::Hooks;
+use crate::node::pending_reply::Limit;
 use crate::node::request::Request;
 use crate::node::resp::Frame;
 

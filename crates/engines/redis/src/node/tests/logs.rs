@@ -1,6 +1,6 @@
 //! What operators read in the log, in the world of [`super::world`].
 
-use super::world::{Ground, SECOND};
+use super::world::{SECOND, World};
 use super::*;
 use std::io::Write;
 use tracing_subscriber::fmt::MakeWriter;
@@ -35,19 +35,19 @@ impl Log {
 }
 
 #[tokio::test]
-async fn another_server_on_the_same_port_is_told() {
+async fn another_server_on_the_same_port_is_logged() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let ground = Ground::new("redis://h?protocol=resp2");
+    let world = World::new("redis://h?protocol=resp2");
     for (run_id, told) in [("ab", false), ("ab", false), ("cd", true)] {
-        let mut peer = ground.accepts().await;
-        peer.greets_as(run_id).await;
-        ground.settle().await;
-        ground.node.ready().await.expect("a connection");
+        let mut peer = world.accepts().await;
+        peer.shakes_hands_as(run_id).await;
+        world.settle().await;
+        world.node.ready().await.expect("a connection");
         assert_eq!(log.mentions("another server than before"), told, "{run_id}");
         drop(peer);
-        ground.settle().await;
-        ground.clock.advance(SECOND);
+        world.settle().await;
+        world.clock.advance(SECOND);
     }
 }

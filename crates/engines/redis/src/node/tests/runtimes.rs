@@ -1,4 +1,4 @@
-//! In every runtime and in none; and nothing is left when the node is gone.
+//! In every runtime and without one; a dropped node leaves nothing behind.
 
 use super::*;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn a_runtime_without_io_is_left() {
     assert_eq!(answer.expect("an answer"), ok());
 }
 
-/// What a dropped node leaves behind: no task and no connection.
+/// Checks that a dropped node leaves no task and no connection.
 async fn leaves_nothing() {
     let server = server();
     let metrics = tokio::runtime::Handle::current().metrics();
@@ -89,7 +89,7 @@ async fn leaves_nothing() {
     for parameters in ["", "?protocol=resp2"] {
         let node = node(&format!("{}{parameters}", server.url()));
         let mut inbox = node.subscribe(b"c".to_vec());
-        assert_eq!(heard(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
+        assert_eq!(next_event(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
         say(&node, "PING").await.expect("an answer");
         assert!(metrics.num_alive_tasks() > before);
         drop(node);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finding_tells_what_is_set_up_wrong() {
+    fn each_finding_names_the_wrong_setting() {
         use Health::{Error, Ok, Warning};
         let usual = (4_000, 40_000);
         let of = |version: &str| [member(Some(&said(version)), "", usual)];

@@ -1,9 +1,9 @@
-//! Keeps one good connection: dials, drives, dials again.
+//! Keeps one good connection: connects, drives, reconnects.
 //!
-//! - Invariant S1: no statement is ever sent again by us, unless the server has undone it.
-//! - Invariant S2: pauses between tries grow with full jitter. A server that refuses us is asked
-//!   seldom; whoever sends a command meanwhile is told why at once. A connection that breaks soon
-//!   after it was made counts as a failed try.
+//! - Invariant S1: the client never sends a statement again, unless the server has rolled it back.
+//! - Invariant S2: pauses between attempts grow, with full jitter. If a server refuses the
+//!   connection, attempts are rare, and commands meanwhile fail at once with the reason. A
+//!   connection that breaks soon after it was made counts as a failed attempt.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,17 +19,17 @@ use tokio_util::sync::CancellationToken;
 use super::dial::open;
 use super::driver::{self, Driver};
 use super::handshake::handshake;
-use super::{Live, Shared, ConnectionState};
+use super::{ConnectionState, Live, Shared};
 use crate::error::unavailable;
 use crate::schema::{self, Found};
 
-/// Pauses between tries, while the server cannot be reached.
+/// Pauses between attempts while the server is unreachable.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Pauses while it refuses us: somebody must mend something first.
+/// Pauses while the server refuses the connection: somebody must change something first.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
 const LONGEST_REFUSED: Duration = Duration::from_secs(5);
-/// How often the task moves before the link is left alone: only one that panics comes here.
+/// How often the task is restarted after a panic.
 const MOST_MOVES: u32 = 8;
 
 /// Starts the supervisor.
@@ -38,7 +38,7 @@ pub(super) fn start(shared: &Arc<Shared>) {
     shared.runtime.spawn(Box::pin(Watch { shared: shared.clone(), work: Some(work) }));
 }
 
-/// The supervisor's task: when it is dropped before its end, it moves.
+/// The supervisor's task: if its runtime drops it before its end, it moves to another one.
 struct Watch {
     shared: Arc<Shared>,
     work: Option<Task<()>>,
@@ -127,12 +127,12 @@ async fn drive(shared: &Shared, live: Arc<Live>, mut driver: Driver) {
             tracing::debug!(?why, "a connection is lost");
         }
     }
-    // From here on nothing more is sent on it, and all that was is answered as unknown.
+    // From here on nothing more is sent on it, and outstanding statements are unknown.
     shared.state.send_replace(ConnectionState::Making);
     shared.watches.notify_all();
 }
 
-/// Makes a connection: dials, signs in, says the first words.
+/// Makes a connection: connects, signs in, sets the session up.
 async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError> {
     let options = &shared.options;
     let opened = open(options).await?;
@@ -162,7 +162,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError>
     Ok((Arc::new(opened), driver))
 }
 
-/// Gives a piece of work the time that a connection may take.
+/// Limits a piece of work to the connect timeout.
 pub(super) async fn within<T>(
     shared: &Shared,
     work: impl Future<Output = Result<T, LockError>>,

@@ -1,10 +1,10 @@
-//! A connection of a lock's own.
+//! The connection of one advisory lock.
 //!
-//! - Invariant V1: a session that is dropped ends its connection at once, from any thread, whether
-//!   or not a runtime runs; in a copy of the process by fork it touches nothing.
-//! - Invariant V2: whoever stops waiting for a session gets none, and none is left.
-//! - Invariant V3: a session goes to the server itself, never through a pooler: the server would
-//!   keep the lock for whoever is given its process next.
+//! - Invariant V1: a dropped session ends its connection at once, from any thread, whether or not a
+//!   runtime runs. In a forked process it does nothing.
+//! - Invariant V2: a caller that stops waiting for a session gets none, and no session is left.
+//! - Invariant V3: a session connects to the server itself, never through a pooler: the server
+//!   would keep the lock for the next client of the same process.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::link::{Parameter, dial_and, handshake, refusal};
 use crate::options::PostgresOptions;
 use crate::schema;
 
-/// How long a connection may be idle before our kernel asks for the server, how often it asks,
-/// and after how long it gives up. The server's own limits are longer: we know first.
+/// TCP keepalive of our side: idle time, interval, and timeout. The server's own limits are longer,
+/// so that the holder notices first.
 const IDLE: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(5);
-/// The same of the server for us, in its own units, and that it ends no session of itself.
+/// The server's keepalive settings for this session, in its own units, and no idle timeouts.
 const FOR_US: &str = "set tcp_keepalives_idle = 6; set tcp_keepalives_interval = 2; \
     set tcp_keepalives_count = 2; set tcp_user_timeout = 10000; \
     set idle_session_timeout = 0; set statement_timeout = 0";
-/// Whoever waits and is gone is noticed within this. Not every server's machine can.
+/// Within which time the server notices that a waiter is gone. Not every system supports it.
 const NOTICE: &str = "set client_connection_check_interval = 1000";
 
 /// A connection to the server, until it is dropped.
@@ -98,8 +98,8 @@ impl Session {
         })
     }
 
-    /// Asks one thing, within a limit; `None` when the server's own limit for locks passed. After
-    /// an error the session is of no more use.
+    /// Sends one statement, with a timeout; `None` if the server's own lock timeout passed. After
+    /// an error the session is unusable.
     pub(super) async fn ask(
         &self,
         statement: &str,
@@ -138,7 +138,7 @@ impl Session {
         self.ask(set, &[(&millis, Type::TEXT)], limit, clock).await.map(drop)
     }
 
-    /// Tells whether the connection stands, as far as we have heard.
+    /// Returns whether the connection is open, as far as this process knows.
     pub(super) fn is_connected(&self) -> bool {
         self.socket.is_ours()
             && !self.client.is_closed()
@@ -176,7 +176,7 @@ async fn serve(
         }
     };
     match made {
-        // Whoever wanted it may be gone: it ends then.
+        // The caller may be gone; then the session ends.
         Err(error) => drop(reply.send(Err(error))),
         Ok((session, connection)) => {
             let _ends_with_us = session.socket.clone();
@@ -258,7 +258,7 @@ async fn prepare(
     client.batch_execute(&text).await.map_err(|error| of_handshake(&error))
 }
 
-/// What a lock that its session has lost is told.
+/// Returns the error for a lock whose session has ended.
 pub(super) fn lost(reason: LostReason) -> LockError {
     LockError::new(ENGINE, ErrorKind::Lost { reason }, Certainty::NotApplied)
 }

@@ -1,5 +1,5 @@
-//! The parts of a PostgreSQL URL. No message here shows more than the part that is wrong, and
-//! never what stands before an `@`.
+//! The parts of a PostgreSQL URL. An error shows only the wrong part, and never the text before an
+//! `@`.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! Each rule of equality must bite: an engine whose table is right, but whose answers lie in one
-//! respect, is told apart. And nothing else may bite: an engine that honestly does not know what
-//! became of a request is equal.
+//! Each rule of equality must detect its defect: an engine with a right table whose replies are
+//! wrong in one respect. And it must detect nothing else: an engine that reports unknown outcomes
+//! correctly is equal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,26 +17,26 @@ use holdline_core::{
 
 use crate::table::Table;
 
-/// In what the answers lie.
+/// In which respect the replies are wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+enum Defect {
     /// Nothing.
     None,
-    /// A grant is said to last longer than it does.
+    /// A grant is reported to last longer than it does.
     Left,
-    /// A grant is told with nothing left of it.
+    /// A grant is reported with nothing left.
     NothingLeft,
     /// A position is one too small.
     Position,
-    /// Somebody who holds nothing is said to be in the way.
+    /// A contender that holds nothing is reported as blocking.
     Holder,
     /// A refusal is said to have been applied.
     Certainty,
-    /// One kind of error is told as another.
+    /// One kind of error is reported as another.
     Kind,
-    /// A renewal that failed is told as good.
+    /// A failed renewal is reported as successful.
     Renewed,
-    /// A release of nothing is told as good.
+    /// A release of nothing is reported as successful.
     Released,
     /// A revoked grant is shown as held.
     State,
@@ -46,36 +46,36 @@ enum Lie {
     QueueOrder,
     /// A token is shown that was not given.
     ShownToken,
-    /// Nobody is told, and nobody is to look soon.
+    /// No waiter is notified, and the next look is late.
     LooksLate,
-    /// A good revoke is told as if nothing had matched.
+    /// A successful revoke is reported as if nothing had matched.
     Revoke,
     /// The freeze is not shown.
     Freeze,
 }
 
-const LIES: [Lie; 15] = [
-    Lie::Left,
-    Lie::NothingLeft,
-    Lie::Position,
-    Lie::Holder,
-    Lie::Certainty,
-    Lie::Kind,
-    Lie::Renewed,
-    Lie::Released,
-    Lie::State,
-    Lie::HolderMissing,
-    Lie::QueueOrder,
-    Lie::ShownToken,
-    Lie::LooksLate,
-    Lie::Revoke,
-    Lie::Freeze,
+const LIES: [Defect; 15] = [
+    Defect::Left,
+    Defect::NothingLeft,
+    Defect::Position,
+    Defect::Holder,
+    Defect::Certainty,
+    Defect::Kind,
+    Defect::Renewed,
+    Defect::Released,
+    Defect::State,
+    Defect::HolderMissing,
+    Defect::QueueOrder,
+    Defect::ShownToken,
+    Defect::LooksLate,
+    Defect::Revoke,
+    Defect::Freeze,
 ];
 
-/// The table behind a mouth that lies, or that now and then cannot tell.
-struct Mouth {
+/// The table with one defect in its replies, or with lost requests and replies.
+struct FaultyEngine {
     table: TableEngine,
-    lie: Lie,
+    defect: Defect,
     /// Of so many requests one is lost, and then one reply; 0 for none.
     forgets: usize,
     asked: AtomicUsize,
@@ -87,7 +87,7 @@ enum Lost {
     Reply,
 }
 
-impl Mouth {
+impl FaultyEngine {
     fn lost(&self) -> Lost {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         match self.forgets {
@@ -99,14 +99,14 @@ impl Mouth {
     }
 
     fn unknown(&self) -> LockError {
-        let kind = ErrorKind::Unavailable { message: "the line went dead".into() };
+        let kind = ErrorKind::Unavailable { message: "the connection broke".into() };
         LockError::new("table", kind, Certainty::Unknown)
     }
 
     fn error(&self, error: LockError) -> LockError {
-        match self.lie {
-            Lie::Certainty => error.with_certainty(Certainty::Applied),
-            Lie::Kind => {
+        match self.defect {
+            Defect::Certainty => error.with_certainty(Certainty::Applied),
+            Defect::Kind => {
                 let kind = ErrorKind::Protocol { message: error.to_string() };
                 LockError::new("table", kind, error.certainty())
             }
@@ -115,22 +115,22 @@ impl Mouth {
     }
 
     fn left(&self, left: Option<Duration>) -> Option<Duration> {
-        match self.lie {
-            Lie::Left => left.map(|left| left + Duration::from_millis(5)),
-            Lie::NothingLeft => left.map(|_| Duration::ZERO),
+        match self.defect {
+            Defect::Left => left.map(|left| left + Duration::from_millis(5)),
+            Defect::NothingLeft => left.map(|_| Duration::ZERO),
             _ => left,
         }
     }
 
     fn position(&self, position: Option<usize>) -> Option<usize> {
-        match self.lie {
-            Lie::Position => position.map(|position| position.saturating_sub(1)),
+        match self.defect {
+            Defect::Position => position.map(|position| position.saturating_sub(1)),
             _ => position,
         }
     }
 
     fn look(&self, look: Duration) -> Duration {
-        if self.lie == Lie::LooksLate { Duration::from_secs(3_600) } else { look }
+        if self.defect == Defect::LooksLate { Duration::from_secs(3_600) } else { look }
     }
 
     fn acquired(&self, reply: AcquireReply, id: LeaseId) -> AcquireReply {
@@ -139,7 +139,7 @@ impl Mouth {
                 AcquireReply::Granted { token, left: self.left(left), anchor }
             }
             AcquireReply::Queued { position, mut holder, next_look } => {
-                if let (Lie::Holder, Some(holder)) = (self.lie, &mut holder) {
+                if let (Defect::Holder, Some(holder)) = (self.defect, &mut holder) {
                     holder.lease_id = LeaseId::from_bytes([id.as_bytes()[0] ^ 1; 16]).short();
                 }
                 let (position, next_look) = (self.position(position), self.look(next_look));
@@ -156,7 +156,7 @@ impl Mouth {
                 position: self.position(position),
                 next_look: self.look(next_look),
             },
-            RenewReply::Unknown if self.lie == Lie::Renewed => {
+            RenewReply::Unknown if self.defect == Defect::Renewed => {
                 RenewReply::Renewed { left: Some(Duration::from_secs(1)) }
             }
             other => other,
@@ -164,27 +164,27 @@ impl Mouth {
     }
 
     fn shown(&self, mut snapshot: Snapshot) -> Snapshot {
-        match self.lie {
-            Lie::State => {
+        match self.defect {
+            Defect::State => {
                 let held = |state: &mut GrantState| *state = GrantState::Held;
                 snapshot.holders.iter_mut().for_each(|holder| held(&mut holder.state));
             }
-            Lie::HolderMissing => snapshot.holders.truncate(1),
-            Lie::QueueOrder => snapshot.queue.reverse(),
-            Lie::ShownToken => {
+            Defect::HolderMissing => snapshot.holders.truncate(1),
+            Defect::QueueOrder => snapshot.queue.reverse(),
+            Defect::ShownToken => {
                 for holder in &mut snapshot.holders {
                     let token = holder.summary.token;
                     holder.summary.token = token.and_then(|token| token.next().ok());
                 }
             }
-            Lie::Freeze => snapshot.freeze = None,
+            Defect::Freeze => snapshot.freeze = None,
             _ => {}
         }
         snapshot
     }
 }
 
-impl Engine for Mouth {
+impl Engine for FaultyEngine {
     fn capabilities(&self) -> &Capabilities {
         self.table.capabilities()
     }
@@ -237,7 +237,7 @@ impl Engine for Mouth {
             }
             match (self.table.release(request).await, lost) {
                 (_, Lost::Reply) => Err(self.unknown()),
-                (Ok(ReleaseReply::NotHeld { .. }), _) if self.lie == Lie::Released => {
+                (Ok(ReleaseReply::NotHeld { .. }), _) if self.defect == Defect::Released => {
                     Ok(ReleaseReply::Released { held_for: None })
                 }
                 (answer, _) => answer,
@@ -263,8 +263,8 @@ impl Engine for Mouth {
     ) -> Answer<'a, Result<OperationReply, LockError>> {
         Answer::later(async move {
             let answer = self.table.operate(operation).await;
-            match (self.lie, operation) {
-                (Lie::Revoke, Operation::Revoke { .. }) => {
+            match (self.defect, operation) {
+                (Defect::Revoke, Operation::Revoke { .. }) => {
                     answer.map(|_| OperationReply::NothingThere)
                 }
                 _ => answer,
@@ -277,44 +277,44 @@ impl Engine for Mouth {
     }
 }
 
-async fn hunt_in(lie: Lie, forgets: usize, histories: usize) -> Hunt {
+async fn hunt_in(defect: Defect, forgets: usize, histories: usize) -> Hunt {
     let table = Table::over(|clock| {
-        // Where nobody is to look soon, hints must not save it either.
-        let table = match lie {
-            Lie::LooksLate => TableEngine::deaf(clock),
-            _ => TableEngine::new(clock, None),
+        // If the next look is late, hints must not compensate for it.
+        let table = match defect {
+            Defect::LooksLate => TableEngine::mute(clock),
+            _ => TableEngine::new(clock),
         };
-        Arc::new(Mouth { table, lie, forgets, asked: AtomicUsize::new(0) })
+        Arc::new(FaultyEngine { table, defect, forgets, asked: AtomicUsize::new(0) })
     });
     let bench = Bench::open(Arc::new(table)).await.expect("clients");
     hunt(&bench, 1, histories).await
 }
 
 #[tokio::test]
-async fn every_lie_is_told_apart() {
+async fn every_defect_is_detected() {
     let mut missed = Vec::new();
-    for lie in LIES {
-        match hunt_in(lie, 0, 500).await {
-            Hunt::Found(difference) => println!("{lie:?} -> {difference}"),
-            Hunt::Equal { histories, .. } => missed.push(format!("{lie:?} in {histories}")),
+    for defect in LIES {
+        match hunt_in(defect, 0, 500).await {
+            Hunt::Found(difference) => println!("{defect:?} -> {difference}"),
+            Hunt::Equal { histories, .. } => missed.push(format!("{defect:?} in {histories}")),
         }
     }
-    assert!(missed.is_empty(), "not told apart: {missed:?}");
+    assert!(missed.is_empty(), "not detected: {missed:?}");
 }
 
 #[tokio::test]
-async fn an_honest_mouth_is_equal() {
-    match hunt_in(Lie::None, 0, 300).await {
+async fn an_engine_without_a_defect_is_equal() {
+    match hunt_in(Defect::None, 0, 300).await {
         Hunt::Equal { histories, .. } => assert_eq!(histories, 300),
         Hunt::Found(difference) => panic!("{difference}"),
     }
 }
 
-/// An engine that loses one of 25 requests or replies and says so is equal: every history ends
+/// An engine that loses one of 25 requests or replies and reports so is equal: every history ends
 /// equal, or is void because more than eight states were left.
 #[tokio::test]
-async fn an_engine_that_does_not_know_and_says_so_is_equal() {
-    match hunt_in(Lie::None, 25, 300).await {
+async fn an_engine_that_reports_unknown_outcomes_is_equal() {
+    match hunt_in(Defect::None, 25, 300).await {
         Hunt::Equal { histories, void, .. } => {
             assert!(histories > 200, "{histories} equal, {void} void");
         }

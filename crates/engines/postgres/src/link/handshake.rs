@@ -1,12 +1,13 @@
-//! What is said on a new connection before any command.
+//! The first statements on a new connection, before any command.
 //!
-//! - A pooler between us and the server is told by the number of the server's process: it gives us
-//!   one of its own. Behind it nothing is set and nothing is heard, since our next statement may
-//!   go to another process; each command is one statement, and good there too.
-//! - Our session looks nothing up but in the server's own catalog (`search_path`). That is no
-//!   startup parameter, since poolers refuse those that they do not know; so what comes before it,
-//!   and all that may go through a pooler, is qualified besides.
-//! - A new connection listens before it is used, if anybody wants to be told.
+//! - A pooler is recognised by the process id: the server reports another one than at the start of
+//!   the connection. Behind a pooler nothing is set and the client does not listen, because the
+//!   next statement may go to another process. Each command is one statement, which works there
+//!   too.
+//! - The session resolves names only in the server's own catalog (`search_path`). That is not a
+//!   startup parameter, because poolers refuse unknown ones. So every name is qualified in
+//!   statements that come before it, or that may go through a pooler.
+//! - A new connection listens before it is used, if there are watches.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,30 +17,30 @@ use tokio::io::AsyncReadExt;
 use tokio_postgres::{Client, NoTls};
 
 use super::{Live, Shared};
-use crate::error::{of_greeting, protocol, refused};
+use crate::error::{of_handshake, protocol, refused};
 use crate::options::PostgresOptions;
 
-/// The oldest server that our statements were written for.
+/// The oldest supported server.
 const OLDEST: i32 = 140_000;
 
-/// How our functions are planned: once for each, by the indexes. A table that was found empty when
-/// a plan was made would be read from end to end later, with all that is dead in it.
+/// How functions are planned: once, with index scans. A plan that was made for an empty table would
+/// scan the whole table later, with all its dead rows.
 const PLANS: &str =
     "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off;";
 
-/// What is known of the server behind the connection.
+/// What is known about the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// As the server counts: 150004 is 15.4.
     pub(crate) version: i32,
-    /// Something between us and the server gives connections to others too.
+    /// Whether a pooler is between us and the server.
     pub(crate) pooled: bool,
-    /// How long the first question took, there and back.
+    /// The round trip of the first statement.
     pub(crate) round_trip: Duration,
 }
 
-/// Says the first words.
-pub(crate) async fn greet(
+/// Checks the server and sets the session up.
+pub(crate) async fn handshake(
     client: &Client,
     options: &PostgresOptions,
     clock: &dyn Clock,
@@ -48,10 +49,10 @@ pub(crate) async fn greet(
     let ask = "select pg_catalog.pg_backend_pid(), \
         pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
         pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('synchronous_commit')";
-    let told = client.query_typed(ask, &[]).await.map_err(|error| of_greeting(&error))?;
+    let reply = client.query_typed(ask, &[]).await.map_err(|error| of_handshake(&error))?;
     let round_trip = before.until(clock.now());
-    let odd = |_| protocol("the server does not tell what it is");
-    let Some(row) = told.first() else { return Err(protocol("the server tells nothing")) };
+    let odd = |_| protocol("the server does not report its version");
+    let Some(row) = reply.first() else { return Err(protocol("the server returns no row")) };
     let (process, version): (i32, i32) =
         (row.try_get(0).map_err(odd)?, row.try_get(1).map_err(odd)?);
     let (follows, commit): (bool, &str) =
@@ -70,19 +71,17 @@ pub(crate) async fn greet(
                 it: a crash would take grants back. Set it for the role";
             return Err(refused(says));
         }
-        tracing::debug!(
-            "a pooler is between us and the server: waiters are left to their heartbeat"
-        );
+        tracing::debug!("a pooler is between us and the server: waiters rely on their heartbeat");
     } else {
         set(client, options, commit).await?;
     }
     Ok(Facts { version, pooled, round_trip })
 }
 
-/// The settings of our session that a command relies on.
+/// Sets the session variables that commands rely on.
 async fn set(client: &Client, options: &PostgresOptions, commit: &str) -> Result<(), LockError> {
     let limit = options.command_timeout().as_millis();
-    // The server gives up before we do: its error is certain, our own impatience is not.
+    // The server's timeout is shorter than ours: after its error the outcome is certain.
     let (statement, lock) = (limit * 8 / 10, limit * 6 / 10);
     let mut text = format!(
         "set search_path = pg_catalog, pg_temp; \
@@ -92,19 +91,19 @@ async fn set(client: &Client, options: &PostgresOptions, commit: &str) -> Result
          set client_min_messages = error; \
          {PLANS}"
     );
-    // Where it is off, a crash takes the last grants back, and their tokens are given again. Where
-    // it is not, it stays so, whatever a reload of the server's settings says later.
+    // If it is off, a crash undoes the last grants, and their tokens are issued again. Otherwise
+    // the current value is fixed, so that a reload of the server's settings cannot change it.
     let commit = match commit {
         "local" | "remote_write" | "remote_apply" => commit,
         _ => "on",
     };
     text.push_str(" set synchronous_commit = ");
     text.push_str(commit);
-    client.batch_execute(&text).await.map_err(|error| of_greeting(&error))
+    client.batch_execute(&text).await.map_err(|error| of_handshake(&error))
 }
 
-/// The number of the process that serves us, as whoever let us in has told it. The client crate
-/// tells it only in what it writes to cancel a statement: so that is written to ourselves.
+/// Returns the process id from the start of the connection. The client crate shows it only in a
+/// cancel request, so one is written to a pipe of our own.
 async fn our_process(client: &Client) -> Result<i32, LockError> {
     let (ours, mut theirs) = tokio::io::duplex(64);
     let wrote = client.cancel_token().cancel_query_raw(ours, NoTls).await;
@@ -117,12 +116,12 @@ async fn our_process(client: &Client) -> Result<i32, LockError> {
     Ok(i32::from_be_bytes(number))
 }
 
-/// Listens on a connection, if nothing is in between.
+/// Listens on a connection, unless a pooler is in between.
 pub(super) async fn listen(live: &Live, shared: &Shared) {
     if live.facts.pooled || live.listens.load(Ordering::SeqCst) {
         return;
     }
     if let Err(error) = live.listen_on(shared.inbox).await {
-        tracing::warn!(%error, "nothing is heard: waiters are left to their heartbeat");
+        tracing::warn!(%error, "no notifications: waiters rely on their heartbeat");
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Protocol 4.1, the database is told, several statements and several results.
+/// Protocol 4.1, with a database, multiple statements and multiple results.
 const FLAGS: u32 = 0x0000_0200 | 0x0000_0008 | 0x0001_0000 | 0x0002_0000 | 0x0000_8000;
 const MORE_RESULTS: u16 = 8;
 

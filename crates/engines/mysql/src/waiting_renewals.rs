@@ -1,7 +1,7 @@
 //! Renewals that wait for a row which another session has locked.
 //!
 //! They wait in the server, in the order in which they came, on a connection of their own, so that
-//! no other command is behind them. The connection is made when it is needed first.
+//! no other command waits behind them. The connection is opened when it is first needed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use crate::error::unavailable;
 use crate::link::{Answer, Link};
 use crate::options::MysqlOptions;
 
-pub(crate) struct Patient {
+pub(crate) struct WaitingRenewals {
     options: MysqlOptions,
     clock: Arc<dyn Clock>,
     link: OnceLock<Link>,
@@ -22,37 +22,42 @@ pub(crate) struct Patient {
 }
 
 /// Frees the connection for the next renewal.
-struct Turn(Arc<AtomicBool>);
+struct BusyFlag(Arc<AtomicBool>);
 
-impl Drop for Turn {
+impl Drop for BusyFlag {
     fn drop(&mut self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
 
-impl Patient {
-    pub(crate) fn new(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Patient {
-        Patient { options: options.clone(), clock, link: OnceLock::new(), busy: Arc::default() }
+impl WaitingRenewals {
+    pub(crate) fn new(options: &MysqlOptions, clock: Arc<dyn Clock>) -> WaitingRenewals {
+        WaitingRenewals {
+            options: options.clone(),
+            clock,
+            link: OnceLock::new(),
+            busy: Arc::default(),
+        }
     }
 
-    /// Sends a renewal of one name and waits for its answer until `end`; the renewal goes on after
-    /// that. `None`: another one waits.
+    /// Sends a renewal of one name and waits for its reply until `end`; the renewal continues after
+    /// that. `None`: another renewal is waiting.
     pub(crate) async fn ask(&self, call: String, end: Moment) -> Option<Result<Answer, LockError>> {
         if self.busy.swap(true, Ordering::SeqCst) {
             return None;
         }
-        let turn = Turn(self.busy.clone());
+        let turn = BusyFlag(self.busy.clone());
         let link = match self.link() {
             Ok(link) => link,
             Err(error) => return Some(Err(error)),
         };
         let (sender, mut answer) = oneshot::channel();
-        let asker = link.clone();
+        let handle = link.clone();
         link.spawn(Box::pin(async move {
-            let told = asker.ask(&call).await;
+            let reply = handle.ask(&call).await;
             drop(turn);
-            // Whoever asked may have gone.
-            let _ = sender.send(told);
+            // The caller may be gone.
+            let _ = sender.send(reply);
         }));
         let in_doubt = || {
             let message = "the row of the name is locked by another session";
@@ -60,7 +65,7 @@ impl Patient {
         };
         Some(tokio::select! {
             biased;
-            told = &mut answer => told.unwrap_or_else(|_| in_doubt()),
+            reply = &mut answer => reply.unwrap_or_else(|_| in_doubt()),
             () = self.clock.sleep_until(end) => in_doubt(),
         })
     }
@@ -69,7 +74,7 @@ impl Patient {
         if let Some(link) = self.link.get() {
             return Ok(link.clone());
         }
-        // Nobody watches here: the first connection has the inbox.
+        // No watches here: the first connection has the inbox.
         let watches = Arc::new(Watches::default());
         let link = Link::new(&self.options, self.clock.clone(), watches, false)?;
         Ok(self.link.get_or_init(|| link).clone())

@@ -1,42 +1,42 @@
-//! What is said on a new connection before any command.
+//! The first statements on a new connection, before any command.
 //!
-//! A pooler between us and the server is told by the number of the connection: it gives us one of
-//! its own. Behind it nothing is set and nobody listens, since our next statement may go to another
-//! connection; each command is one statement, and good there too.
+//! A pooler is recognised by the connection id: the server reports another one than in its initial
+//! handshake. Behind a pooler no session variable is set and no inbox is opened, because the next
+//! statement may go to another connection. Each command is one statement, which works there too.
 
 use std::time::Duration;
 
 use holdline_core::{Clock, LockError};
 
-use super::driver::Asker;
+use super::driver::ConnectionHandle;
 use super::wire::Set;
-use crate::error::{of_greeting, protocol, refused};
+use crate::error::{of_handshake, protocol, refused};
 use crate::options::MysqlOptions;
 use crate::replies::Row;
 
-/// The oldest server that our procedures were written for: it can pass by rows that are locked.
+/// The oldest supported server: it has `SKIP LOCKED`.
 const OLDEST: (u32, u32) = (10, 6);
 
-/// How the server reads what we write, and what it does with values that do not fit. Procedures
-/// keep the mode with which they were made.
+/// The SQL mode. Procedures keep the mode with which they were created.
 pub(crate) const SQL_MODE: &str = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION";
 
-/// What is known of the server behind the connection.
+/// What is known about the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// As the server tells it.
+    /// As the server reports it.
     pub(crate) version: String,
-    /// One of the kind that we test with.
+    /// Whether it is MariaDB, which is the server that is tested.
     pub(crate) is_mariadb: bool,
-    /// Something between us and the server gives connections to others too.
+    /// Whether a pooler is between us and the server.
     pub(crate) pooled: bool,
-    /// How long the first question took, there and back.
+    /// The round trip of the first statement.
     pub(crate) round_trip: Duration,
 }
 
-/// Says the first words; `number` is the connection's, as whoever let us in has told it.
-pub(super) async fn greet(
-    asker: &Asker,
+/// Checks the server and sets the session up; `number` is the connection id from the initial
+/// handshake.
+pub(super) async fn handshake(
+    handle: &ConnectionHandle,
     number: u32,
     options: &MysqlOptions,
     clock: &dyn Clock,
@@ -44,9 +44,9 @@ pub(super) async fn greet(
     let before = clock.now();
     let ask = "select version() as version, connection_id() as number, \
         @@global.read_only as follows limit 1";
-    let told = asker.ask(ask).await.map_err(|failed| of_greeting(&failed))?;
+    let reply = handle.ask(ask).await.map_err(|failed| of_handshake(&failed))?;
     let round_trip = before.until(clock.now());
-    let row = only(&told)?;
+    let row = only(&reply)?;
     let version: String = row.sure("version")?;
     let (is_mariadb, known) = version_of(&version);
     if is_mariadb && known < OLDEST {
@@ -55,27 +55,28 @@ pub(super) async fn greet(
             OLDEST.0, OLDEST.1
         )));
     }
-    // Whoever has the right to write there all the same must not do it unawares.
+    // An account with the privilege to write there must not do so unknowingly.
     if row.sure::<i64>("follows")? != 0 {
         let says = "the server is read_only, as a replica is: name the primary";
         return Err(refused(says));
     }
     let pooled = row.sure::<i64>("number")? != i64::from(number);
     if pooled {
-        tracing::debug!(
-            "a pooler is between us and the server: waiters are left to their heartbeat"
-        );
+        tracing::debug!("a pooler is between us and the server: waiters rely on their heartbeat");
     } else {
-        set(asker, options, is_mariadb).await?;
+        set(handle, options, is_mariadb).await?;
     }
     Ok(Facts { version, is_mariadb, pooled, round_trip })
 }
 
-/// The settings of our session that a command relies on, whatever the server or its `init_connect`
-/// has set before. Its procedures begin their transactions themselves, and bring the settings with
-/// which they were made.
-async fn set(asker: &Asker, options: &MysqlOptions, is_mariadb: bool) -> Result<(), LockError> {
-    // The server gives up before we do: its error is certain, our own impatience is not.
+/// Sets the session variables that commands rely on, whatever the server or its `init_connect` has
+/// set. Procedures begin their own transactions and have the settings with which they were created.
+async fn set(
+    handle: &ConnectionHandle,
+    options: &MysqlOptions,
+    is_mariadb: bool,
+) -> Result<(), LockError> {
+    // The server's timeout is shorter than ours: after its error the outcome is certain.
     let limit = (options.command_timeout().as_secs() * 6 / 10).max(1);
     let mut text = format!(
         "set session autocommit = 1, completion_type = 'NO_CHAIN', sql_mode = '{SQL_MODE}', \
@@ -86,10 +87,10 @@ async fn set(asker: &Asker, options: &MysqlOptions, is_mariadb: bool) -> Result<
         // Other servers do not know these.
         text.push_str(", tx_read_only = 0, max_statement_time = 0, check_constraint_checks = 1");
     }
-    asker.ask(text).await.map(drop).map_err(|failed| of_greeting(&failed))
+    handle.ask(text).await.map(drop).map_err(|failed| of_handshake(&failed))
 }
 
-/// The one row of an answer of one set.
+/// Returns the only row of a reply with one result set.
 pub(crate) fn only(answer: &[Set]) -> Result<Row<'_>, LockError> {
     match answer {
         [set] if set.rows.len() == 1 => Ok(Row::of(set, &set.rows[0])),
@@ -97,8 +98,8 @@ pub(crate) fn only(answer: &[Set]) -> Result<Row<'_>, LockError> {
     }
 }
 
-/// Whether it is MariaDB, and its first two numbers. Some put the version of an old MySQL before
-/// their own.
+/// Returns whether it is MariaDB, and the first two numbers of its version. Some servers put the
+/// version of an old MySQL before their own.
 fn version_of(version: &str) -> (bool, (u32, u32)) {
     let is_mariadb = version.contains("MariaDB");
     let own = version.strip_prefix("5.5.5-").filter(|_| is_mariadb).unwrap_or(version);

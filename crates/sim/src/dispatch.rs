@@ -1,38 +1,38 @@
-//! How a command finds its way to the code that runs it.
+//! Dispatch of a command to the code that runs it.
 
 use crate::call::Call;
+use crate::checks::{self, Effects};
 use crate::commands::{Command, Run, find, find_for};
-use crate::gate::{self, Intent};
-use crate::refusal::Refusal;
+use crate::errors::ErrorReply;
 use crate::resp::Reply;
 use crate::server::{FakeRedis, Replies};
 use crate::session::ConnectionId;
 
 impl FakeRedis {
-    /// Checks a command and runs it, or keeps it for EXEC or for the end of a pause.
+    /// Checks a command and runs it, or queues it for EXEC or for the end of a pause.
     pub(crate) fn process(&mut self, id: ConnectionId, args: &[&[u8]]) -> Replies {
         let state = self.state();
         let checked = match find_for(&state.options, args) {
             Err(unknown) => Err(unknown.refusal(args)),
             Ok(command) => {
-                let intent = Intent::of(state, id, command);
-                gate::check(state, id, command, &intent).map(|()| (command, intent))
+                let effects = Effects::of(state, id, command);
+                checks::check(state, id, command, &effects).map(|()| (command, effects))
             }
         };
-        let (command, intent) = match checked {
+        let (command, effects) = match checked {
             Ok(checked) => checked,
             Err(refusal) => {
                 return vec![self.refused(id, args, refusal).into()];
             }
         };
-        let paused = gate::is_paused(state, &intent);
+        let paused = checks::is_paused(state, &effects);
         let Some(session) = state.connections.get_mut(&id) else { return Vec::new() };
         if paused {
             session.postponed = Some(owned(args));
             return Vec::new();
         }
         if let Some(transaction) = session.transaction.as_mut()
-            && gate::is_collected(command)
+            && checks::is_queued(command)
         {
             transaction.commands.push(owned(args));
             return vec![Reply::QUEUED];
@@ -41,8 +41,8 @@ impl FakeRedis {
         self.run(command, id, db, args)
     }
 
-    /// What a refused command leaves behind: a broken transaction, or, if it was EXEC, none.
-    fn refused(&mut self, id: ConnectionId, args: &[&[u8]], refusal: Refusal) -> Refusal {
+    /// Updates the transaction after a rejected command: it fails, or ends if the command was EXEC.
+    fn refused(&mut self, id: ConnectionId, args: &[&[u8]], refusal: ErrorReply) -> ErrorReply {
         let state = self.state();
         let Some(session) = state.connections.get_mut(&id) else { return refusal };
         if args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) {
@@ -50,7 +50,7 @@ impl FakeRedis {
             state.unwatch(id);
             let why = refusal.0.strip_prefix(b"ERR ").unwrap_or(&refusal.0);
             let text = [b"EXECABORT Transaction discarded because of: ".as_slice(), why].concat();
-            return Refusal(text.into());
+            return ErrorReply(text.into());
         }
         if let Some(transaction) = session.transaction.as_mut() {
             transaction.broken = true;
@@ -81,18 +81,18 @@ impl FakeRedis {
                 vec![scripts.run(state, verb, id, db, args)]
             }
             Run::Exec => vec![self.exec(id).unwrap_or_else(Reply::from)],
-            Run::Container(_) => vec![crate::refusal::wrong_count(command.name).into()],
+            Run::Container(_) => vec![crate::errors::wrong_count(command.name).into()],
         }
     }
 
-    fn exec(&mut self, id: ConnectionId) -> Result<Reply, Refusal> {
+    fn exec(&mut self, id: ConnectionId) -> Result<Reply, ErrorReply> {
         let state = self.state();
         let Some(session) = state.connections.get_mut(&id) else { return Ok(Reply::Null) };
         let transaction = session.transaction.take().ok_or("ERR EXEC without MULTI")?;
-        // What ended by time while it was watched counts as changed.
+        // A watched key that has expired counts as changed.
         for (db, key) in session.watched.clone() {
             let now = state.now_us.div_euclid(1000);
-            if state.databases[db].get(&key).is_some_and(|entry| entry.is_over(now)) {
+            if state.databases[db].get(&key).is_some_and(|entry| entry.is_expired(now)) {
                 state.expired(db, &key);
             }
         }

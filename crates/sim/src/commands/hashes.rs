@@ -3,10 +3,10 @@
 use super::{Command, DENY_OOM, FAST, READ, WRITE, one};
 use crate::call::Call;
 use crate::data::Hash;
-use crate::refusal::{Answer, wrong_count};
+use crate::errors::{CommandResult, wrong_count};
 use crate::resp::Reply;
 
-/// Up to this many fields keep their order when one is deleted, as in the server's compact form.
+/// Up to this size, a hash keeps the order of its fields, as in the server's compact encoding.
 const COMPACT: usize = 512;
 
 pub(crate) const TABLE: &[Command] = &[
@@ -19,7 +19,7 @@ pub(crate) const TABLE: &[Command] = &[
     one("hlen", 2, READ | FAST, hlen),
 ];
 
-fn hset(call: &mut Call<'_>) -> Answer {
+fn hset(call: &mut Call<'_>) -> CommandResult {
     if call.args.len() % 2 == 1 {
         return Err(wrong_count(call.name));
     }
@@ -33,7 +33,7 @@ fn hset(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(added))
 }
 
-fn hsetnx(call: &mut Call<'_>) -> Answer {
+fn hsetnx(call: &mut Call<'_>) -> CommandResult {
     let (key, field, value) = (call.args[1], call.args[2], call.args[3]);
     let hash = call.make::<Hash>(key)?;
     if hash.contains_key(field) {
@@ -44,26 +44,26 @@ fn hsetnx(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(1))
 }
 
-fn hget(call: &mut Call<'_>) -> Answer {
+fn hget(call: &mut Call<'_>) -> CommandResult {
     let (key, field) = (call.args[1], call.args[2]);
     let value = call.find::<Hash>(key)?.and_then(|hash| hash.get(field));
     Ok(Reply::bulk_or_null(value.cloned()))
 }
 
-fn hmget(call: &mut Call<'_>) -> Answer {
+fn hmget(call: &mut Call<'_>) -> CommandResult {
     let (key, fields) = (call.args[1], &call.args[2..]);
     let hash = call.find::<Hash>(key)?;
     let one = |field: &&[u8]| hash.as_ref().and_then(|hash| hash.get(*field)).cloned();
     Ok(Reply::Array(fields.iter().map(|field| Reply::bulk_or_null(one(field))).collect()))
 }
 
-fn hgetall(call: &mut Call<'_>) -> Answer {
+fn hgetall(call: &mut Call<'_>) -> CommandResult {
     let hash = call.find::<Hash>(call.args[1])?;
     let pairs = hash.into_iter().flat_map(|hash| hash.iter());
     Ok(Reply::Map(pairs.map(|(f, v)| (Reply::bulk(f), Reply::bulk(v))).collect()))
 }
 
-fn hdel(call: &mut Call<'_>) -> Answer {
+fn hdel(call: &mut Call<'_>) -> CommandResult {
     let (key, fields) = (call.args[1], &call.args[2..]);
     let Some(hash) = call.find::<Hash>(key)? else { return Ok(Reply::Integer(0)) };
     let mut gone = 0;
@@ -78,6 +78,6 @@ fn hdel(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(gone))
 }
 
-fn hlen(call: &mut Call<'_>) -> Answer {
+fn hlen(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::count(call.find::<Hash>(call.args[1])?.map_or(0, |hash| hash.len())))
 }

@@ -1,10 +1,10 @@
-//! Keys of any kind: there or not, of which kind, all of them.
+//! Commands for keys of any type.
 
 use super::{Command, FAST, READ, WRITE, keyless, many, one};
 use crate::call::{Call, is};
+use crate::errors::{CommandResult, ErrorReply, SYNTAX};
 use crate::glob;
 use crate::number;
-use crate::refusal::{Answer, Refusal, SYNTAX};
 use crate::resp::Reply;
 
 pub(crate) const TABLE: &[Command] = &[
@@ -18,21 +18,21 @@ pub(crate) const TABLE: &[Command] = &[
     keyless("flushall", -1, WRITE, flushall),
 ];
 
-fn del(call: &mut Call<'_>) -> Answer {
+fn del(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::count(call.args[1..].iter().filter(|key| call.remove(key)).count()))
 }
 
-fn exists(call: &mut Call<'_>) -> Answer {
+fn exists(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::count(call.args[1..].iter().filter(|key| call.entry(key).is_some()).count()))
 }
 
-fn kind(call: &mut Call<'_>) -> Answer {
+fn kind(call: &mut Call<'_>) -> CommandResult {
     let name = call.entry(call.args[1]).map_or("none", |entry| entry.value.kind());
     Ok(Reply::status(name))
 }
 
-/// DELEX of Redis 8.4: deletes if the value is, or is not, the one given.
-fn delex(call: &mut Call<'_>) -> Answer {
+/// DELEX of Redis 8.4: deletes the key if its value equals, or differs from, the argument.
+fn delex(call: &mut Call<'_>) -> CommandResult {
     let key = call.args[1];
     let equal = match &call.args[2..] {
         [] => return Ok(Reply::flag(call.remove(key))),
@@ -47,7 +47,7 @@ fn delex(call: &mut Call<'_>) -> Answer {
     Ok(Reply::flag(call.remove(key)))
 }
 
-fn keys(call: &mut Call<'_>) -> Answer {
+fn keys(call: &mut Call<'_>) -> CommandResult {
     call.state.expire_all();
     let pattern = call.args[1];
     let space = call.space();
@@ -64,7 +64,7 @@ struct ScanOptions<'a> {
 }
 
 impl<'a> ScanOptions<'a> {
-    fn read(cursor: &[u8], args: &[&'a [u8]]) -> Result<ScanOptions<'a>, Refusal> {
+    fn read(cursor: &[u8], args: &[&'a [u8]]) -> Result<ScanOptions<'a>, ErrorReply> {
         let mut options =
             ScanOptions { cursor: self::cursor(cursor)?, pattern: None, count: 10, kind: None };
         for pair in args.chunks(2) {
@@ -86,13 +86,13 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// Reads where a scan goes on.
-fn cursor(text: &[u8]) -> Result<u64, Refusal> {
+/// Reads the cursor of a scan.
+fn cursor(text: &[u8]) -> Result<u64, ErrorReply> {
     let cursor = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     cursor.ok_or("ERR invalid cursor".into())
 }
 
-fn scan(call: &mut Call<'_>) -> Answer {
+fn scan(call: &mut Call<'_>) -> CommandResult {
     let options = ScanOptions::read(call.args[1], &call.args[2..])?;
     let (next, mut keys) = call.space().scan(options.cursor, options.count);
     keys.retain(|key| {
@@ -103,12 +103,12 @@ fn scan(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Array(vec![Reply::bulk(next.to_string().as_bytes()), Reply::bulks(keys)]))
 }
 
-fn dbsize(call: &mut Call<'_>) -> Answer {
+fn dbsize(call: &mut Call<'_>) -> CommandResult {
     call.state.expire_all();
     Ok(Reply::count(call.space().len()))
 }
 
-fn flushall(call: &mut Call<'_>) -> Answer {
+fn flushall(call: &mut Call<'_>) -> CommandResult {
     match &call.args[1..] {
         [] => {}
         [word] if is(word, "SYNC") || is(word, "ASYNC") => {}
@@ -119,7 +119,7 @@ fn flushall(call: &mut Call<'_>) -> Answer {
 }
 
 /// Reads the number of a database.
-pub(crate) fn database(text: &[u8], error: &'static str) -> Result<usize, Refusal> {
+pub(crate) fn database(text: &[u8], error: &'static str) -> Result<usize, ErrorReply> {
     let number = number::strict(text).ok_or(error)?;
     let known = usize::try_from(number).ok().filter(|db| *db < crate::state::DATABASES);
     known.ok_or("ERR DB index is out of range".into())

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Command, DENY_OOM, FAST, READ, WRITE, one};
 use crate::call::Call;
-use crate::refusal::Answer;
+use crate::errors::CommandResult;
 use crate::resp::Reply;
 
 pub(crate) type List = VecDeque<Vec<u8>>;
@@ -15,7 +15,7 @@ pub(crate) const TABLE: &[Command] = &[
     one("lrange", 4, READ, lrange),
 ];
 
-fn lpush(call: &mut Call<'_>) -> Answer {
+fn lpush(call: &mut Call<'_>) -> CommandResult {
     let (key, items) = (call.args[1], &call.args[2..]);
     let list = call.make::<List>(key)?;
     items.iter().for_each(|item| list.push_front(item.to_vec()));
@@ -24,11 +24,11 @@ fn lpush(call: &mut Call<'_>) -> Answer {
     Ok(Reply::count(length))
 }
 
-fn llen(call: &mut Call<'_>) -> Answer {
+fn llen(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::count(call.find::<List>(call.args[1])?.map_or(0, |list| list.len())))
 }
 
-/// The part of a length that two places, counted from either end, enclose.
+/// Returns the range between two indices; negative ones count from the end.
 pub(crate) fn between(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
     let whole = i64::try_from(length).unwrap_or(i64::MAX);
     let start = if start < 0 { start.saturating_add(whole).max(0) } else { start };
@@ -39,7 +39,7 @@ pub(crate) fn between(start: i64, end: i64, length: usize) -> std::ops::Range<us
     }
 }
 
-fn lrange(call: &mut Call<'_>) -> Answer {
+fn lrange(call: &mut Call<'_>) -> CommandResult {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let Some(list) = call.find::<List>(call.args[1])? else {
         return Ok(Reply::Array(Vec::new()));

@@ -1,7 +1,7 @@
 //! The commands, by family, and the table of them all.
 //!
-//! Each family has a table of its own; a row says how many arguments a command takes (negative:
-//! at least), what it may do, and where its keys stand.
+//! Each family has a table of its own. A row has the number of arguments (negative: at least), the
+//! flags, and the positions of the keys.
 
 pub(crate) mod client;
 pub(crate) mod expiry;
@@ -19,14 +19,14 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::call::Call;
+use crate::errors::{CommandResult, ErrorReply, wrong_count};
 use crate::options::RedisOptions;
-use crate::refusal::{Answer, Refusal, wrong_count};
 
 pub(crate) const WRITE: u32 = 1;
 pub(crate) const READ: u32 = 1 << 1;
-/// Refused when memory is full.
+/// Rejected when memory is full.
 pub(crate) const DENY_OOM: u32 = 1 << 2;
-/// Not for scripts.
+/// Not allowed in scripts.
 pub(crate) const NO_SCRIPT: u32 = 1 << 3;
 pub(crate) const LOADING: u32 = 1 << 4;
 pub(crate) const STALE: u32 = 1 << 5;
@@ -35,10 +35,10 @@ pub(crate) const NO_AUTH: u32 = 1 << 7;
 pub(crate) const ALLOW_BUSY: u32 = 1 << 8;
 pub(crate) const PUBSUB: u32 = 1 << 10;
 pub(crate) const ADMIN: u32 = 1 << 11;
-/// A pause of writes stops it too, though it writes no key itself.
+/// Also stopped by a pause of writes, though it writes no key.
 pub(crate) const MAY_REPLICATE: u32 = 1 << 12;
 
-/// The names of the flags as COMMAND INFO spells them.
+/// The names of the flags in COMMAND INFO.
 const FLAGS: &[(u32, &str)] = &[
     (WRITE, "write"),
     (READ, "readonly"),
@@ -57,17 +57,17 @@ const FLAGS: &[(u32, &str)] = &[
 /// How a command is run.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
-    /// On the data and the connections.
-    Plain(fn(&mut Call<'_>) -> Answer),
-    /// By the part that owns the scripts.
+    /// By a function on the data and the connections.
+    Plain(fn(&mut Call<'_>) -> CommandResult),
+    /// By the script engine.
     Script(ScriptVerb),
-    /// Runs what MULTI collected.
+    /// Executes the queue of MULTI.
     Exec,
     /// Has subcommands only.
     Container(&'static [Command]),
 }
 
-/// What is asked of scripts.
+/// The commands of the script engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScriptVerb {
     Eval { by_hash: bool, read_only: bool },
@@ -84,7 +84,7 @@ pub(crate) struct Command {
     pub(crate) name: &'static str,
     pub(crate) arity: i32,
     pub(crate) flags: u32,
-    /// The first key, the last one and the step between them.
+    /// The index of the first key, of the last, and the step.
     pub(crate) keys: (i32, i32, i32),
     pub(crate) run: Run,
 }
@@ -110,7 +110,7 @@ pub(crate) const fn one(
     name: &'static str,
     arity: i32,
     flags: u32,
-    run: fn(&mut Call<'_>) -> Answer,
+    run: fn(&mut Call<'_>) -> CommandResult,
 ) -> Command {
     Command { name, arity, flags, keys: (1, 1, 1), run: Run::Plain(run) }
 }
@@ -120,7 +120,7 @@ pub(crate) const fn many(
     name: &'static str,
     arity: i32,
     flags: u32,
-    run: fn(&mut Call<'_>) -> Answer,
+    run: fn(&mut Call<'_>) -> CommandResult,
 ) -> Command {
     Command { name, arity, flags, keys: (1, -1, 1), run: Run::Plain(run) }
 }
@@ -130,7 +130,7 @@ pub(crate) const fn keyless(
     name: &'static str,
     arity: i32,
     flags: u32,
-    run: fn(&mut Call<'_>) -> Answer,
+    run: fn(&mut Call<'_>) -> CommandResult,
 ) -> Command {
     Command { name, arity, flags, keys: (0, 0, 0), run: Run::Plain(run) }
 }
@@ -164,7 +164,7 @@ fn index() -> &'static HashMap<&'static [u8], &'static Command> {
     INDEX.get_or_init(|| all().map(|command| (command.name.as_bytes(), command)).collect())
 }
 
-/// Why there is no such command.
+/// Why a command was not found.
 pub(crate) enum Unknown {
     Command,
     Subcommand,
@@ -177,8 +177,8 @@ impl Unknown {
         if let Unknown::Count(name) = self { name } else { "" }
     }
 
-    /// What a client is told.
-    pub(crate) fn refusal(&self, args: &[&[u8]]) -> Refusal {
+    /// Returns the error reply.
+    pub(crate) fn refusal(&self, args: &[&[u8]]) -> ErrorReply {
         match self {
             Unknown::Count(name) => wrong_count(name),
             Unknown::Subcommand => {
@@ -200,7 +200,7 @@ impl Unknown {
                     text.extend_from_slice(&argument[..argument.len().min(left)]);
                     text.extend_from_slice(b"' ");
                 }
-                Refusal(text.into())
+                ErrorReply(text.into())
             }
         }
     }
@@ -210,7 +210,7 @@ fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(128)]
 }
 
-/// Finds the command in the table of a server of this version.
+/// Finds a command that a server of this version has.
 pub(crate) fn find_for(
     options: &RedisOptions,
     args: &[&[u8]],
@@ -223,7 +223,7 @@ pub(crate) fn find_for(
     }
 }
 
-/// Finds the command, or subcommand, that the arguments ask for.
+/// Finds the command or subcommand of these arguments.
 pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Command, Unknown> {
     let mut lower = [0; 24];
     let name = args.first().ok_or(Unknown::Command)?;

@@ -4,8 +4,8 @@ use super::{Command, DENY_OOM, FAST, READ, WRITE, one};
 use crate::call::{Call, is};
 use crate::commands::lists::between;
 use crate::data::SortedSet;
+use crate::errors::{CommandResult, ErrorReply, NOT_FLOAT, NOT_INTEGER, SYNTAX};
 use crate::number;
-use crate::refusal::{Answer, NOT_FLOAT, NOT_INTEGER, Refusal, SYNTAX};
 use crate::resp::Reply;
 
 const NO_FLOAT: &str = "ERR min or max is not a float";
@@ -21,7 +21,7 @@ pub(crate) const TABLE: &[Command] = &[
     one("zrangebyscore", -4, READ, zrangebyscore),
 ];
 
-fn zadd(call: &mut Call<'_>) -> Answer {
+fn zadd(call: &mut Call<'_>) -> CommandResult {
     let (key, pairs) = (call.args[1], &call.args[2..]);
     if pairs.len() % 2 == 1 {
         return Err(SYNTAX.into());
@@ -40,7 +40,7 @@ fn zadd(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(added))
 }
 
-fn zrem(call: &mut Call<'_>) -> Answer {
+fn zrem(call: &mut Call<'_>) -> CommandResult {
     let (key, members) = (call.args[1], &call.args[2..]);
     let Some(set) = call.find::<SortedSet>(key)? else { return Ok(Reply::Integer(0)) };
     let gone = members.iter().filter(|member| set.remove(member)).count();
@@ -50,23 +50,23 @@ fn zrem(call: &mut Call<'_>) -> Answer {
     Ok(Reply::count(gone))
 }
 
-fn zcard(call: &mut Call<'_>) -> Answer {
+fn zcard(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::count(call.find::<SortedSet>(call.args[1])?.map_or(0, |set| set.len())))
 }
 
-fn zscore(call: &mut Call<'_>) -> Answer {
+fn zscore(call: &mut Call<'_>) -> CommandResult {
     let (key, member) = (call.args[1], call.args[2]);
     let score = call.find::<SortedSet>(key)?.and_then(|set| set.score(member));
     Ok(score.map_or(Reply::Null, Reply::Double))
 }
 
-fn zrank(call: &mut Call<'_>) -> Answer {
+fn zrank(call: &mut Call<'_>) -> CommandResult {
     let (key, member) = (call.args[1], call.args[2]);
     let rank = call.find::<SortedSet>(key)?.and_then(|set| set.rank(member));
     Ok(rank.map_or(Reply::Null, Reply::count))
 }
 
-/// One end of a range of scores; the number itself may be left out.
+/// One bound of a range of scores, included or excluded.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     score: f64,
@@ -74,12 +74,12 @@ struct Bound {
 }
 
 impl Bound {
-    fn read(text: &[u8]) -> Result<Bound, Refusal> {
+    fn read(text: &[u8]) -> Result<Bound, ErrorReply> {
         let (digits, excluded) = match text.strip_prefix(b"(") {
             Some(digits) => (digits, true),
             None => (text, false),
         };
-        // The server reads a number as C does: of nothing it makes 0.
+        // The server parses like C: an empty text is 0.
         let score = if digits.is_empty() { Some(0.0) } else { number::float(digits) };
         let score = score.ok_or(NO_FLOAT)?;
         Ok(Bound { score, excluded })
@@ -109,7 +109,7 @@ struct RangeOptions {
 }
 
 impl RangeOptions {
-    fn read(args: &[&[u8]]) -> Result<RangeOptions, Refusal> {
+    fn read(args: &[&[u8]]) -> Result<RangeOptions, ErrorReply> {
         let mut options = RangeOptions::default();
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -118,7 +118,7 @@ impl RangeOptions {
             } else if is(word, "LIMIT") && words.len() >= 2 {
                 let mut number = || {
                     let text = words.next().ok_or(SYNTAX)?;
-                    number::strict(text).ok_or(Refusal::from(NOT_INTEGER))
+                    number::strict(text).ok_or(ErrorReply::from(NOT_INTEGER))
                 };
                 options.limit = Some((number()?, number()?));
             } else {
@@ -145,7 +145,7 @@ impl RangeOptions {
     }
 }
 
-fn zrange(call: &mut Call<'_>) -> Answer {
+fn zrange(call: &mut Call<'_>) -> CommandResult {
     let options = RangeOptions::read(&call.args[4..])?;
     if options.limit.is_some() {
         return Err("ERR syntax error, LIMIT is only supported in combination with either \
@@ -162,7 +162,7 @@ fn zrange(call: &mut Call<'_>) -> Answer {
     Ok(options.reply(range.unwrap_or_default()))
 }
 
-fn zrangebyscore(call: &mut Call<'_>) -> Answer {
+fn zrangebyscore(call: &mut Call<'_>) -> CommandResult {
     let options = RangeOptions::read(&call.args[4..])?;
     let (low, high) = (Bound::read(call.args[2])?, Bound::read(call.args[3])?);
     let set = call.find::<SortedSet>(call.args[1])?;
@@ -170,7 +170,7 @@ fn zrangebyscore(call: &mut Call<'_>) -> Answer {
     Ok(options.reply(options.cut(range)))
 }
 
-fn zcount(call: &mut Call<'_>) -> Answer {
+fn zcount(call: &mut Call<'_>) -> CommandResult {
     let (low, high) = (Bound::read(call.args[2])?, Bound::read(call.args[3])?);
     let set = call.find::<SortedSet>(call.args[1])?;
     Ok(Reply::count(set.map_or(0, |set| in_bounds(set, low, high).len())))

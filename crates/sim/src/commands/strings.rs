@@ -1,15 +1,15 @@
-//! Strings: the commands that simple locks are made of.
+//! Strings: the commands of simple locks.
 
 use super::{Command, DENY_OOM, FAST, READ, WRITE, many, one};
 use crate::call::{Call, is};
 use crate::commands::expiry::{Unit, deadline};
 use crate::data::{Entry, Value};
+use crate::errors::{CommandResult, ErrorReply, NOT_INTEGER, OVERFLOW, SYNTAX};
 use crate::number;
-use crate::refusal::{Answer, NOT_INTEGER, OVERFLOW, Refusal, SYNTAX};
 use crate::resp::Reply;
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-/// Most bytes of a string.
+/// The largest length of a string.
 const LONGEST: i64 = 512 * 1024 * 1024;
 
 pub(crate) const TABLE: &[Command] = &[
@@ -34,7 +34,7 @@ struct SetOptions<'a> {
 }
 
 impl<'a> SetOptions<'a> {
-    fn read(args: &[&'a [u8]], compare: bool) -> Result<SetOptions<'a>, Refusal> {
+    fn read(args: &[&'a [u8]], compare: bool) -> Result<SetOptions<'a>, ErrorReply> {
         let mut options = SetOptions::default();
         let mut words = args.iter();
         while let Some(word) = words.next() {
@@ -60,7 +60,7 @@ impl<'a> SetOptions<'a> {
     }
 }
 
-fn set(call: &mut Call<'_>) -> Answer {
+fn set(call: &mut Call<'_>) -> CommandResult {
     let compare = call.state.options.has_compare();
     let options = SetOptions::read(&call.args[3..], compare)?;
     let end = options.end.map(|(unit, text)| deadline(call, unit, text)).transpose()?;
@@ -87,18 +87,18 @@ fn set(call: &mut Call<'_>) -> Answer {
     })
 }
 
-fn get(call: &mut Call<'_>) -> Answer {
+fn get(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::bulk_or_null(call.find::<Vec<u8>>(call.args[1])?.cloned()))
 }
 
-fn getset(call: &mut Call<'_>) -> Answer {
+fn getset(call: &mut Call<'_>) -> CommandResult {
     let old = get(call)?;
     let value = Value::String(call.args[2].to_vec());
     call.put(call.args[1], Entry::new(value));
     Ok(old)
 }
 
-fn setrange(call: &mut Call<'_>) -> Answer {
+fn setrange(call: &mut Call<'_>) -> CommandResult {
     let (key, patch) = (call.args[1], call.args[3]);
     let offset = call.integer(2)?;
     if offset < 0 {
@@ -124,7 +124,7 @@ fn setrange(call: &mut Call<'_>) -> Answer {
     Ok(Reply::count(length))
 }
 
-fn getrange(call: &mut Call<'_>) -> Answer {
+fn getrange(call: &mut Call<'_>) -> CommandResult {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let Some(text) = call.find::<Vec<u8>>(call.args[1])? else {
         return Ok(Reply::Bulk(Vec::new()));
@@ -142,7 +142,7 @@ fn getrange(call: &mut Call<'_>) -> Answer {
     Ok(Reply::bulk(&text[at(start)..=at(end)]))
 }
 
-fn incr(call: &mut Call<'_>) -> Answer {
+fn incr(call: &mut Call<'_>) -> CommandResult {
     let key = call.args[1];
     let old = match call.find::<Vec<u8>>(key)? {
         Some(text) => number::strict(text).ok_or(NOT_INTEGER)?,
@@ -154,7 +154,7 @@ fn incr(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(new))
 }
 
-fn mget(call: &mut Call<'_>) -> Answer {
+fn mget(call: &mut Call<'_>) -> CommandResult {
     let keys = &call.args[1..];
     let one = |key: &&[u8]| match call.find::<Vec<u8>>(key) {
         Ok(Some(text)) => Reply::Bulk(text.clone()),

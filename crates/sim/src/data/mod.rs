@@ -1,6 +1,6 @@
-//! What a server remembers: keys, their values and when they end.
+//! The data of a server: keys with values and expiry.
 //!
-//! Read next: `keyspace` for how a cursor keeps its promise.
+//! Read next: `keyspace` for the guarantee of a scan.
 
 mod keyspace;
 mod sorted_set;

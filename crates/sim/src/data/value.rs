@@ -8,13 +8,13 @@ use indexmap::IndexMap;
 
 use super::SortedSet;
 
-/// A hasher without a random key. Order never depends on it; it only has to be the same.
-type Fixed = BuildHasherDefault<DefaultHasher>;
+/// A hasher without a random key, so that runs repeat. Order never depends on it.
+type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
-/// Fields in the order in which they came, as in the server's compact form.
-pub(crate) type Hash = IndexMap<Vec<u8>, Vec<u8>, Fixed>;
+/// Fields in insertion order, as in the server's compact encoding.
+pub(crate) type Hash = IndexMap<Vec<u8>, Vec<u8>, FixedHasher>;
 
-/// What stands under a key.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     String(Vec<u8>),
@@ -24,7 +24,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The name that TYPE answers.
+    /// Returns the name for TYPE.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Value::String(_) => "string",
@@ -34,7 +34,7 @@ impl Value {
         }
     }
 
-    /// How many elements there are; a string is never empty in this sense.
+    /// Returns the number of elements; a string counts as one.
     pub(crate) fn elements(&self) -> usize {
         match self {
             Value::String(_) => 1,
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         const EACH: usize = 32;
         match self {

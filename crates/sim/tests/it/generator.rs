@@ -3,11 +3,11 @@
 use crate::scripts::SCRIPTS;
 
 /// Numbers that look random, and are the same for the same seed.
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl SeededRng {
+    pub(crate) fn new(seed: u64) -> SeededRng {
+        SeededRng(seed)
     }
 
     fn roll(&mut self) -> u64 {
@@ -83,12 +83,7 @@ pub(crate) const HASHES: &[&str] = &[
     "hlen K",
 ];
 
-pub(crate) const LISTS: &[&str] = &[
-    "lpush K V V",
-    "llen K",
-    "lrange K I I",
-    "lrange K 0 -1",
-];
+pub(crate) const LISTS: &[&str] = &["lpush K V V", "llen K", "lrange K I I", "lrange K 0 -1"];
 
 pub(crate) const SORTED_SETS: &[&str] = &[
     "zadd K N M",
@@ -159,7 +154,7 @@ pub(crate) const CONNECTION: &[&str] = &[
     "evalsha abc 5",
 ];
 
-pub(crate) const LISTENING: &[&str] = &[
+pub(crate) const SUBSCRIBED: &[&str] = &[
     "subscribe C",
     "subscribe C C",
     "psubscribe ch*",
@@ -188,17 +183,17 @@ pub(crate) const SCRIPTED: &[&str] = &[
 
 /// Draws commands from the templates.
 pub(crate) struct Generator<'a> {
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) families: &'a [&'a [&'a str]],
 }
 
 impl Generator<'_> {
     pub(crate) fn command(&mut self) -> Vec<Vec<u8>> {
-        let family = self.families[self.dice.below(self.families.len())];
-        let template = self.dice.pick(family);
+        let family = self.families[self.rng.below(self.families.len())];
+        let template = self.rng.pick(family);
         let mut args: Vec<Vec<u8>> =
             template.split(' ').map(|word| self.word(word).as_bytes().to_vec()).collect();
-        match self.dice.below(40) {
+        match self.rng.below(40) {
             0 => {
                 args.pop();
             }
@@ -247,25 +242,25 @@ impl Generator<'_> {
         const BOUNDS: &[&str] = &["-inf", "+inf", "0", "(1", "2", "(0.1", "-1.5", "x", "(", "100"];
         const DURATIONS: &[&str] = &["1000000", "0", "-1", "abc", "1.5", "", "9223372036854775807"];
         match word {
-            "K" => self.dice.pick(&["k1", "k2", "k3", "k4", "k5"]),
-            "V" => self.dice.pick(VALUES),
-            "I" => self.dice.pick(NUMBERS),
-            "N" => self.dice.pick(SCORES),
-            "M" => self.dice.pick(&["m1", "m2", "m3", "7", "a", "b", ""]),
-            "F" => self.dice.pick(&["f1", "f2", "f3", "f4"]),
-            "G" => self.dice.pick(&["*", "k?", "k[1-3]", "f*", "ch*", "nothing", "[^k]*"]),
-            "B" => self.dice.pick(BOUNDS),
-            "L" => self.dice.pick(&["-", "+", "[a", "(a", "[m2", "(m3", "x", "["]),
-            "T" => self.dice.pick(&[
+            "K" => self.rng.pick(&["k1", "k2", "k3", "k4", "k5"]),
+            "V" => self.rng.pick(VALUES),
+            "I" => self.rng.pick(NUMBERS),
+            "N" => self.rng.pick(SCORES),
+            "M" => self.rng.pick(&["m1", "m2", "m3", "7", "a", "b", ""]),
+            "F" => self.rng.pick(&["f1", "f2", "f3", "f4"]),
+            "G" => self.rng.pick(&["*", "k?", "k[1-3]", "f*", "ch*", "nothing", "[^k]*"]),
+            "B" => self.rng.pick(BOUNDS),
+            "L" => self.rng.pick(&["-", "+", "[a", "(a", "[m2", "(m3", "x", "["]),
+            "T" => self.rng.pick(&[
                 "9223372036854775807",
                 "99999999999000",
                 "99999999999500",
                 "88888888888888",
             ]),
-            "O" => self.dice.pick(&["1", "1000", "0", "-5"]),
-            "C" => self.dice.pick(&["ch1", "ch2", "k1"]),
-            "R" => self.dice.pick(DURATIONS),
-            "S" => self.dice.pick(SCRIPTS),
+            "O" => self.rng.pick(&["1", "1000", "0", "-5"]),
+            "C" => self.rng.pick(&["ch1", "ch2", "k1"]),
+            "R" => self.rng.pick(DURATIONS),
+            "S" => self.rng.pick(SCRIPTS),
             other => other,
         }
     }

@@ -10,11 +10,11 @@ use holdline_services::{RedisCluster, RedisConfig, Reply};
 
 use crate::support::{LONG, calm, options};
 
-async fn check(cluster: &RedisCluster) -> Checkup {
-    check_as(&options(cluster, "connect_timeout_ms=3000&command_timeout_ms=3000")).await
+async fn run_checkup(cluster: &RedisCluster) -> Checkup {
+    run_checkup_as(&options(cluster, "connect_timeout_ms=3000&command_timeout_ms=3000")).await
 }
 
-async fn check_as(options: &RedisOptions) -> Checkup {
+async fn run_checkup_as(options: &RedisOptions) -> Checkup {
     checkup(options, Arc::new(MachineClock)).await.expect("good options")
 }
 
@@ -36,7 +36,7 @@ fn on_all(cluster: &RedisCluster, line: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_weakness_of_a_cluster_is_reported_with_its_fix() {
     let cluster = RedisCluster::start(&calm());
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     expect_finding(&found, "node-timeout", Health::Warning, "15000 or less");
     expect_finding(&found, "full-coverage", Health::Warning, "cluster-require-full-coverage no");
     expect_finding(&found, "persistence", Health::Warning, "appendonly yes");
@@ -48,7 +48,7 @@ async fn each_weakness_of_a_cluster_is_reported_with_its_fix() {
     ] {
         on_all(&cluster, line);
     }
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     let well = [
         "reachable",
         "state",
@@ -77,7 +77,7 @@ async fn each_weakness_of_a_cluster_is_reported_with_its_fix() {
     cluster.command(1, "CONFIG SET timeout 10");
     cluster.command(1, "ACL SETUSER narrow on >CANARY ~* &* +@all -cluster|info -setrange");
     cluster.begin_move(1, 0, 2);
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     expect_finding(&found, "node-timeout", Health::Warning, "the same cluster-node-timeout");
     expect_finding(&found, "moving", Health::Warning, "redis-cli --cluster fix");
     let address = cluster.nodes()[1].address().to_string();
@@ -91,7 +91,7 @@ async fn each_weakness_of_a_cluster_is_reported_with_its_fix() {
     }
     let url = cluster.url().replace("redis-cluster://", "redis-cluster://narrow:CANARY@");
     let narrow = RedisOptions::from_url(&url).expect("a good URL");
-    let found = check_as(&narrow).await;
+    let found = run_checkup_as(&narrow).await;
     expect_finding(&found, "rights", Health::Error, "docs/redis-cluster.md");
     assert!(of(&found, "rights").found().contains("CLUSTER INFO"), "{found:?}");
     assert!(!format!("{found:?}").contains("CANARY"));
@@ -100,22 +100,22 @@ async fn each_weakness_of_a_cluster_is_reported_with_its_fix() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_parts_of_a_cluster_are_reported() {
     let cluster = RedisCluster::start(&calm().with_size(2, 0));
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     expect_finding(&found, "masters", Health::Warning, "three masters");
     expect_finding(&found, "replicas", Health::Warning, &cluster.nodes()[1].address().to_string());
     cluster.command(0, "CLUSTER DELSLOTS 7");
     cluster.command(1, "CLUSTER DELSLOTS 7");
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     expect_finding(&found, "slots", Health::Error, "redis-cli --cluster fix");
     expect_finding(&found, "state", Health::Error, "slots without a master");
     cluster.command(0, "CLUSTER ADDSLOTS 7");
     cluster.await_well();
     cluster.nodes()[1].kill();
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     let address = cluster.nodes()[1].address().to_string();
     expect_finding(&found, "reachable", Health::Error, &address);
     cluster.nodes()[0].kill();
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     expect_finding(&found, "reachable", Health::Error, "do what the error says");
     let checks: Vec<&str> = found.findings().iter().map(Finding::check).collect();
     assert_eq!(checks, ["reachable"]);
@@ -129,7 +129,7 @@ async fn until_found(
 ) -> Checkup {
     let end = Instant::now() + LONG;
     loop {
-        let found = check(cluster).await;
+        let found = run_checkup(cluster).await;
         if so(of(&found, check)) {
             return found;
         }
@@ -143,7 +143,7 @@ async fn until_found(
 async fn replicas_of_a_cluster_that_do_not_follow_are_reported() {
     let cluster = RedisCluster::start(&calm());
     let place = |node: usize| cluster.nodes()[node].address().to_string();
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     for check in ["replicas", "links", "alike", "clocks"] {
         assert_eq!(of(&found, check).health(), Health::Ok, "{found:?}");
     }
@@ -157,7 +157,7 @@ async fn replicas_of_a_cluster_that_do_not_follow_are_reported() {
     let fill = "for i = 1, 30 do redis.call('SET', KEYS[1], string.rep('x', 100000)) end";
     let reply = cluster.nodes()[0].raw().send(&["EVAL", fill, "1", &key]).expect("an answer");
     assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     expect_finding(&found, "links", Health::Warning, "the network");
     let links = of(&found, "links").found();
     assert!(links.starts_with(&format!("{} is ", place(behind))), "{links}");
@@ -174,7 +174,7 @@ async fn replicas_of_a_cluster_that_do_not_follow_are_reported() {
     // It runs, and does not follow.
     expect_finding(&found, "replicas", Health::Ok, "");
     cluster.command(behind, "CONFIG SET maxmemory-policy allkeys-lru");
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     expect_finding(&found, "alike", Health::Warning, "use the same value");
     let told = format!("{} differs in maxmemory-policy", place(behind));
     assert_eq!(of(&found, "alike").found(), told);
@@ -185,17 +185,22 @@ async fn replicas_of_a_cluster_that_do_not_follow_are_reported() {
 async fn clocks_of_a_cluster_that_differ_are_reported() {
     let servers = RedisConfig::default().with_clock();
     let cluster = RedisCluster::start(&calm().with_servers(servers));
-    assert_eq!(of(&check(&cluster).await, "clocks").health(), Health::Ok);
+    assert_eq!(of(&run_checkup(&cluster).await, "clocks").health(), Health::Ok);
     let replica = &cluster.nodes()[cluster.replica_of(1)];
     replica.clock().step_back(Duration::from_secs(20));
     replica.await_clock();
-    let found = check(&cluster).await;
+    let found = run_checkup(&cluster).await;
     expect_finding(&found, "clocks", Health::Warning, "slewed");
     assert!(of(&found, "clocks").found().starts_with("6 of 6 servers"), "{found:?}");
     expect_finding(&found, "clock", Health::Ok, "");
     // A failover takes at least the node timeout.
     cluster.command(0, "CONFIG SET cluster-node-timeout 15000");
-    expect_finding(&check(&cluster).await, "clocks", Health::Error, "fencing tokens may decrease");
+    expect_finding(
+        &run_checkup(&cluster).await,
+        "clocks",
+        Health::Error,
+        "fencing tokens may decrease",
+    );
 }
 
 /// A replica that is gone but not detected, one that is marked as failed, and one of two: each leaves
@@ -203,19 +208,24 @@ async fn clocks_of_a_cluster_that_differ_are_reported() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn masters_without_a_live_replica_are_reported() {
     let cluster = RedisCluster::start(&calm().with_size(3, 2));
-    assert_eq!(of(&check(&cluster).await, "replicas").found(), "2, 2, 2");
+    assert_eq!(of(&run_checkup(&cluster).await, "replicas").found(), "2, 2, 2");
     let place = |node: usize| cluster.nodes()[node].address().to_string();
     // No node marks it as failed: they still list it.
     let [first, second] = [3, 6];
     cluster.nodes()[first].kill();
-    let found = check(&cluster).await;
-    expect_finding(&found, "replicas", Health::Warning, &format!("CLUSTER FORGET): {}", place(first)));
+    let found = run_checkup(&cluster).await;
+    expect_finding(
+        &found,
+        "replicas",
+        Health::Warning,
+        &format!("CLUSTER FORGET): {}", place(first)),
+    );
     assert_eq!(of(&found, "replicas").found(), "1, 2, 2");
     expect_finding(&found, "links", Health::Warning, "");
     assert!(of(&found, "links").found().contains("does not answer"), "{found:?}");
     cluster.nodes()[second].stop();
-    let found = check(&cluster).await;
-    expect_finding(&found, "replicas", Health::Warning, &format!("give {} a replica", place(0)));
+    let found = run_checkup(&cluster).await;
+    expect_finding(&found, "replicas", Health::Warning, &format!("give {} a working replica", place(0)));
     assert_eq!(of(&found, "replicas").found(), "0, 2, 2");
     cluster.nodes()[second].cont();
     // Marked as failed, it is no longer listed with its master. No replica may take over meanwhile.
@@ -226,7 +236,12 @@ async fn masters_without_a_live_replica_are_reported() {
     }
     let is_unnamed = |links: &Finding| links.health() == Health::Ok;
     let found = until_found(&cluster, "links", is_unnamed).await;
-    expect_finding(&found, "replicas", Health::Warning, &format!("CLUSTER FORGET): {}", place(first)));
+    expect_finding(
+        &found,
+        "replicas",
+        Health::Warning,
+        &format!("CLUSTER FORGET): {}", place(first)),
+    );
     let id = known_id(&cluster, &place(first));
     for node in others() {
         cluster.command(node, &format!("CLUSTER FORGET {id}"));

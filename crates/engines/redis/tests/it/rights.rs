@@ -1,4 +1,4 @@
-//! The users of `docs/redis.md` have just the rights that they need.
+//! The users of `docs/redis.md` have exactly the rights that they need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::{ending, name, request, take};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/redis.md");
 
-/// A server with both users, as the document has them.
+/// A server with both users of the document.
 fn server() -> RedisServer {
     let rule = |user: &str| {
         let line = DOCUMENT.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
@@ -35,7 +35,7 @@ async fn engine(server: &RedisServer, user: &str) -> RedisEngine {
 }
 
 #[tokio::test]
-async fn the_locker_can_do_all_that_a_lock_needs() {
+async fn the_locker_has_all_rights_that_a_lock_needs() {
     let server = server();
     let engine = engine(&server, "locker").await;
     let (first, second) = (request("a"), request("a"));
@@ -69,7 +69,7 @@ async fn the_locker_can_do_all_that_a_lock_needs() {
 }
 
 #[tokio::test]
-async fn the_operator_can_list_and_examine() {
+async fn the_operator_can_list_and_run_doctor() {
     let server = server();
     let engine = engine(&server, "operator").await;
     take(&engine, &request("a")).await;

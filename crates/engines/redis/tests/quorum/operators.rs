@@ -1,4 +1,4 @@
-//! Which server has which slot of a set: what clients may change, and what operators say.
+//! The slots of a set: what clients may change, and what only operators decide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use holdline_services::{RedisConfig, RedisServer, Reply};
 
 use crate::support::{Nodes, admin_of, name, request};
 
-/// These servers, by these names for 127.0.0.1.
+/// These servers, by this name for 127.0.0.1.
 fn options(host: &str, servers: &[&RedisServer]) -> QuorumOptions {
     let hosts = servers.iter().map(|one| format!("{host}:{}", one.address().port()));
     let hosts = hosts.collect::<Vec<_>>().join(",");
@@ -28,7 +28,7 @@ async fn connect(options: &QuorumOptions) -> QuorumEngine {
     engine.expect("a set")
 }
 
-/// Who each server is, and what it belongs to.
+/// Returns the id and the configuration of each server.
 fn kept(servers: &[RedisServer]) -> Vec<Reply> {
     let kept = |one: &RedisServer| one.raw().say("HMGET holdline:node:1 m i g c").expect("told");
     servers.iter().map(kept).collect()
@@ -46,7 +46,7 @@ fn message<T: std::fmt::Debug>(outcome: Result<T, LockError>) -> String {
 
 /// The set is {0, 1, 2}, and a client lists {0, 1, 3}.
 #[tokio::test]
-async fn one_wrong_server_in_a_list_evicts_nobody_and_is_reported() {
+async fn one_wrong_server_in_a_list_evicts_no_member_and_is_reported() {
     let nodes = Nodes::start(4, &RedisConfig::default());
     let [a, b, c, x] = &nodes.servers[..] else { panic!("four servers") };
     let right = admin(&[a, b, c]);
@@ -54,7 +54,7 @@ async fn one_wrong_server_in_a_list_evicts_nobody_and_is_reported() {
     let before = kept(&nodes.servers[..3]);
     let wrong = options("127.0.0.1", &[a, b, x]);
     let engine = connect(&wrong).await;
-    // Two of the set answer, so names can be had.
+    // Two of the set answer, so names can be acquired.
     for id in 1..=5 {
         let reply = engine.try_acquire(&request(id)).await.expect("two vote");
         let granted = matches!(reply, AcquireReply::Granted { .. });
@@ -75,7 +75,7 @@ async fn one_wrong_server_in_a_list_evicts_nobody_and_is_reported() {
 }
 
 #[tokio::test]
-async fn an_operator_replaces_a_server_and_takes_it_in_again() {
+async fn an_operator_replaces_a_server_and_readmits_it() {
     let nodes = Nodes::start(4, &RedisConfig::default());
     let [a, b, c, x] = &nodes.servers[..] else { panic!("four servers") };
     crate::support::vouched(&admin(&[a, b, c])).await;
@@ -102,12 +102,12 @@ async fn an_operator_replaces_a_server_and_takes_it_in_again() {
     let status = new.replace(&planned).await.expect("agreed");
     assert_eq!((status.epoch, status.votes), (Some(2), 2), "{status:?}");
     assert_eq!(status.nodes[2].state, NodeState::Quarantined, "{status:?}");
-    // The old one has learnt of it, or does as soon as somebody lists it.
+    // The old server knows the change, or learns of it as soon as a client lists it.
     let back = admin(&[a, b, c]);
     let status = back.rejoin().await.expect("nothing is evicted by that");
     assert_eq!(status.nodes[2].state, NodeState::Replaced, "{status:?}");
     assert!(back.plan_rejoin().await.is_empty(), "its slot has another address");
-    // It comes back by the same verb.
+    // The same verb brings it back.
     let planned = back.plan_replace(&[(&by, &old)]).await.expect("two remember");
     let status = back.replace(&planned).await.expect("agreed");
     assert_eq!((status.epoch, status.votes), (Some(3), 2), "{status:?}");
@@ -117,7 +117,7 @@ async fn an_operator_replaces_a_server_and_takes_it_in_again() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_set_is_given_no_slot() {
+async fn a_server_of_another_set_gets_no_slot() {
     let (nodes, other) =
         (Nodes::start(3, &RedisConfig::default()), Nodes::start(1, &RedisConfig::default()));
     let [a, b, c] = &nodes.servers[..] else { panic!("three servers") };
@@ -133,9 +133,9 @@ async fn a_server_of_another_set_is_given_no_slot() {
     assert_eq!(new.replace(&planned).await.expect("agreed").epoch, Some(2));
 }
 
-/// Founded as 127.0.0.1, listed as localhost, and a majority forgets.
+/// Initialised as 127.0.0.1, listed as localhost, and a majority loses its data.
 #[tokio::test]
-async fn a_majority_that_forgot_under_other_names_heals_while_a_client_lives() {
+async fn a_majority_without_data_under_other_names_recovers_by_a_running_client() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let servers: Vec<&RedisServer> = nodes.servers.iter().collect();
@@ -145,7 +145,7 @@ async fn a_majority_that_forgot_under_other_names_heals_while_a_client_lives() {
     for server in &servers[..2] {
         server.raw().say("FLUSHALL").expect("flushed");
     }
-    // Whoever asks is refused, looks, and takes them in.
+    // A client that acquires is refused, refreshes its view, and readmits them.
     let mut id = 2;
     loop {
         let status = admin_of(&renamed).status().await;
@@ -161,9 +161,9 @@ async fn a_majority_that_forgot_under_other_names_heals_while_a_client_lives() {
     }
 }
 
-/// The same when no client lives that has seen them.
+/// The same without a running client that has seen them.
 #[tokio::test]
-async fn a_majority_that_forgot_under_other_names_is_told_and_an_operator_replaces_all() {
+async fn a_majority_without_data_under_other_names_is_reported_and_an_operator_replaces_all() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let servers: Vec<&RedisServer> = nodes.servers.iter().collect();
@@ -196,15 +196,15 @@ async fn a_majority_that_forgot_under_other_names_is_told_and_an_operator_replac
     assert_eq!(status.votes, 3, "{status:?}");
 }
 
-/// Another client has begun to make them a set, with another longest lease.
+/// Another client has begun to initialise them, with another longest lease.
 #[tokio::test]
-async fn an_init_never_founds_with_another_longest_lease_than_it_was_asked_for() {
+async fn an_init_never_uses_another_longest_lease_than_requested() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     let slots = nodes.servers.iter().zip(1..);
     let slots: Vec<(NodeId, String)> =
         slots.map(|(one, id)| (NodeId::from_bytes([id; 16]), one.address().to_string())).collect();
     let named: Vec<(NodeId, &str)> = slots.iter().map(|(id, at)| (*id, at.as_str())).collect();
-    let other = Configuration::founded(&named, Duration::from_secs(90));
+    let other = Configuration::initial(&named, Duration::from_secs(90));
     let mut raw = nodes.servers[0].raw();
     let info = raw.say("INFO server").expect("told").text().expect("a text");
     let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("told");
@@ -217,22 +217,22 @@ async fn an_init_never_founds_with_another_longest_lease_than_it_was_asked_for()
     let told = message(admin_of(&asked).init().await);
     assert!(told.contains("90s and not 60s"), "{told}");
     assert!(states(&nodes.admin().status().await).iter().all(|one| *one != NodeState::Votes));
-    // Who does not say which gets what is on the way.
+    // Without a requested lease, the pending proposal is completed.
     let status = nodes.admin().init().await.expect("all answer");
     assert_eq!((status.max_lease_ms, status.votes), (Some(90_000), 0), "{status:?}");
     let told = message(admin_of(&asked).init().await);
     assert!(told.contains("90s and not 60s"), "{told}");
 }
 
-/// A server has forgotten, and whoever only looks leaves that to others.
+/// A server has lost its data, and a read-only client does not readmit it.
 #[tokio::test]
-async fn who_only_looks_takes_nobody_in() {
+async fn a_read_only_client_readmits_no_server() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     nodes.servers[0].raw().say("FLUSHALL").expect("flushed");
     nodes.servers[1].restart();
     let before = kept(&nodes.servers);
-    let looks = connect(&nodes.options("").with_only_looking()).await;
+    let looks = connect(&nodes.options("").with_read_only()).await;
     for _ in 0..3 {
         let error = looks.inspect(&name()).await.expect_err("one of three votes");
         assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");

@@ -10,11 +10,11 @@ use holdline_services::{RedisConfig, Reply, Sentinel, SentinelConfig, SentinelGr
 
 use crate::support::url;
 
-async fn check(group: &SentinelGroup) -> Checkup {
-    check_url(&url(group, "&connect_timeout_ms=3000").replace("=10000", "=3000")).await
+async fn run_checkup(group: &SentinelGroup) -> Checkup {
+    run_checkup_at(&url(group, "&connect_timeout_ms=3000").replace("=10000", "=3000")).await
 }
 
-async fn check_url(url: &str) -> Checkup {
+async fn run_checkup_at(url: &str) -> Checkup {
     let options = RedisOptions::from_url(url).expect("a good URL");
     checkup(&options, Arc::new(MachineClock)).await.expect("good options")
 }
@@ -25,7 +25,7 @@ fn of<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
 }
 
 async fn finds(group: &SentinelGroup, check: &str, health: Health, says: &str) {
-    let found = check(group).await;
+    let found = run_checkup(group).await;
     let finding = of(&found, check);
     assert_eq!(finding.health(), health, "{found:?}");
     let fix = finding.fix().unwrap_or_default();
@@ -72,7 +72,7 @@ async fn each_weakness_of_a_group_is_reported_with_its_fix() {
     set(&group, "down-after-milliseconds", "500");
     finds(&group, "down_after", Health::Warning, "at least 1000").await;
     set(&group, "down-after-milliseconds", "60000");
-    let found = check(&group).await;
+    let found = run_checkup(&group).await;
     for check in [
         "reachable",
         "sentinels",
@@ -111,7 +111,7 @@ async fn missing_replicas_and_sentinels_are_reported() {
     group.await_known(0);
     finds(&group, "replicas", Health::Error, "give the master a replica").await;
     group.sentinels().iter().for_each(holdline_services::Sentinel::kill);
-    let found = check(&group).await;
+    let found = run_checkup(&group).await;
     assert_eq!(of(&found, "sentinels").health(), Health::Error, "{found:?}");
     assert_eq!(of(&found, "reachable").health(), Health::Error, "{found:?}");
 }
@@ -132,15 +132,15 @@ async fn clocks_links_and_rights_of_a_group_are_reported() {
     let clock = group.servers()[2].clock();
     clock.step_back(Duration::from_secs(20));
     group.servers()[2].await_clock();
-    let found = check_url(&url).await;
+    let found = run_checkup_at(&url).await;
     assert_eq!(of(&found, "clocks").health(), Health::Warning, "{found:?}");
     clock.step_back(Duration::from_secs(3_600));
     group.servers()[2].await_clock();
-    let found = check_url(&url).await;
+    let found = run_checkup_at(&url).await;
     assert_eq!(of(&found, "clocks").health(), Health::Error, "{found:?}");
     clock.step_forward(Duration::from_secs(3_620));
     group.servers()[1].raw().say("REPLICAOF 127.0.0.1 1").expect("an answer");
-    let found = check_url(&url).await;
+    let found = run_checkup_at(&url).await;
     let links = of(&found, "links");
     assert_eq!(links.health(), Health::Warning, "{found:?}");
     let cut = group.servers()[1].address().to_string();
@@ -149,11 +149,11 @@ async fn clocks_links_and_rights_of_a_group_are_reported() {
     let file = std::env::temp_dir().join(format!("holdline-checkup-{}", std::process::id()));
     std::fs::write(&file, "CANARY").expect("written");
     let deaf = format!("{url}&sentinel_user=deaf&sentinel_password_file={}", file.display());
-    let found = check_url(&deaf).await;
+    let found = run_checkup_at(&deaf).await;
     let rights = of(&found, "sentinel_rights");
     assert_eq!(rights.health(), Health::Warning, "{found:?}");
     assert!(rights.found().contains("SUBSCRIBE +switch-master"), "{rights:?}");
-    let found = check_url(&deaf.replace("deaf", "mute")).await;
+    let found = run_checkup_at(&deaf.replace("deaf", "mute")).await;
     let sentinels = of(&found, "sentinels");
     assert_eq!(sentinels.health(), Health::Warning, "{found:?}");
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("docs/redis.md")), "{sentinels:?}");
@@ -164,12 +164,12 @@ async fn clocks_links_and_rights_of_a_group_are_reported() {
     std::fs::remove_file(&file).expect("removed");
     // A user that lacks a right for the handshake is rejected, and the message names the command.
     let few = url.replace("redis+sentinel://", "redis+sentinel://few:CANARY@");
-    let found = check_url(&few).await;
+    let found = run_checkup_at(&few).await;
     let reachable = of(&found, "reachable");
     assert_eq!(reachable.health(), Health::Error, "{found:?}");
     assert!(reachable.found().contains("+role"), "{reachable:?}");
     group.servers()[0].raw().send(&["ACL", "SETUSER", "few", "+role"]).expect("an answer");
-    let found = check_url(&format!("{few}&replicas=all")).await;
+    let found = run_checkup_at(&format!("{few}&replicas=all")).await;
     let rights = of(&found, "rights");
     assert_eq!(rights.health(), Health::Error, "{found:?}");
     for lacks in ["HSET", "WAIT"] {
@@ -186,7 +186,7 @@ async fn sentinels_that_do_not_belong_together_are_reported() {
     );
     let stranger = other.sentinels()[0].address();
     let url = url(&group, "").replace("/locks", &format!(",{stranger}/locks"));
-    let found = check_url(&url).await;
+    let found = run_checkup_at(&url).await;
     let sentinels = of(&found, "sentinels");
     assert_eq!(sentinels.health(), Health::Warning, "{found:?}");
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("another master")), "{sentinels:?}");
@@ -196,7 +196,7 @@ async fn sentinels_that_do_not_belong_together_are_reported() {
 async fn until_found(url: &str, check: &str, so: impl Fn(&Finding) -> bool) -> Checkup {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        let found = check_url(url).await;
+        let found = run_checkup_at(url).await;
         if so(of(&found, check)) {
             return found;
         }
@@ -226,7 +226,7 @@ async fn missing_sentinels_are_reported_even_if_the_url_does_not_name_them() {
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("start those that are down")));
     // Fewer than the quorum.
     set_at(&group.sentinels()[..2], "quorum", "3");
-    let found = check_url(&url(&[0, 1])).await;
+    let found = run_checkup_at(&url(&[0, 1])).await;
     let sentinels = of(&found, "sentinels");
     assert_eq!(sentinels.health(), Health::Error, "{found:?}");
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("2 of 3 agree on no failover")));
@@ -254,7 +254,7 @@ async fn replicas_that_do_not_follow_are_reported_until_they_do() {
     say(1, "CLIENT PAUSE 600000 WRITE");
     let fill = "for i = 1, 30 do redis.call('SET', 'fill', string.rep('x', 100000)) end";
     group.servers()[0].raw().send(&["EVAL", fill, "0"]).expect("an answer");
-    let found = check_url(&url).await;
+    let found = run_checkup_at(&url).await;
     let links = of(&found, "links");
     assert_eq!(links.health(), Health::Warning, "{found:?}");
     assert!(links.found().starts_with(&format!("{behind} is ")), "{links:?}");

@@ -1,4 +1,4 @@
-//! What users name wrongly: each is told with the fix, and nothing is written.
+//! Wrong input: each error names the fix, and nothing is written.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ async fn refused(url: &str, says: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_sentinels_cannot_answer_is_told_with_the_fix() {
+async fn errors_of_sentinels_are_reported_with_the_fix() {
     let config = SentinelConfig::default().with_sentinel_password("CANARY-sentinel");
     let group = SentinelGroup::start(&config);
     let directory = std::env::temp_dir().join(format!("holdline-inputs-{}", std::process::id()));
@@ -36,7 +36,7 @@ async fn what_the_sentinels_cannot_answer_is_told_with_the_fix() {
         std::fs::write(&file, password).expect("written");
         format!("&sentinel_password_file={}", file.display())
     };
-    // The password of the sentinels: none, a wrong one, the right one for another service.
+    // The password of the sentinels: none, a wrong one, and an unknown service.
     refused(&url(&group, ""), &["sentinel_password_file", "NOAUTH"]).await;
     let wrong = url(&group, &with("CANARY-wrong"));
     refused(&wrong, &["sentinel_password_file", "password is wrong"]).await;
@@ -46,7 +46,7 @@ async fn what_the_sentinels_cannot_answer_is_told_with_the_fix() {
     // The password of the servers.
     let asked = right.replace("redis+sentinel://", "redis+sentinel://nobody:CANARY@");
     refused(&asked, &["user or password is wrong"]).await;
-    // A server is no sentinel, and a sentinel may watch nobody.
+    // A server is no sentinel, and a sentinel may monitor nothing.
     let server = group.servers()[0].address();
     let plain = format!("redis+sentinel://{server}/locks");
     refused(&plain, &["is no sentinel", "`redis://`"]).await;
@@ -59,7 +59,7 @@ async fn what_the_sentinels_cannot_answer_is_told_with_the_fix() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_that_nobody_reaches_are_named() {
+async fn unreachable_sentinels_are_named() {
     let silent = Sentinel::idle();
     silent.kill();
     let url = format!("redis+sentinel://{}/locks?connect_timeout_ms=2000", silent.address());

@@ -1,25 +1,25 @@
-//! A client's clock that runs too slow, or too fast.
+//! A client's clock with a wrong rate.
 
 use std::pin::Pin;
 
 use holdline::ManualClock;
 use holdline_core::{Clock, Moment};
 
-/// A clock of which another number of microseconds passes in a second of the common time.
+/// A clock with another rate than the common time.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnClock {
+pub(crate) struct SkewedClock {
     pub(crate) common: ManualClock,
-    /// How much too fast it runs, in parts of a million.
+    /// How much too fast it runs, in parts per million.
     pub(crate) ppm: i64,
 }
 
-impl OwnClock {
+impl SkewedClock {
     fn rate(&self) -> i128 {
         1_000_000 + i128::from(self.ppm)
     }
 }
 
-impl Clock for OwnClock {
+impl Clock for SkewedClock {
     fn now(&self) -> Moment {
         let nanos = i128::from(self.common.now().as_nanos()) * self.rate() / 1_000_000;
         Moment::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -40,10 +40,10 @@ mod own_tests {
     use super::*;
 
     #[test]
-    fn a_clock_of_its_own_wakes_when_it_says() {
+    fn a_skewed_clock_wakes_at_its_own_time() {
         let common = ManualClock::new();
         for ppm in [-4_000, 0, 4_000] {
-            let own = OwnClock { common: common.clone(), ppm };
+            let own = SkewedClock { common: common.clone(), ppm };
             common.advance(Duration::from_millis(1_234_567));
             let at = own.now().after(Duration::from_nanos(7_654_321));
             let mut sleep = own.sleep_until(at);

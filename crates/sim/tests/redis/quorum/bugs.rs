@@ -1,12 +1,12 @@
-//! Rules to leave out, to prove that the worlds find it. They are left out from outside: in the
-//! scripts as they travel, or between library and engine; the one that only the library itself can
-//! have stands there behind its feature `planted`.
+//! Planted bugs, to prove that the worlds detect them. They are injected from outside: into the
+//! scripts in transit, or between library and engine. One bug that only the library can have is there
+//! behind its feature `planted`.
 
-use super::heat::{self, Heat};
-use super::run::{Kind, Scene};
-use crate::world::planted::Mutation;
+use super::run::{Scenario, ScenarioKind};
+use super::stress::{self, Stress};
+use crate::world::bugs::Mutation;
 
-/// A rule that is left out.
+/// A planted bug: a rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     NoWriteBack,
@@ -35,7 +35,7 @@ pub(crate) enum Bug {
 }
 
 impl Bug {
-    /// Each of these is found.
+    /// Each of these is detected.
     pub(crate) const ALL: [Bug; 21] = [
         Bug::NoWriteBack,
         Bug::WriteBackWithoutCompare,
@@ -60,24 +60,23 @@ impl Bug {
         Bug::OneStopsAll,
     ];
 
-    /// What no world shows, since another rule covers for it.
+    /// Bugs that no world detects, since another rule prevents their effect.
     ///
-    /// That healed nodes count only from the next renewal: the library hears no renewal once the
-    /// lease is over by its own count, and brings nothing back. While it is not over, nobody else
-    /// can have been had by a majority, so it does no harm that a node which was free counts at
-    /// once. The model, which has no library, finds it: there a renewal may be good after somebody
-    /// else came and went.
+    /// Healed nodes count at once: the library accepts no renewal after its lease has ended by its own
+    /// count. Before that no other client can have won a majority, so counting a healed node at once does
+    /// no harm. The model has no library and detects it: there a renewal may succeed after another client
+    /// held the lock.
     ///
-    /// That another set is told apart by its name: where no majority remembers, nobody takes a
-    /// place in a set whose servers are elsewhere (M5 of the membership), whatever its name.
+    /// Sets are not distinguished by id: where no majority has its data, no node gets a slot in a set
+    /// whose servers are elsewhere (M5 of the membership).
     pub(crate) const COVERED: [Bug; 2] = [Bug::HealedCountsAtOnce, Bug::ForeignTakenForNewer];
 
-    /// Tells whether it stands between library and engine, with other connections.
+    /// Returns whether it is between library and engine, with other connections.
     pub(crate) fn is_between(self) -> bool {
         matches!(self, Bug::IdAskedAgainAfterUndo | Bug::UndoOnAnotherConnection)
     }
 
-    /// Returns the first seed whose world was seen to miss it.
+    /// Returns the first seed whose world is known to detect it.
     pub(crate) fn seen_at(self) -> u64 {
         match self {
             Bug::ValidityFromReply | Bug::WaitByTheClock | Bug::DurableExcuse => 2,
@@ -95,35 +94,35 @@ impl Bug {
         }
     }
 
-    /// Returns what makes a world hot for it, if it shows too seldom in those that are drawn.
-    pub(crate) fn heat(self) -> Option<Heat> {
+    /// Returns the stress that shows it, if random worlds show it too rarely.
+    pub(crate) fn stress(self) -> Option<Stress> {
         Some(match self {
-            Bug::ValidityFromReply => heat::SLOW_ANSWERS,
-            Bug::NoFloor | Bug::FloorOfTheForgetful => heat::FORGETFUL_MIDDLE,
-            Bug::RecoverAnyEpisode => heat::LATE_RECOVERY,
-            Bug::Unnoticed => heat::OLD_COPIES,
-            Bug::DurableExcuse => heat::SWITCHED_OFF,
-            Bug::OneStopsAll => heat::ODD_SERVER,
-            Bug::WaitByTheClock => heat::CLOCK_OF_THE_WAIT,
-            Bug::AnyPass => heat::REPLACED_MIDDLE,
-            Bug::WriteBackWithoutCompare => heat::LEAPING_CLOCKS,
-            Bug::HealTakesWhatIsTaken => heat::LATE_HEALING,
-            Bug::FloorOfTheClockAlone => heat::ALL_FORGET,
+            Bug::ValidityFromReply => stress::SLOW_ANSWERS,
+            Bug::NoFloor | Bug::FloorOfTheForgetful => stress::FORGETFUL_MIDDLE,
+            Bug::RecoverAnyEpisode => stress::LATE_RECOVERY,
+            Bug::Unnoticed => stress::OLD_COPIES,
+            Bug::DurableExcuse => stress::SWITCHED_OFF,
+            Bug::OneStopsAll => stress::ODD_SERVER,
+            Bug::WaitByTheClock => stress::CLOCK_OF_THE_WAIT,
+            Bug::AnyPass => stress::REPLACED_MIDDLE,
+            Bug::WriteBackWithoutCompare => stress::LEAPING_CLOCKS,
+            Bug::HealTakesWhatIsTaken => stress::LATE_HEALING,
+            Bug::FloorOfTheClockAlone => stress::ALL_FORGET,
             _ => return None,
         })
     }
 
-    /// Returns the world of a seed in which it is left out.
-    pub(crate) fn scene(self, seed: u64) -> Scene {
-        Scene { seed, heat: self.heat(), bug: Some(self) }
+    /// Returns the world of a seed with this bug.
+    pub(crate) fn scenario(self, seed: u64) -> Scenario {
+        Scenario { seed, stress: self.stress(), bug: Some(self) }
     }
 
-    /// Returns in which worlds alone it shows, if not in all.
-    pub(crate) fn shows_in(self) -> Option<Kind> {
-        matches!(self, Bug::Stamped | Bug::ForeignTakenForNewer).then_some(Kind::Rivals)
+    /// Returns the kind of world that shows it, if not all do.
+    pub(crate) fn shows_in(self) -> Option<ScenarioKind> {
+        matches!(self, Bug::Stamped | Bug::ForeignTakenForNewer).then_some(ScenarioKind::Rivals)
     }
 
-    /// What to write in place of what in the scripts.
+    /// The replacements in the scripts.
     fn changes(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Bug::NoWriteBack => {
@@ -167,12 +166,15 @@ impl Bug {
             Bug::HealTakesWhatIsTaken => {
                 &[("if value or mark then return 0 end", "if mark then return 0 end")]
             }
-            // A counter that is forgotten on purpose after some seconds shows it soon.
+            // A counter that expires after some seconds shows it soon.
             Bug::OldTokenBase => &[
                 ("local base = last or largest", "local base = last or floor"),
                 ("later(last or largest, floor) + 1", "later(last or floor, floor) + 1"),
                 ("'PX', '86400000'", "'PX', '2000'"),
-                ("local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '86400000'", "local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '2000'"),
+                (
+                    "local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '86400000'",
+                    "local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '2000'",
+                ),
             ],
             Bug::TokenStandsStill => &[
                 ("local base = last or largest", "token = last or token local base = ''"),
@@ -195,7 +197,7 @@ impl Bug {
         }
     }
 
-    /// The same for what concerns passes, proof and who belongs to a set.
+    /// The replacements that concern proofs, evidence and membership.
     fn changes_of_sets(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Bug::AnyPass => &[
@@ -203,7 +205,7 @@ impl Bug {
                 ("if kept[1] ~= proof then", "if not kept[1] then"),
                 ("redis.pcall('HGET', NODE, 'p') == ARGV[1]", "redis.pcall('HGET', NODE, 'p')"),
             ],
-            // What stands higher counts as what was asked for.
+            // A higher counter counts as the requested one.
             Bug::AtLeastForExactly => &[(
                 "count(LOCK, token, largest)\nreturn token",
                 "count(LOCK, token, largest)
@@ -215,7 +217,7 @@ return wanted < token and wanted or token",
                 "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
                 "raise(node, since)\n  node.g, node.c, node.s = 'open', configuration, set_stamp",
             )],
-            // The wait ends at a moment of the node's own clock.
+            // The quarantine ends by the node's own clock.
             Bug::WaitByTheClock => &[
                 ("#node.r < 11 and ", ""),
                 (
@@ -230,7 +232,7 @@ return wanted < token and wanted or token",
                 ),
             ],
             Bug::FloorOfTheClockAlone => &[("local SKEW = 1000000", "local SKEW = 0")],
-            // Its memory says that it loses nothing, and vouches for itself.
+            // Its own data says that it loses nothing, and counts as a proof.
             Bug::DurableExcuse => &[
                 ("local NAMES = { 'm', ", "local NAMES = { 'd', 'm', "),
                 (
@@ -243,7 +245,7 @@ return wanted < token and wanted or token",
                 ),
                 ("if accepted == 1 and ARGV[3]", "node.d = '1'\nif accepted == 1 and ARGV[3]"),
             ],
-            // All sets have one name, so that what one has counts as a change of the other.
+            // All sets have one id, so that the configuration of one counts as a change of the other.
             Bug::ForeignTakenForNewer => &[(
                 "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
                 "node.g = 'proposed'
@@ -253,7 +255,7 @@ return wanted < token and wanted or token",
         }
     }
 
-    /// Tells whether it is in the scripts.
+    /// Returns the mutation of the scripts, if it is there.
     pub(crate) fn mutation(self) -> Option<Mutation> {
         let changes = self.changes();
         (!changes.is_empty()).then(|| Mutation::new(changes.iter().copied()))

@@ -1,6 +1,6 @@
-//! What clients and the world write down, and what must be so after every step.
+//! Records what clients and the world do, and checks the promises after every step.
 //!
-//! The observer sees more than any client: what each believes, and what the server has.
+//! The observer sees more than any client: what each holds, and the server's keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use holdline_core::{Mode, Moment};
 use parking_lot::Mutex;
 
 use super::tasks::Process;
-use super::view::{Record, View};
+use super::view::{NameView, Record};
 
-/// A promise of the design that was broken, and how it showed.
+/// A broken promise, with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct Violation {
     pub(crate) promise: &'static str,
     pub(crate) what: String,
     pub(crate) at: Moment,
 }
 
-/// One attempt under way.
+/// A running attempt.
 pub(crate) struct Attempt {
     pub(crate) process: Process,
     pub(crate) name: &'static str,
@@ -33,8 +33,8 @@ pub(crate) struct Attempt {
     pub(crate) floor: u64,
 }
 
-/// One grant that a process believes in, or did.
-pub(crate) struct Hold {
+/// A grant that a process holds, or held.
+pub(crate) struct HeldLock {
     pub(crate) process: Process,
     pub(crate) name: &'static str,
     pub(crate) mode: Mode,
@@ -42,61 +42,61 @@ pub(crate) struct Hold {
     pub(crate) token: u64,
     pub(crate) began: Moment,
     pub(crate) held: Held,
-    /// `lost()` has said so.
+    /// `lost()` has reported its loss.
     pub(crate) told: bool,
     pub(crate) invalid_since: Option<Moment>,
 }
 
-/// What is known of a process.
+/// The state of a process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub(crate) struct ProcessState {
     pub(crate) paused_since: Option<Moment>,
-    /// How long it stood still so far.
+    /// The total time of its pauses.
     pub(crate) paused_for: Duration,
     pub(crate) awake_since: Moment,
     pub(crate) killed: Option<Moment>,
 }
 
-/// Everything that is written down.
+/// Everything that is recorded.
 #[derive(Default)]
-pub(crate) struct Book {
+pub(crate) struct Recorder {
     pub(crate) log: String,
     next: u64,
     pub(crate) attempts: BTreeMap<u64, Attempt>,
-    pub(crate) holds: BTreeMap<u64, Hold>,
-    pub(crate) lives: BTreeMap<Process, Life>,
-    /// Which process a client id of a record belongs to.
+    pub(crate) holds: BTreeMap<u64, HeldLock>,
+    pub(crate) lives: BTreeMap<Process, ProcessState>,
+    /// The process of each client id.
     pub(crate) clients: BTreeMap<String, Process>,
     tokens: BTreeMap<&'static str, BTreeSet<u64>>,
     /// The largest exclusive token of each name that was known to a holder.
     largest: BTreeMap<&'static str, u64>,
-    pub(crate) broken: Option<Broken>,
+    pub(crate) violation: Option<Violation>,
     pub(crate) grants: u64,
-    /// When the server last forgot.
+    /// When the server last lost its data.
     pub(crate) forgot: Option<Moment>,
     /// When the server's clock was last set.
     pub(crate) clock_set: Option<Moment>,
-    /// Tokens of grants that an operator took away now.
+    /// Tokens of grants that an operator has revoked.
     pub(crate) taken_now: BTreeSet<u64>,
     pub(crate) stopping: bool,
-    /// How much too fast the server's clock runs.
+    /// The error of the server's clock rate.
     pub(crate) skew_ppm: i64,
 }
 
-pub(crate) type SharedBook = Arc<Mutex<Book>>;
+pub(crate) type SharedRecorder = Arc<Mutex<Recorder>>;
 
-impl Book {
+impl Recorder {
     pub(crate) fn note(&mut self, now: Moment, line: &str) {
         use std::fmt::Write;
         let micros = now.as_nanos() / 1_000;
         let _ = writeln!(self.log, "{:>5}.{:06} {line}", micros / 1_000_000, micros % 1_000_000);
     }
 
-    /// Keeps the first broken promise: what follows it may be its consequence.
-    pub(crate) fn break_promise(&mut self, now: Moment, promise: &'static str, what: String) {
-        if self.broken.is_none() {
+    /// Keeps the first violation: later ones may be its consequence.
+    pub(crate) fn record_violation(&mut self, now: Moment, promise: &'static str, what: String) {
+        if self.violation.is_none() {
             self.note(now, &format!("BROKEN {promise}: {what}"));
-            self.broken = Some(Broken { promise, what, at: now });
+            self.violation = Some(Violation { promise, what, at: now });
         }
     }
 
@@ -111,7 +111,7 @@ impl Book {
         self.next += 1;
         let floor = self.largest.get(name).copied().unwrap_or(0);
         let paused = self.lives.get(&process).map_or(Duration::ZERO, |life| life.paused_for);
-        // A pause so far is taken off again by whoever looks.
+        // The checks subtract the pauses so far.
         let due = now.after(within).before(paused);
         let attempt = Attempt { process, name, started: now, due, what, floor };
         self.attempts.insert(self.next, attempt);
@@ -126,73 +126,82 @@ impl Book {
         }
     }
 
-    /// An attempt ended with a grant.
+    /// Records an attempt that ended with a grant.
     pub(crate) fn grant(&mut self, now: Moment, attempt: u64, mode: Mode, held: Held, id: String) {
         let Some(of) = self.attempts.remove(&attempt) else { return };
         let (name, process, token) = (of.name, of.process, held.fencing_token().get());
         self.grants += 1;
         self.note(now, &format!("{process} holds {name} #{attempt} token {token}"));
         if !self.tokens.entry(name).or_default().insert(token) {
-            self.break_promise(now, "P2", format!("{name}: token {token} was given twice"));
+            self.record_violation(now, "P2", format!("{name}: token {token} was given twice"));
         }
         if mode == Mode::Exclusive {
             if token <= of.floor {
                 let floor = of.floor;
                 let what = format!("{name}: asked for after {floor} was known, granted {token}");
-                self.break_promise(now, "P2", what);
+                self.record_violation(now, "P2", what);
             }
             let forgotten = self.excuses(of.started);
             let largest = self.largest.entry(name).or_default();
             if token < *largest && forgotten {
-                // Two at once: the server has forgotten one or ended it too soon, and the order of
-                // holding with it.
+                // Two at once: the server has lost one or ended it too soon, and the order of holding with it.
             } else if token < *largest {
                 let largest = *largest;
                 let what = format!("{name}: held after {largest}, granted {token}");
-                self.break_promise(now, "P2", what);
+                self.record_violation(now, "P2", what);
             } else {
                 *largest = token;
             }
         }
         let began = of.started;
-        let hold =
-            Hold { process, name, mode, id, token, began, held, told: false, invalid_since: None };
+        let hold = HeldLock {
+            process,
+            name,
+            mode,
+            id,
+            token,
+            began,
+            held,
+            told: false,
+            invalid_since: None,
+        };
         self.holds.insert(attempt, hold);
     }
 
-    /// A holder lets go, in whatever way.
-    pub(crate) fn let_go(&mut self, now: Moment, hold: u64, how: &str) {
+    /// Records that a holder has let its lock go, in any way.
+    pub(crate) fn released(&mut self, now: Moment, hold: u64, how: &str) {
         if let Some(of) = self.holds.remove(&hold) {
             let process = of.process;
             self.note(now, &format!("{process} {how} {} #{hold}", of.name));
         }
     }
 
-    /// A process is gone.
-    pub(crate) fn bury(&mut self, process: Process) {
+    /// Records the end of a process.
+    pub(crate) fn process_ended(&mut self, process: Process) {
         self.attempts.retain(|_, attempt| attempt.process != process);
         self.holds.retain(|_, hold| hold.process != process);
     }
 
-    /// Tells whether the server has forgotten since then, or its clock was set.
+    /// Returns whether the server has lost its data since then, or its clock was set.
     fn excuses(&self, began: Moment) -> bool {
         self.forgot.max(self.clock_set).is_some_and(|last| began <= last)
     }
 
-    /// Tells whether nothing is promised of a grant any more.
-    fn is_excused(&self, hold: &Hold) -> bool {
+    /// Returns whether exclusion is no longer promised for a grant.
+    fn is_excused(&self, hold: &HeldLock) -> bool {
         self.excuses(hold.began) || self.taken_now.contains(&hold.token)
     }
 
-    /// P1: whoever believes to hold excludes whom it must.
+    /// P1: holders exclude each other as their modes require.
     fn check_exclusion(&mut self, now: Moment) {
-        let mut broken = None;
-        let valid: Vec<&Hold> = self.holds.values().filter(|hold| hold.held.is_valid()).collect();
+        let mut violation = None;
+        let valid: Vec<&HeldLock> =
+            self.holds.values().filter(|hold| hold.held.is_valid()).collect();
         for (at, one) in valid.iter().enumerate() {
             for other in valid[at + 1..].iter().filter(|other| other.name == one.name) {
                 let excludes = one.mode == Mode::Exclusive || other.mode == Mode::Exclusive;
                 if excludes && !self.is_excused(one) && !self.is_excused(other) {
-                    broken = Some(format!(
+                    violation = Some(format!(
                         "{}: {} with token {} and {} with token {}",
                         one.name, one.process, one.token, other.process, other.token
                     ));
@@ -208,18 +217,23 @@ impl Book {
                     })
                     .sum();
                 if used > of {
-                    broken = Some(format!("{}: {used} permits of {of}", one.name));
+                    violation = Some(format!("{}: {used} permits of {of}", one.name));
                 }
             }
         }
-        if let Some(what) = broken {
-            self.break_promise(now, "P1", what);
+        if let Some(what) = violation {
+            self.record_violation(now, "P1", what);
         }
     }
 
-    /// P6: who believes to hold is in the store, and who has lost is told.
-    fn check_belief(&mut self, now: Moment, server_ms: i64, views: &BTreeMap<&'static str, View>) {
-        let mut broken = None;
+    /// P6: a holder is in the store, and a lost lock is reported.
+    fn check_belief(
+        &mut self,
+        now: Moment,
+        server_ms: i64,
+        views: &BTreeMap<&'static str, NameView>,
+    ) {
+        let mut violation = None;
         for (number, hold) in &self.holds {
             if !hold.held.is_valid() || self.is_excused(hold) {
                 continue;
@@ -235,7 +249,8 @@ impl Book {
                 Some(_) => continue,
             };
             let (process, name, token) = (hold.process, hold.name, hold.token);
-            broken = Some(format!("{name}: {process} believes in #{number}, {token}: it {what}"));
+            violation =
+                Some(format!("{name}: {process} believes in #{number}, {token}: it {what}"));
         }
         let lives = &self.lives;
         for (number, hold) in &mut self.holds {
@@ -248,16 +263,16 @@ impl Book {
             let late = since.after(Duration::from_millis(50)) < now;
             if late && !hold.told && life.paused_since.is_none() {
                 let name = hold.name;
-                broken = Some(format!("{name}: #{number} was lost and nobody was told"));
+                violation = Some(format!("{name}: #{number} was lost and nobody was told"));
             }
         }
-        if let Some(what) = broken {
-            self.break_promise(now, "P6", what);
+        if let Some(what) = violation {
+            self.record_violation(now, "P6", what);
         }
     }
 
-    /// Tells whether a holder would believe for longer than the store keeps its grant.
-    fn outlives(&self, now: Moment, server_ms: i64, hold: &Hold, record: &Record) -> bool {
+    /// Returns whether a holder would rely on its grant longer than the store keeps it.
+    fn outlives(&self, now: Moment, server_ms: i64, hold: &HeldLock, record: &Record) -> bool {
         // The server shows whole milliseconds, and its clock has a rate of its own.
         let micros = (record.at_ms - server_ms + 2) * 1_000;
         let left = i128::from(micros) * 1_000_000 / i128::from(1_000_000 + self.skew_ppm);
@@ -267,17 +282,17 @@ impl Book {
 
     /// P7: every attempt ends by its bound.
     fn check_bounds(&mut self, now: Moment) {
-        let mut broken = None;
+        let mut violation = None;
         for (number, attempt) in &self.attempts {
             let Some(life) = self.lives.get(&attempt.process) else { continue };
             if life.paused_since.is_none() && attempt.due.after(life.paused_for) < now {
                 let (what, name) = (attempt.what, attempt.name);
                 let since = attempt.started.until(now);
-                broken = Some(format!("{name}: {what} #{number} has not ended after {since:?}"));
+                violation = Some(format!("{name}: {what} #{number} has not ended after {since:?}"));
             }
         }
-        if let Some(what) = broken {
-            self.break_promise(now, "P7", what);
+        if let Some(what) = violation {
+            self.record_violation(now, "P7", what);
         }
     }
 
@@ -285,7 +300,7 @@ impl Book {
         &mut self,
         now: Moment,
         server_ms: i64,
-        views: &BTreeMap<&'static str, View>,
+        views: &BTreeMap<&'static str, NameView>,
     ) {
         self.check_exclusion(now);
         self.check_belief(now, server_ms, views);

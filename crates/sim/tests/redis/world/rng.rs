@@ -6,11 +6,11 @@ use holdline_core::Entropy;
 
 /// A sequence of numbers (SplitMix64).
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
+impl SeededRng {
+    pub(crate) fn new(seed: u64) -> SeededRng {
+        SeededRng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
     }
 
     pub(crate) fn roll(&mut self) -> u64 {
@@ -39,12 +39,12 @@ impl Dice {
     }
 
     /// Returns a sequence of its own.
-    pub(crate) fn fork(&mut self) -> Dice {
-        Dice(self.roll())
+    pub(crate) fn fork(&mut self) -> SeededRng {
+        SeededRng(self.roll())
     }
 }
 
-impl Entropy for Dice {
+impl Entropy for SeededRng {
     fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let number = self.roll().to_le_bytes();

@@ -1,31 +1,31 @@
-//! What a server says when it refuses, in its own words.
+//! The error replies of the server, with its own messages.
 
 use std::borrow::Cow;
 
 use crate::resp::Reply;
 
-/// The text of an error reply; its first word is the code.
+/// An error reply; its first word is the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal(pub(crate) Cow<'static, [u8]>);
+pub(crate) struct ErrorReply(pub(crate) Cow<'static, [u8]>);
 
-/// What a command answers.
-pub(crate) type Answer = Result<Reply, Refusal>;
+/// The result of a command.
+pub(crate) type CommandResult = Result<Reply, ErrorReply>;
 
-impl From<&'static str> for Refusal {
-    fn from(text: &'static str) -> Refusal {
-        Refusal(Cow::Borrowed(text.as_bytes()))
+impl From<&'static str> for ErrorReply {
+    fn from(text: &'static str) -> ErrorReply {
+        ErrorReply(Cow::Borrowed(text.as_bytes()))
     }
 }
 
-impl From<String> for Refusal {
-    fn from(text: String) -> Refusal {
-        Refusal(Cow::Owned(text.into_bytes()))
+impl From<String> for ErrorReply {
+    fn from(text: String) -> ErrorReply {
+        ErrorReply(Cow::Owned(text.into_bytes()))
     }
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Reply {
-        // A line ends where it ends: what would break it becomes a space.
+impl From<ErrorReply> for Reply {
+    fn from(refusal: ErrorReply) -> Reply {
+        // An error is one line: line breaks become spaces.
         let text = refusal.0;
         let text = if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
             let calm = |byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte };
@@ -61,12 +61,12 @@ pub(crate) const NO_AUTH: &str = "NOAUTH Authentication required.";
 pub(crate) const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 pub(crate) const MAX_CLIENTS: &str = "ERR max number of clients reached";
 
-/// The wrong number of arguments, for the command or subcommand of this full name.
-pub(crate) fn wrong_count(name: &str) -> Refusal {
+/// Makes the error for a wrong number of arguments of a command or subcommand.
+pub(crate) fn wrong_count(name: &str) -> ErrorReply {
     format!("ERR wrong number of arguments for '{name}' command").into()
 }
 
-/// A duration or deadline that cannot be.
-pub(crate) fn invalid_expire(name: &str) -> Refusal {
+/// Makes the error for an invalid expiry.
+pub(crate) fn invalid_expire(name: &str) -> ErrorReply {
     format!("ERR invalid expire time in '{name}' command").into()
 }

@@ -1,6 +1,6 @@
-//! Bugs to plant, to prove that the simulation finds them. They are planted from outside: in the
-//! scripts as they travel, or between library and engine. So nothing of them is in what we ship;
-//! the one that only the library itself can have stands there behind its feature `planted`.
+//! Planted bugs, to prove that the simulation detects them. They are injected from outside: into the
+//! scripts in transit, or between library and engine, so shipped code has none of them. One bug that
+//! only the library can have is there behind its feature `planted`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,10 +47,10 @@ impl Bug {
         Bug::ReleaseForgetsQueue,
     ];
 
-    /// What to write in place of what in the scripts.
+    /// Returns the replacement in the scripts.
     fn change(self) -> Option<(&'static str, &'static str)> {
         Some(match self {
-            // What is left of the comparison is whether somebody waits.
+            // What remains of the comparison is whether a client waits.
             Bug::ReleaseWithoutCompare => {
                 ("elseif value == ARGV[1] then", "elseif sub(value, WAITS, WAITS) == '-' then")
             }
@@ -82,33 +82,33 @@ impl Bug {
         })
     }
 
-    /// Tells whether it is in a script.
+    /// Returns the mutation of the scripts, if it is there.
     pub(crate) fn mutation(self) -> Option<Mutation> {
         self.change().map(|change| Mutation::new([change]))
     }
 }
 
-/// Changes to the scripts on their way to the servers.
+/// Changes of the scripts in transit to the servers.
 pub(crate) struct Mutation {
     changes: Vec<(&'static str, &'static str)>,
     applied: Vec<bool>,
 }
 
 impl Mutation {
-    /// Makes one of what to write in place of what.
+    /// Makes a mutation from replacements.
     pub(crate) fn new(changes: impl IntoIterator<Item = (&'static str, &'static str)>) -> Mutation {
         let changes: Vec<_> = changes.into_iter().collect();
         let applied = vec![false; changes.len()];
         Mutation { changes, applied }
     }
 
-    /// Tells whether each change had its place in some script.
+    /// Returns whether each replacement was applied to some script.
     pub(crate) fn is_applied(&self) -> bool {
         self.applied.iter().all(|applied| *applied)
     }
 
-    /// Returns a script as it is changed, if it is; what is asked for by name goes by, and is not
-    /// known under that name.
+    /// Returns the changed script, if it is changed. EVALSHA passes, and the server does not know its
+    /// digest.
     pub(crate) fn apply(&mut self, frame: &Frame) -> Option<Frame> {
         if &frame[0] != b"EVAL" {
             return None;
@@ -128,14 +128,14 @@ impl Mutation {
 }
 
 /// The engine with a bug between it and the library.
-pub(crate) struct Twisted {
+pub(crate) struct BuggyEngine {
     pub(crate) engine: Arc<dyn Engine>,
     /// Another connection of the same process.
     pub(crate) other: Arc<dyn Engine>,
     pub(crate) bug: Bug,
 }
 
-impl Twisted {
+impl BuggyEngine {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let reply = self.engine.try_acquire(request).await;
         let unknown = reply.as_ref().is_err_and(|error| error.certainty() == Certainty::Unknown);
@@ -148,7 +148,7 @@ impl Twisted {
                 let ending = Ending { for_good: false, hold: request.hold };
                 let (name, lease_id) = (request.name.clone(), request.lease_id);
                 let undo = ReleaseRequest { name, lease_id, ending };
-                // It leaves, and nobody waits for its answer.
+                // The request is sent, and its answer is not awaited.
                 let mut undone = self.engine.release(&undo);
                 std::future::poll_fn(|context| {
                     let _ = Pin::new(&mut undone).poll(context);
@@ -163,7 +163,7 @@ impl Twisted {
     }
 }
 
-impl Engine for Twisted {
+impl Engine for BuggyEngine {
     fn capabilities(&self) -> &Capabilities {
         self.engine.capabilities()
     }
@@ -190,7 +190,7 @@ impl Engine for Twisted {
             return self.engine.release(request);
         }
         Answer::later(async {
-            // The tombstone is the second belt: without it the order of connections decides.
+            // The tombstone is a second protection: without it the order of connections decides.
             let ending = Ending { for_good: false, ..request.ending };
             self.other.release(&ReleaseRequest { ending, ..request.clone() }).await
         })
@@ -224,7 +224,7 @@ impl Engine for Twisted {
     }
 }
 
-/// Drops the pair of hints with which all are told to look again.
+/// Drops the hints that make all clients look again.
 struct MessagesOnly(Hints);
 
 impl Stream for MessagesOnly {

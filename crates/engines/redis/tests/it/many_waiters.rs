@@ -1,4 +1,4 @@
-//! Many that wait, through the library, while their connections break.
+//! Many waiters of the library, while their connections break.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,19 +14,19 @@ use crate::support::{engine, name, raw};
 
 const CLIENTS: usize = 4;
 const WAITERS: usize = 200;
-/// A connection is broken after so many grants.
+/// A connection is broken after this many grants.
 const EVERY: usize = 10;
 const LOOK: Duration = Duration::from_millis(5);
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What the holders see: how many at once, and their tokens in order.
+/// The observations of the holders: how many at once, and their tokens in order.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     inside: AtomicUsize,
     tokens: Mutex<Vec<FencingToken>>,
 }
 
-async fn take_and_release(client: Client, seen: Arc<Seen>) {
+async fn take_and_release(client: Client, seen: Arc<Observations>) {
     let options = LockOptions::default().with_wait(LIMIT);
     let mutex = client.mutex_with("crowd", &options).expect("a good name");
     let guard = mutex.lock().await.expect("everybody gets it");
@@ -56,7 +56,7 @@ async fn two_hundred_waiters_are_served_while_connections_break() {
         let engine = engine(&server).await;
         clients.push(Client::new(Arc::new(engine)).expect("a client"));
     }
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(Observations::default());
     let first = clients[0].mutex("crowd").expect("a good name").lock().await.expect("free");
     let mut waiting = JoinSet::new();
     for number in 0..WAITERS {

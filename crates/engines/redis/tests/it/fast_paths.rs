@@ -1,4 +1,4 @@
-//! What the scripts do ahead of the rules: each answers as the rules would, or leaves it to them.
+//! The fast paths of the scripts: each answers as the rules would, or falls back to them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{engine, keys, let_go, queue, raw, renew, request, take};
 const COUNTER: &str = "holdline:fence";
 
 #[tokio::test]
-async fn a_claim_after_its_window_is_none() {
+async fn a_claim_after_its_window_is_rejected() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, mut late) = (request("a"), request("a"));
@@ -27,7 +27,7 @@ async fn a_claim_after_its_window_is_none() {
 }
 
 #[tokio::test]
-async fn a_claim_on_other_terms_is_invalid_and_the_hand_over_stands() {
+async fn a_claim_with_other_terms_is_invalid_and_the_hand_off_stays() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, mut next) = (request("a"), request("a"));
@@ -43,14 +43,14 @@ async fn a_claim_on_other_terms_is_invalid_and_the_hand_over_stands() {
 }
 
 #[tokio::test]
-async fn a_silent_waiter_is_handed_nothing_though_its_inbox_is_heard() {
+async fn a_waiter_without_heartbeats_gets_no_hand_off_though_it_is_subscribed() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, silent, next) = (request("a"), request("a"), request("a"));
     take(&engine, &holder).await;
     queue(&engine, &silent).await;
     queue(&engine, &next).await;
-    // As if it had been silent for long.
+    // As if it had sent no heartbeat for long.
     let member = format!("t{}", silent.lease_id.to_hex());
     raw(&server, &["ZADD", "holdline:{a}:1q", "1000000000000001", &member]);
     let_go(&engine, &holder).await;
@@ -61,7 +61,7 @@ async fn a_silent_waiter_is_handed_nothing_though_its_inbox_is_heard() {
 }
 
 #[tokio::test]
-async fn readers_behind_a_writer_are_all_handed_the_name_by_its_release() {
+async fn a_writers_release_hands_the_name_to_all_readers_behind_it() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let writer = request("a");

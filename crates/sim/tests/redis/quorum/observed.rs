@@ -1,5 +1,5 @@
-//! The engine as its users see it, with an observer beside it who writes down each token, and
-//! sometimes with a planted bug between it and the library.
+//! The engine with an observer that records each token, and optionally with a planted bug between
+//! engine and library.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use holdline_core::{
     OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
-use super::book::SharedBook;
-use super::planted::Bug;
+use super::bugs::Bug;
+use super::recorder::SharedRecorder;
 
 /// An engine under observation.
-pub(crate) struct Watched {
+pub(crate) struct ObservedEngine {
     pub(crate) engine: Arc<dyn Engine>,
     /// Other connections of the same process, where a bug needs them.
     pub(crate) other: Option<Arc<dyn Engine>>,
     pub(crate) bug: Option<Bug>,
-    pub(crate) book: SharedBook,
+    pub(crate) recorder: SharedRecorder,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Watched {
-    /// One server of another set stops everybody, if that is the bug.
+impl ObservedEngine {
+    /// With the planted bug, one server of another set stops every client.
     fn is_stopped(&self) -> Result<(), LockError> {
-        match self.bug == Some(Bug::OneStopsAll) && self.book.lock().odd {
+        match self.bug == Some(Bug::OneStopsAll) && self.recorder.lock().odd {
             true => {
                 let message = "these servers are not one set".to_owned();
                 let kind = ErrorKind::Refused { message };
@@ -39,7 +39,7 @@ impl Watched {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         self.is_stopped()?;
-        let floor = self.book.lock().floor(request.name.as_str());
+        let floor = self.recorder.lock().floor(request.name.as_str());
         let mut reply = self.engine.try_acquire(request).await;
         if let (Some(other), Some(Bug::IdAskedAgainAfterUndo)) = (&self.other, self.bug)
             && !matches!(reply, Ok(AcquireReply::Granted { .. }))
@@ -47,7 +47,7 @@ impl Watched {
             let ending = Ending { for_good: false, hold: request.hold };
             let (name, lease_id) = (request.name.clone(), request.lease_id);
             let undo = ReleaseRequest { name, lease_id, ending };
-            // It leaves, and nobody waits for its answer.
+            // The request is sent, and its answer is not awaited.
             let mut undone = self.engine.release(&undo);
             std::future::poll_fn(|context| {
                 let _ = Pin::new(&mut undone).poll(context);
@@ -59,14 +59,14 @@ impl Watched {
         if let Ok(AcquireReply::Granted { token, .. }) = &reply
             && !request.known
         {
-            let mut book = self.book.lock();
-            book.given(self.clock.now(), request.name.as_str(), token.get(), floor);
+            let mut recorder = self.recorder.lock();
+            recorder.granted(self.clock.now(), request.name.as_str(), token.get(), floor);
         }
         reply
     }
 }
 
-impl Engine for Watched {
+impl Engine for ObservedEngine {
     fn capabilities(&self) -> &Capabilities {
         self.engine.capabilities()
     }
@@ -91,7 +91,7 @@ impl Engine for Watched {
     ) -> Answer<'a, Result<ReleaseReply, LockError>> {
         if let (Some(other), Some(Bug::UndoOnAnotherConnection)) = (&self.other, self.bug) {
             return Answer::later(async {
-                // The tombstone is the second belt: without it the order of connections decides.
+                // The tombstone is a second protection: without it the order of connections decides.
                 let ending = Ending { for_good: false, ..request.ending };
                 other.release(&ReleaseRequest { ending, ..request.clone() }).await
             });

@@ -1,4 +1,4 @@
-//! What clients and the world write down, and what must be so after every step.
+//! Records what clients and the world do, and checks the promises after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,28 +11,28 @@ use parking_lot::Mutex;
 
 use crate::world::tasks::Process;
 
-/// A promise that was broken, and how it showed.
+/// A broken promise, with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct Violation {
     pub(crate) promise: &'static str,
     pub(crate) what: String,
     pub(crate) at: Moment,
 }
 
-/// One attempt under way.
+/// A running attempt.
 struct Attempt {
     process: Process,
     name: &'static str,
     what: &'static str,
     started: Moment,
-    /// How long it may take, beside the pauses of its process.
+    /// Its time limit, without the pauses of its process.
     within: Duration,
-    /// How long its process had stood still before.
+    /// How long its process had been paused before.
     paused: Duration,
 }
 
-/// One grant that a process believes in, or did.
-struct Hold {
+/// A grant that a process holds, or held.
+struct HeldLock {
     process: Process,
     name: &'static str,
     token: u64,
@@ -42,60 +42,60 @@ struct Hold {
     held: Held,
 }
 
-/// How a process fares.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Life {
+pub(crate) struct ProcessState {
     pub(crate) paused_since: Option<Moment>,
-    /// How long it stood still so far.
+    /// The total time of its pauses.
     pub(crate) paused_for: Duration,
 }
 
-/// What the fenced store keeps of a name.
+/// The fenced store's record of a name.
 #[derive(Default)]
-struct Kept {
-    /// The largest token that it has seen.
+struct FencedRecord {
+    /// The largest accepted token.
     mark: u64,
-    /// How often it was written to: each writer adds one to what it has read.
+    /// The value: each writer adds one to what it has read.
     value: u64,
-    /// How many writes were acknowledged.
+    /// The number of acknowledged writes.
     acknowledged: u64,
 }
 
-/// Everything that is written down.
+/// Everything that is recorded.
 #[derive(Default)]
-pub(crate) struct Book {
-    /// What happened, line by line; `None` when nobody wants to read it.
+pub(crate) struct Recorder {
+    /// The log; `None` if it is not wanted.
     pub(crate) log: Option<String>,
     next: u64,
     attempts: BTreeMap<u64, Attempt>,
-    holds: BTreeMap<u64, Hold>,
-    pub(crate) lives: BTreeMap<Process, Life>,
+    holds: BTreeMap<u64, HeldLock>,
+    pub(crate) lives: BTreeMap<Process, ProcessState>,
     tokens: BTreeMap<String, BTreeSet<u64>>,
-    /// The largest token of each name that anybody knows of.
+    /// The largest known token of each name.
     largest: BTreeMap<String, u64>,
-    /// Which process a client of a record belongs to.
+    /// The process of each client id.
     pub(crate) clients: BTreeMap<String, Process>,
-    stores: BTreeMap<&'static str, Kept>,
-    pub(crate) broken: Option<Broken>,
-    /// How often each thing happened.
+    stores: BTreeMap<&'static str, FencedRecord>,
+    pub(crate) violation: Option<Violation>,
+    /// How often each event happened.
     pub(crate) counts: BTreeMap<&'static str, u64>,
-    /// Of what began before, no exclusion is promised: more have forgotten than may, or a clock
-    /// was set.
+    /// Grants from before have no promise of exclusion: too many nodes lost their data, or a clock was
+    /// set.
     pub(crate) excused: Option<Moment>,
-    /// Somebody was told that the servers are of two sets: an operator has to part them.
+    /// A client got the error that the servers belong to two sets: an operator must separate them.
     pub(crate) two_sets: bool,
-    /// One server is of another set, and stays so.
+    /// One server belongs to another set, and stays so.
     pub(crate) odd: bool,
-    /// Tokens of grants that an operator took away now.
+    /// Tokens of grants that an operator has revoked.
     pub(crate) taken_now: BTreeSet<u64>,
     pub(crate) stopping: bool,
 }
 
-pub(crate) type SharedBook = Arc<Mutex<Book>>;
+pub(crate) type SharedRecorder = Arc<Mutex<Recorder>>;
 
-impl Book {
-    pub(crate) fn new(log: Option<String>) -> Book {
-        Book { log, ..Book::default() }
+impl Recorder {
+    pub(crate) fn new(log: Option<String>) -> Recorder {
+        Recorder { log, ..Recorder::default() }
     }
 
     pub(crate) fn note(&mut self, now: Moment, line: fmt::Arguments<'_>) {
@@ -117,11 +117,11 @@ impl Book {
         self.counts.get(what).copied().unwrap_or(0)
     }
 
-    /// Keeps the first broken promise: what follows it may be its consequence.
-    pub(crate) fn break_promise(&mut self, now: Moment, promise: &'static str, what: String) {
-        if self.broken.is_none() {
+    /// Keeps the first violation: later ones may be its consequence.
+    pub(crate) fn record_violation(&mut self, now: Moment, promise: &'static str, what: String) {
+        if self.violation.is_none() {
             self.note(now, format_args!("BROKEN {promise}: {what}"));
-            self.broken = Some(Broken { promise, what, at: now });
+            self.violation = Some(Violation { promise, what, at: now });
         }
     }
 
@@ -151,64 +151,64 @@ impl Book {
         }
     }
 
-    /// Returns the largest token that anybody knows of.
+    /// Returns the largest known token.
     pub(crate) fn floor(&self, name: &str) -> u64 {
         self.largest.get(name).copied().unwrap_or(0)
     }
 
-    /// A grant became known; its first request had left when `floor` was the largest known.
-    pub(crate) fn given(&mut self, now: Moment, name: &str, token: u64, floor: u64) {
+    /// Records a new grant; `floor` was the largest known token when its first request was sent.
+    pub(crate) fn granted(&mut self, now: Moment, name: &str, token: u64, floor: u64) {
         self.count("acquisitions");
         if !self.tokens.entry(name.to_owned()).or_default().insert(token) {
-            self.break_promise(now, "P2", format!("{name}: token {token} was given twice"));
+            self.record_violation(now, "P2", format!("{name}: token {token} was given twice"));
         }
         if token <= floor {
             let what = format!("{name}: asked for after {floor} was known, granted {token}");
-            self.break_promise(now, "P2", what);
+            self.record_violation(now, "P2", what);
         }
         let largest = self.largest.entry(name.to_owned()).or_default();
         *largest = token.max(*largest);
     }
 
-    /// An attempt ended with a guard.
+    /// Records an attempt that ended with a guard.
     pub(crate) fn grant(&mut self, now: Moment, attempt: u64, held: Held) {
         let Some(of) = self.attempts.remove(&attempt) else { return };
         let (name, process, token) = (of.name, of.process, held.fencing_token().get());
         self.count("guards");
         self.note(now, format_args!("{process} holds {name} #{attempt} token {token}"));
         let id = held.lease_id().to_hex();
-        self.holds.insert(attempt, Hold { process, name, token, id, began: of.started, held });
+        self.holds.insert(attempt, HeldLock { process, name, token, id, began: of.started, held });
     }
 
-    /// A holder lets go, in whatever way.
-    pub(crate) fn let_go(&mut self, now: Moment, hold: u64, how: &str) {
+    /// Records that a holder has let its lock go, in any way.
+    pub(crate) fn released(&mut self, now: Moment, hold: u64, how: &str) {
         if let Some(of) = self.holds.remove(&hold) {
             self.note(now, format_args!("{} {how} {} #{hold}", of.process, of.name));
         }
     }
 
-    /// Tells whether a grant has a holder, or its process may be about to have it.
+    /// Returns whether a grant has a holder, or its process may be about to hold it.
     pub(crate) fn stands_for(&self, id: &str, owner: Option<Process>, name: &str) -> bool {
         let asks = |attempt: &Attempt| Some(attempt.process) == owner && attempt.name == name;
-        let paused = |life: &Life| life.paused_since.is_some();
+        let paused = |life: &ProcessState| life.paused_since.is_some();
         self.holds.values().any(|hold| hold.id == id && hold.held.is_valid())
             || self.attempts.values().any(asks)
             || owner.and_then(|owner| self.lives.get(&owner)).is_some_and(paused)
     }
 
-    /// Tells whether somebody believed in a grant, and has not let it go.
+    /// Returns whether a grant was held and not released.
     pub(crate) fn was_held(&self, id: &str) -> bool {
         self.holds.values().any(|hold| hold.id == id)
     }
 
-    /// A process is gone.
-    pub(crate) fn bury(&mut self, process: Process) {
+    /// Records the end of a process.
+    pub(crate) fn process_ended(&mut self, process: Process) {
         self.lives.remove(&process);
         self.attempts.retain(|_, attempt| attempt.process != process);
         self.holds.retain(|_, hold| hold.process != process);
     }
 
-    /// Returns who believes validly to hold something, its name and token.
+    /// Returns the current holders, with name and token.
     pub(crate) fn holders(&self) -> Vec<(Process, &'static str, u64)> {
         let holds = self.holds.values().filter(|hold| hold.held.is_valid());
         holds.map(|hold| (hold.process, hold.name, hold.token)).collect()
@@ -218,7 +218,7 @@ impl Book {
         self.holds.clear();
     }
 
-    /// Whoever reads from the fenced store raises its mark; `None` when it was raised above.
+    /// Reads from the fenced store, and raises its token; `None` if it has accepted a larger one.
     pub(crate) fn read(&mut self, name: &'static str, token: u64) -> Option<u64> {
         let kept = self.stores.entry(name).or_default();
         if token < kept.mark {
@@ -229,7 +229,7 @@ impl Book {
         Some(kept.value)
     }
 
-    /// Writes what is one more than was read. Tells whether the store took it.
+    /// Writes the value read plus one. Returns whether the store accepted it.
     pub(crate) fn write(&mut self, name: &'static str, token: u64, value: u64) -> bool {
         let kept = self.stores.entry(name).or_default();
         if token < kept.mark {
@@ -240,7 +240,7 @@ impl Book {
         true
     }
 
-    /// A writer hears that its write was taken.
+    /// Records an acknowledged write.
     pub(crate) fn acknowledge(&mut self, now: Moment, name: &'static str, token: u64) {
         self.count("writes acknowledged");
         let kept = self.stores.entry(name).or_default();
@@ -251,11 +251,11 @@ impl Book {
                 "{name}: {acknowledged} writes were acknowledged and {value} are there, \
                  the last by {token}"
             );
-            self.break_promise(now, "P3", what);
+            self.record_violation(now, "P3", what);
         }
     }
 
-    /// Looks whether all is as it must be. `passed`: time has moved on.
+    /// Checks all promises. `passed`: time has advanced.
     pub(crate) fn check(&mut self, now: Moment, passed: bool) {
         self.check_exclusion(now);
         if passed {
@@ -263,7 +263,7 @@ impl Book {
         }
     }
 
-    /// P1: whoever believes to hold is alone in that.
+    /// P1: at most one client holds a name.
     fn check_exclusion(&mut self, now: Moment) {
         if self.holds.len() < 2 {
             return;
@@ -273,9 +273,10 @@ impl Book {
         if names.windows(2).all(|pair| pair[0] != pair[1]) {
             return;
         }
-        let (mut broken, mut allowed) = (None, 0);
-        let valid: Vec<&Hold> = self.holds.values().filter(|hold| hold.held.is_valid()).collect();
-        let excused = |hold: &Hold| {
+        let (mut violation, mut allowed) = (None, 0);
+        let valid: Vec<&HeldLock> =
+            self.holds.values().filter(|hold| hold.held.is_valid()).collect();
+        let excused = |hold: &HeldLock| {
             self.excused.is_some_and(|last| hold.began <= last)
                 || self.taken_now.contains(&hold.token)
         };
@@ -287,14 +288,14 @@ impl Book {
                 }
                 let (name, who, with) = (one.name, one.process, one.token);
                 let (also, by) = (other.process, other.token);
-                broken = Some(format!("{name}: {who} with token {with} and {also} with {by}"));
+                violation = Some(format!("{name}: {who} with token {with} and {also} with {by}"));
             }
         }
         if allowed > 0 {
-            self.count_more("steps in which two held, as may be", allowed);
+            self.count_more("steps with two excused holders", allowed);
         }
-        if let Some(what) = broken {
-            self.break_promise(now, "P1", what);
+        if let Some(what) = violation {
+            self.record_violation(now, "P1", what);
         }
     }
 
@@ -309,15 +310,15 @@ impl Book {
             let (what, name) = (attempt.what, attempt.name);
             let since = attempt.started.until(now);
             let what = format!("{name}: {what} #{number} has not ended after {since:?}");
-            self.break_promise(now, "P7", what);
+            self.record_violation(now, "P7", what);
         }
     }
 
-    /// P7: when all is over, nobody waits any more.
+    /// P7: at the end no attempt is running.
     pub(crate) fn check_all_ended(&mut self, now: Moment) {
         if let Some(attempt) = self.attempts.values().next() {
             let what = format!("{}: {} never ended", attempt.name, attempt.what);
-            self.break_promise(now, "P7", what);
+            self.record_violation(now, "P7", what);
         }
     }
 }

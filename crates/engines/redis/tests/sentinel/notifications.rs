@@ -1,5 +1,5 @@
-//! What moves a client to the next master, and who goes on while the sentinels are asked. No poll
-//! comes here: what happens, happens for another reason.
+//! What moves a client to the new master, and which requests continue while sentinels are asked. No
+//! poll happens within these tests.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use holdline_services::{
 
 use crate::support::url;
 
-/// What is to happen happens within this time, on any machine.
+/// The time limit of an expected event, on any machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const QUESTION: &str = "GET-MASTER-ADDR-BY-NAME";
 
-/// A group whose sentinels move the master when they are told to, and not by themselves.
+/// A group whose sentinels fail over on command only.
 fn calm() -> SentinelGroup {
     let group =
         SentinelGroup::start(&SentinelConfig::default().with_down_after(Duration::from_secs(600)));
@@ -39,7 +39,7 @@ async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     done.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"))
 }
 
-/// Waits until somebody listens at a sentinel.
+/// Waits until a sentinel has a subscriber.
 async fn await_listener(sentinel: &Sentinel) {
     let end = Instant::now() + LIMIT;
     loop {
@@ -53,10 +53,10 @@ async fn await_listener(sentinel: &Sentinel) {
     }
 }
 
-/// The old master is well, serves the client, and is never told that it was replaced: neither a
-/// connection that ends nor a refusal tells the client.
+/// The old master is healthy, serves the client, and does not know that it was replaced: neither a
+/// closed connection nor an error reports it to the client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_message_of_a_switch_moves_a_client_that_nothing_else_tells() {
+async fn a_switch_message_alone_moves_a_client() {
     let group = calm();
     let engine = connect(&url(&group, "&connect_timeout_ms=10000")).await;
     take(&engine, &request("a")).await;
@@ -69,7 +69,7 @@ async fn the_message_of_a_switch_moves_a_client_that_nothing_else_tells() {
     let promoted = group.fail_over();
     let moved = async {
         loop {
-            // Of the new master, which grants nothing yet; the old one would.
+            // The new master grants nothing yet; the old one would.
             match engine.try_acquire(&request("b")).await {
                 Err(error) if matches!(error.kind(), ErrorKind::Quarantined { .. }) => return,
                 Ok(AcquireReply::Granted { .. } | AcquireReply::Queued { .. }) => {}
@@ -84,16 +84,16 @@ async fn the_message_of_a_switch_moves_a_client_that_nothing_else_tells() {
     assert!(group.servers()[promoted].is_master());
 }
 
-/// Of a connection that is just left.
+/// Returns whether this is the error of a connection that is being closed.
 fn is_between(kind: &ErrorKind) -> bool {
     matches!(kind, ErrorKind::NoQuorum { .. } | ErrorKind::Unavailable { .. })
 }
 
-/// Two sentinels stand still while they are dialled, the third does not answer what it is asked:
-/// so it stays until the proxy is thawed, for no time limit ends here. Whoever has a connection to
-/// the master is served meanwhile, also who must know how many replicas there are.
+/// Two sentinels are stopped during the connect, and the third does not answer, until the proxy is
+/// thawed: no time limit ends this. Clients with a connection to the master are served meanwhile, also
+/// if they need the number of replicas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_whose_connection_stands_waits_for_sentinels_that_are_dialled_and_asked() {
+async fn connected_clients_do_not_wait_for_hanging_sentinels() {
     let group = calm();
     let proxies: Vec<FaultProxy> =
         group.sentinels().iter().map(|one| FaultProxy::start(one.address())).collect();
@@ -116,7 +116,7 @@ async fn nobody_whose_connection_stands_waits_for_sentinels_that_are_dialled_and
     let last = proxies[0].events().iter().map(|event| event.connection).max();
     proxies[0].inject(Frames::replies().containing(QUESTION), Fault::Hold);
     proxies[0].reset();
-    // Whoever listens anew asks, since it may have missed a message.
+    // A new subscription asks, since it may have missed a message.
     proxies[0].await_event(|event| {
         Some(event.connection) > last && event.is_frame(Traffic::Requests, QUESTION)
     });
@@ -128,7 +128,7 @@ async fn nobody_whose_connection_stands_waits_for_sentinels_that_are_dialled_and
     take(&engine, &request("d")).await;
 }
 
-/// A holder, a waiter, a newcomer and two who look.
+/// A holder, a waiter, a new contender and two inspections.
 async fn served(engine: &RedisEngine, held: &AcquireRequest, waits: &AcquireRequest) {
     let kept = renew(engine, held, Purpose::Keep(HOLD)).await;
     assert!(matches!(kept, Ok(RenewReply::Renewed { .. })), "{kept:?}");

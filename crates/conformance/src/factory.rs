@@ -41,7 +41,7 @@ pub trait Factory: Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub enum Time {
     /// Only when the suite moves it.
-    ClockState(Arc<dyn ManualTime>),
+    Manual(Arc<dyn ManualTime>),
     /// By itself; the suite waits.
     Real(Arc<dyn Clock>),
 }
@@ -56,7 +56,7 @@ impl Time {
     /// Reads the clock.
     pub fn now(&self) -> Moment {
         match self {
-            Time::ClockState(clock) => clock.now(),
+            Time::Manual(clock) => clock.now(),
             Time::Real(clock) => clock.now(),
         }
     }
@@ -64,7 +64,7 @@ impl Time {
     /// Lets time pass until the clock has reached `at`.
     pub async fn reach(&self, at: Moment) {
         match self {
-            Time::ClockState(clock) => clock.advance(clock.now().until(at)),
+            Time::Manual(clock) => clock.advance(clock.now().until(at)),
             Time::Real(clock) => clock.sleep_until(at).await,
         }
     }
@@ -76,7 +76,7 @@ impl Time {
 
     /// Returns whether time moves only by hand.
     pub fn is_manual(&self) -> bool {
-        matches!(self, Time::ClockState(_))
+        matches!(self, Time::Manual(_))
     }
 }
 

@@ -33,8 +33,8 @@ impl Secret {
         let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
         value.map(|value| Secret(Some(value))).ok_or_else(|| {
             let message = format!(
-                "the variable {variable} is not set, or is not UTF-8 (`holdline run` removes it from \
-                 the job's environment: use `password_file` there)"
+                "the variable {variable} is not set, or is not UTF-8 (`holdline run` removes it \
+                 from the job's environment: use `password_file` there)"
             );
             LockError::invalid(engine, "password_env", message)
         })

@@ -13,8 +13,10 @@ use crate::view::millis;
 
 /// What `check` takes.
 #[derive(Debug, Args)]
-#[command(after_help = "The answer may be outdated when it arrives. In a job of `run` it is about the \
-    job's own lease.\n\nExample:\n  holdline check deploy --lease-id \"$lease_id\" || exit")]
+#[command(
+    after_help = "The answer may be outdated when it arrives. In a job of `run` it is about \
+    the job's own lease.\n\nExample:\n  holdline check deploy --lease-id \"$lease_id\" || exit"
+)]
 pub(crate) struct CheckArgs {
     /// The lock name
     #[arg(value_parser = common::name)]

@@ -108,8 +108,8 @@ fn object(capabilities: &Capabilities) -> Result<Value, Failure> {
 fn sentences(capabilities: &Capabilities) -> Vec<String> {
     let mut shown = vec![
         format!(
-            "At most one client considers itself the holder of an exclusive name, as long as clocks \
-             keep their rate and the store does not forget. A paused process can still write \
+            "At most one client considers itself the holder of an exclusive name, as long as \
+             clock rates agree and the store loses no data. A paused process can still write \
              late: {}.",
             match capabilities.fencing {
                 true => "hand the fencing token to the resource if that would do harm",

@@ -134,8 +134,8 @@ mod set {
     }
 
     /// The message about a set that was just created.
-    const WAITS_NOTE: &str = "no lock is granted until the servers have waited, since a server that \
-        knows nothing may have lost its memory; if these are new, `holdline quorum vouch` ends \
+    const WAITS_NOTE: &str = "no lock is granted until the servers have waited, since a server \
+        without data may have lost its memory; if these are new, `holdline quorum vouch` ends \
         the wait";
 
     async fn vouch(

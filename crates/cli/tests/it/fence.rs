@@ -41,7 +41,7 @@ fn a_refused_token_starts_nothing() {
 }
 
 #[test]
-fn work_under_a_mark_keeps_others_out() {
+fn work_under_a_mark_excludes_others() {
     let world = World::new();
     let mut worker = world.start(&[
         "fence",

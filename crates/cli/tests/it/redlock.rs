@@ -145,7 +145,7 @@ fn an_operator_makes_a_set_and_looks_at_it() {
 }
 
 #[test]
-fn an_even_number_of_servers_is_told_to_be_no_better() {
+fn an_even_number_of_servers_gets_a_warning() {
     let redlock = Redlock::start(2);
     let made = redlock.make(&[]);
     assert!(made.stdout.contains("2 of 2 vote, 2 must agree: none more may be lost"), "{made:?}");
@@ -174,7 +174,7 @@ fn doctor_looks_at_the_set_and_at_each_server() {
 }
 
 #[test]
-fn what_is_no_quorum_is_told_as_that() {
+fn an_engine_without_a_quorum_gets_its_own_error() {
     let redlock = Redlock::start(1);
     for (url, code, says) in [
         (redlock.servers[0].url(), 78, "is no quorum"),
@@ -195,7 +195,7 @@ fn what_is_no_quorum_is_told_as_that() {
 
 /// Whoever is first on blank servers founds a set that waits; an operator may end the wait.
 #[test]
-fn a_client_on_blank_servers_is_told_to_wait_or_to_ask_an_operator() {
+fn a_client_on_blank_servers_gets_the_fix_to_wait_or_ask_an_operator() {
     let redlock = Redlock::start(3);
     // Who only looks makes no set, and does not say that a name is free.
     let token = ["--if-fencing-token", "5", "--reason", "x"];
@@ -342,7 +342,7 @@ fn one_server_may_be_lost_and_a_majority_not() {
 
 /// A server that was started again without its memory keeps still, and is shown to.
 #[test]
-fn a_server_that_forgot_is_quarantined() {
+fn a_server_that_lost_its_data_is_quarantined() {
     let redlock = Redlock::set(3);
     redlock.servers[0].kill();
     redlock.servers[0].restart();
@@ -356,7 +356,7 @@ fn a_server_that_forgot_is_quarantined() {
 }
 
 #[test]
-fn what_is_not_one_set_is_refused() {
+fn servers_that_are_not_one_set_are_refused() {
     let (one, other) = (Redlock::set(3), Redlock::set(3));
     let [a, b] = [&one, &other].map(|set| set.servers[0].address());
     let [c, d] = [&one, &other].map(|set| set.servers[1].address());
@@ -415,7 +415,7 @@ fn a_lock_is_shared_with_plain_clients() {
 
 /// Without tokens there is no set, no lease without a process, and nothing that names a token.
 #[test]
-fn what_plain_servers_lack_and_what_is_misspelt_is_told_with_the_fix() {
+fn unsupported_options_and_misspellings_are_errors_with_the_fix() {
     let redlock = Redlock::start(3);
     let with = |parameters: &str| format!("{}&{parameters}", redlock.url());
     let bare = with("dialect=plain&fencing=off");
@@ -529,7 +529,7 @@ fn a_try_that_was_refused_has_left_no_vote_on_any_server() {
 
 /// Six who never wait get a name that is free in their turns, since none of them leaves a vote.
 #[test]
-fn six_who_only_try_do_not_keep_a_free_name_from_each_other() {
+fn six_tries_at_once_do_not_block_each_other_on_a_free_name() {
     let redlock = Redlock::set(3);
     let contend = || {
         let (mut granted, mut refused) = (0, 0);

@@ -39,7 +39,7 @@ impl Table {
     /// Anything, on a hand-driven clock.
     pub(crate) fn over(make: impl FnOnce(Arc<ManualClock>) -> Arc<dyn Engine>) -> Table {
         let clock = Arc::new(ManualClock::new());
-        Table { engine: make(clock.clone()), time: Time::ClockState(clock) }
+        Table { engine: make(clock.clone()), time: Time::Manual(clock) }
     }
 }
 

@@ -66,8 +66,8 @@ const FILE_SYSTEM: &str = "file locks and shared memory must mean the same to al
 const ROOM_LEFT: &str = "without room no lock can be acquired, and leases cannot be renewed";
 const DATABASE: &str = "it holds every name's holders and queue";
 const LOG: &str = "a long log makes opening slow; one that never shrinks fills the disk";
-const FILES: &str = "each process has a file that shows that it lives; those of dead processes are swept \
-                     by the next lock, and many of them make that slow";
+const FILES: &str = "each process has a file that shows that it lives; the next lock \
+                     sweeps those of dead processes, and many of them make that slow";
 const TOKENS: &str =
     "if the counter falls, tokens are given twice; at its end, no lock can be acquired";
 const FOREIGN: &str = "a name with foreign data cannot be locked";
@@ -158,7 +158,9 @@ fn privacy(options: &LocalOptions, directory: &Path, place: &Path, status: &Meta
     if mode & 0o002 == 0 {
         return finding;
     }
-    finding.warn("every user of this machine can take and free its locks: chmod o-w, unless this is intended")
+    let fix = "every user of this machine can acquire and free its locks: chmod o-w, unless this \
+               is intended";
+    finding.warn(fix)
 }
 
 /// Checks how much room is left; a file system without an inode table has no limit of inodes.

@@ -25,8 +25,8 @@ pub(crate) fn directory() -> Result<PathBuf, Fault> {
     let listed = std::fs::read(PASSWD).ok().and_then(|text| home_of(&text, user));
     let home = listed.or_else(|| from_getent(user)).ok_or_else(|| {
         Fault::refused(format!(
-            "user {user} has no passwd entry with a home directory, so there is no directory to share with \
-             other processes: name a directory with `local:///DIRECTORY`"
+            "user {user} has no passwd entry with a home directory, so there is no directory to \
+             share with other processes: name a directory with `local:///DIRECTORY`"
         ))
     })?;
     Ok(home.join(BELOW_HOME))

@@ -39,7 +39,7 @@ impl Local {
         let clock = ManualClock::new();
         // Each command is a transaction on a disk.
         let scale = Scale { histories: 500, ..Scale::manual() };
-        Local::new(Time::Hand(Arc::new(clock.clone())), scale, Some(clock))
+        Local::new(Time::Manual(Arc::new(clock.clone())), scale, Some(clock))
     }
 
     fn real() -> Local {

@@ -18,7 +18,7 @@ impl Memory {
         let clock = ManualClock::new();
         Memory {
             engine: MemoryEngine::new("hand", Arc::new(clock.clone()), &options()),
-            time: Time::Hand(Arc::new(clock)),
+            time: Time::Manual(Arc::new(clock)),
             scale: Scale::manual(),
         }
     }

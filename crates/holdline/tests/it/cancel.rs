@@ -267,6 +267,6 @@ async fn ten_thousand_cancellations_leave_nothing() {
 }
 
 #[tokio::test]
-async fn ten_thousand_cancellations_over_a_bad_line_leave_nothing() {
+async fn ten_thousand_cancellations_over_a_bad_network_leave_nothing() {
     cancel_at_random(2, 0.1).await;
 }

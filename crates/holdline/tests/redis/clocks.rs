@@ -89,7 +89,7 @@ impl Clock for Suspendable {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_that_slept_longer_than_the_lease_does_not_believe_it() {
+async fn a_machine_suspended_longer_than_the_lease_has_lost_it() {
     let server = server();
     let clock = Suspendable::new();
     let options = ClientOptions::default().with_clock(Arc::new(clock.clone()));

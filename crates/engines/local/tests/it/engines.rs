@@ -127,7 +127,7 @@ fn operators_revoke_and_freeze_across_engines() {
 }
 
 #[test]
-fn a_store_that_was_removed_shows_nothing_and_obeys_nobody() {
+fn a_removed_store_shows_nothing_and_refuses_operators() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let (token, _) = engine.granted(&ask("a", 1));
@@ -175,7 +175,7 @@ pub(crate) fn plant(scratch: &Scratch, key: &str, value: &[u8]) {
 }
 
 #[test]
-fn what_is_not_ours_is_told_and_left_as_it_is() {
+fn foreign_data_is_an_error_and_left_unchanged() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     engine.granted(&ask("good", 1));
@@ -262,7 +262,7 @@ fn a_detached_lease_needs_no_process() {
 }
 
 #[test]
-fn a_lease_that_another_process_takes_on_lives_with_that_one() {
+fn a_lease_attached_by_another_process_lives_with_it() {
     let scratch = Scratch::new();
     let (here, there) = (scratch.open(), scratch.open());
     here.granted(&ask("a", 1));

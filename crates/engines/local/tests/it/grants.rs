@@ -108,7 +108,7 @@ impl Drop for Heir {
 }
 
 #[test]
-fn a_live_grant_that_stays_is_freed_by_force_only() {
+fn a_live_grant_that_ignores_a_revoke_is_freed_by_force_only() {
     let scratch = Scratch::new();
     let (here, there) = (scratch.open(), scratch.open());
     let (token, _) = here.granted(&live("a", 1));

@@ -40,7 +40,7 @@ fn a_killed_holder_frees_the_name_at_once() {
 
 /// The file of a live grant has its token for a name, and is no part of the copy.
 #[test]
-fn an_old_copy_that_was_put_back_is_told_by_a_grant_that_lives() {
+fn a_restored_old_copy_is_detected_by_a_live_grant() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     engine.granted(&ask("a", 1));
@@ -115,7 +115,7 @@ fn a_hand_off_wakes_another_process() {
 }
 
 #[test]
-fn processes_that_make_the_directory_at_once_meet_in_it() {
+fn processes_that_create_the_directory_at_once_share_it() {
     let scratch = Scratch::new();
     for round in 0..4 {
         let directory = scratch.path().join(format!("deep/below/{round}"));
@@ -162,7 +162,7 @@ fn a_process_that_is_stopped_inside_is_named() {
 }
 
 #[test]
-fn many_commands_wait_while_one_is_inside_and_all_are_carried_out() {
+fn many_commands_wait_while_one_is_inside_and_all_run() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let inside = std::fs::File::open(scratch.path()).expect("opened");
@@ -179,7 +179,7 @@ fn many_commands_wait_while_one_is_inside_and_all_are_carried_out() {
 }
 
 #[test]
-fn a_process_keeps_itself_outside_while_it_is_about_to_stop() {
+fn a_process_that_is_about_to_stop_stays_outside_of_transactions() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let other = engine.clone();

@@ -139,7 +139,7 @@ fn a_commit_that_fails_is_undone_and_certain() {
 }
 
 #[test]
-fn a_table_that_is_missing_or_not_ours_is_told_and_left() {
+fn a_missing_or_foreign_table_is_an_error_and_left_unchanged() {
     let missing = Connection::open_in_memory().expect("a database");
     let result = SqliteFence::new("a").seal(&missing, &proof(1)).expect_err("no table");
     assert!(result.to_string().contains("create_table"), "{result}");

@@ -13,7 +13,7 @@ use crate::support::{
 
 /// What the replica knew goes on: the holder, whoever waits, and the tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_is_killed_and_who_is_known_goes_on() {
+async fn a_killed_master_costs_no_replicated_lock() {
     unspoilt("the failover took longer than the lease", async || {
         let cluster = Cluster::start();
         let (holder, other) = (cluster.client().await, cluster.client().await);
@@ -42,7 +42,7 @@ async fn a_master_is_killed_and_who_is_known_goes_on() {
 /// What P1 does not promise here: the replica lacks the grant, so another holds while the first
 /// still believes. The token tells who came later, and the first is told at its next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_without_the_key_makes_a_second_holder_and_the_token_tells_who_came_later() {
+async fn a_replica_without_the_key_makes_a_second_holder_and_tokens_order_them() {
     unspoilt("the failover took longer than the lease", async || {
         let cluster = Cluster::start();
         let (holder, other) = (cluster.client().await, cluster.client().await);
@@ -79,7 +79,7 @@ async fn a_replica_without_the_key_makes_a_second_holder_and_the_token_tells_who
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_the_promoted_replica_does_not_know_is_told_lost() {
+async fn a_holder_unknown_to_the_promoted_replica_has_lost() {
     unspoilt("the failover took longer than the lease", async || {
         let cluster = Cluster::start();
         let holder = cluster.client().await;
@@ -139,7 +139,7 @@ fn ask_for_replicas(server: &RedisServer, count: u32) {
 /// For longer than whoever gets no answer asks: other nodes answer, so a master is waited for until
 /// there is one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_outwaits_slots_without_a_master() {
+async fn waiters_survive_slots_without_a_master() {
     let cluster = Cluster::calm_with(RedisConfig::default().with_appendonly("always"));
     let (_, master) = cluster.place("a");
     let (dead, frozen) = (RedisServer::kill as fn(&RedisServer), RedisServer::stop as fn(&_));

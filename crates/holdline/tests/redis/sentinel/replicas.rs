@@ -155,7 +155,7 @@ async fn one_client_that_says_less_has_all_keep_still_after_a_promotion() {
 /// What `replicas=all` does not promise beside a client that says less: a replica that never heard
 /// of that one lets the others in at once. The tokens tell who came later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_a_client_that_says_less_two_may_believe_when_nobody_heard_of_it() {
+async fn two_holders_are_possible_beside_an_unmeasured_client_with_a_shorter_promise() {
     unspoilt("the failover took longer than the lease", async || {
         let group = Group::start();
         behind(group.server(0), "HDEL holdline:reign:1 w");

@@ -11,7 +11,7 @@ fn at_once(mark: &FileMark) -> FileMark {
 }
 
 #[test]
-fn work_under_a_held_mark_keeps_newer_holders_waiting_and_tells_older_ones() {
+fn work_under_a_held_mark_delays_newer_holders_and_refuses_older_ones() {
     let home = Home::new();
     let mark = FileMark::at(home.join("mark")).expect("a place");
     let held = mark.hold(&proof(34)).expect("the first");

@@ -61,7 +61,7 @@ fn foreign_tables_are_reported_and_left() {
 }
 
 #[test]
-fn what_is_no_plain_file_is_told_and_left() {
+fn a_special_file_is_an_error_and_left() {
     let home = Home::new();
     let path = home.join("file");
     fs::create_dir(&path).expect("a directory");

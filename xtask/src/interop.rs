@@ -215,7 +215,9 @@ impl Stamp {
     /// What it stands for is about to be made anew.
     fn lift(&self) -> Result<(), String> {
         match std::fs::remove_file(&self.path) {
-            Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(message_of(&self.path, &why)),
+            Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+                Err(message_of(&self.path, &why))
+            }
             _ => Ok(()),
         }
     }

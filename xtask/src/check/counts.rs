@@ -99,7 +99,11 @@ enum TestOutcome {
 /// Reads `test NAME ... ok`, `test NAME ... FAILED` and `test NAME ... ignored, REASON`.
 fn message_of(line: &str) -> Option<(&str, TestOutcome)> {
     let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
-    let known = [("ok", TestOutcome::Passed), ("FAILED", TestOutcome::Failed), ("ignored", TestOutcome::Skipped)];
+    let known = [
+        ("ok", TestOutcome::Passed),
+        ("FAILED", TestOutcome::Failed),
+        ("ignored", TestOutcome::Skipped),
+    ];
     let (_, result) = known.into_iter().find(|(word, _)| result.starts_with(word))?;
     Some((name, result))
 }

@@ -52,7 +52,10 @@ impl<'ast> Visit<'ast> for Shapes<'_> {
         });
         let count = methods.clone().count();
         if count > METHODS {
-            self.report(item.ident.span(), format!("the contract has {count} of {METHODS} methods"));
+            self.report(
+                item.ident.span(),
+                format!("the contract has {count} of {METHODS} methods"),
+            );
         }
         for method in methods.filter(|m| m.default.is_some()) {
             let says = format!("`{}` of the contract has a default body", method.sig.ident);

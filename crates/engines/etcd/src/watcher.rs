@@ -419,8 +419,8 @@ impl Target {
         Target { id, span: before.span, from: before.from, keys: Some(before.keys) }
     }
 
-    /// Returns whether a change between the read and the start of the watch, which is at the revision
-    /// `newest`, may have been missed.
+    /// Returns whether a change between the read and the start of the watch, which is at the
+    /// revision `newest`, may have been missed.
     fn may_have_missed(&self, created: bool, newest: i64) -> bool {
         created && self.keys.is_some() && newest >= self.from
     }

@@ -170,8 +170,8 @@ pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
     }
     if let Some(strangers) = strangers {
         return Err(foreign(format!(
-            "roles that this role does not trust own or may create objects in the schema `{schema}`: \
-             {strangers}. If they keep its locks, make it a member of them (GRANT … TO it), or \
+            "roles that this role does not trust own or may create objects in the schema \
+             `{schema}`: {strangers}. If they keep its locks, make it a member of them (GRANT … TO it), or \
              else name another by `schema`"
         )));
     }

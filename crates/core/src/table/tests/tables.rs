@@ -334,7 +334,7 @@ fn a_polite_revoke_notifies_and_refuses_renewals_until_the_lease_ends() {
     world.pass(4 * S);
     let reply = world.operate(revoke(token, false));
     assert!(
-        matches!(reply, Reply::Operate(Ok(OperationReply::Notified { left })) if left == Some(6 * S))
+        matches!(reply, Reply::Operate(Ok(OperationReply::Notified { left: Some(left) })) if left == 6 * S)
     );
     let revoked = |left| RenewReply::Revoked { reason: "why".into(), left: Some(left) };
     assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), revoked(6 * S));
@@ -468,7 +468,7 @@ fn dead_clients_lose_hand_offs_of_every_kind_and_only_live_grants_end_with_their
     world.grant(0x10, X);
     let detached = crate::AcquireRequest { hold: Hold::Detached(9 * S), ..ask(0x20, X, true) };
     world.step(&Command::Acquire(detached));
-    let bury = |world: &mut World, client: Option<u64>, live: u8| {
+    let end = |world: &mut World, client: Option<u64>, live: u8| {
         let (state, counter) = (&mut world.state, &mut world.counter);
         let mut store = super::super::MemoryStore { queue: &mut state.queue, counter };
         let (head, profile) = (&mut state.head, &world.profile);
@@ -479,14 +479,14 @@ fn dead_clients_lose_hand_offs_of_every_kind_and_only_live_grants_end_with_their
         };
         state.head.holders().len()
     };
-    assert_eq!(bury(&mut world, None, 0x10), 1);
+    assert_eq!(end(&mut world, None, 0x10), 1);
     assert_eq!(world.state.head.holders()[0].lease_id(), id(0x10), "a lease has no anchor");
     world.release(0x10, false);
     assert_eq!(world.state.head.holders()[0].lease_id(), id(0x20));
-    assert_eq!(bury(&mut world, Some(2), 0), 0, "nobody will claim it");
+    assert_eq!(end(&mut world, Some(2), 0), 0, "nobody will claim it");
     let live = crate::AcquireRequest { hold: Hold::Live, ..ask(0x30, X, true) };
     world.step(&Command::Acquire(live));
-    assert_eq!(bury(&mut world, None, 0x30), 0);
+    assert_eq!(end(&mut world, None, 0x30), 0);
 }
 
 #[test]

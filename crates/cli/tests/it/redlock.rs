@@ -219,7 +219,7 @@ fn a_client_on_blank_servers_gets_the_fix_to_wait_or_ask_an_operator() {
     eventually("founded", || redlock.states() == ["quarantined"; 3]);
     let who = redlock.run(&["who", "demo"]);
     assert_eq!(who.code, 69, "{who:?}");
-    assert_eq!(who.stderr.matches("has lost its memory, and waits for").count(), 3, "{who:?}");
+    assert_eq!(who.stderr.matches("has lost its data, and is in quarantine for").count(), 3, "{who:?}");
     assert!(who.stderr.contains("`holdline doctor`"), "{who:?}");
     // Whoever waits is told for what, and waits no longer than it was to.
     let waits = redlock.run(&["run", "demo", "--wait", "3s", "--", "true"]);
@@ -423,7 +423,7 @@ fn unsupported_options_and_misspellings_are_errors_with_the_fix() {
         (&bare, &["acquire", "demo"][..], "detached leases"),
         (&bare, &["fence", "bump", "--to", "9"], "fencing tokens"),
         (&bare, &["revoke", "demo", "--if-fencing-token", "1", "--reason", "x", "--now"], "revoke"),
-        (&bare, &["quorum", "init"], "there is nothing to set up"),
+        (&bare, &["quorum", "init"], "there is nothing to initialise"),
         (&with("dialect=plian"), &["who", "demo"], "must be `native` or `plain`"),
         (&with("dialect=plain&fencing=no"), &["who", "demo"], "must be `on` or `off`"),
         (&with("fencing=off"), &["who", "demo"], "`dialect=plain`"),

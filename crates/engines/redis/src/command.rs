@@ -9,8 +9,8 @@ use crate::node::Node;
 use crate::options::RedisOptions;
 use crate::sentinel::Watcher;
 
-/// Sends one command to the server of these options, over a connection of its own, and waits for the
-/// reply. For tools that test a server; no verb of the engine uses it.
+/// Sends one command to the server of these options, over a connection of its own, and waits for
+/// the reply. For tools that test a server; no verb of the engine uses it.
 ///
 /// # Errors
 /// - `Invalid`: an option is wrong.
@@ -26,8 +26,8 @@ pub async fn command(
     node.command(args, None, options.command_timeout()).await.map(drop)
 }
 
-/// Has the sentinels of these options promote a replica, and waits until they name it as the master.
-/// For tools that test a failover; no verb of the engine uses it.
+/// Has the sentinels of these options promote a replica, and waits until they name it as the
+/// master. For tools that test a failover; no verb of the engine uses it.
 ///
 /// # Errors
 /// - `Invalid`: the options name no sentinels.

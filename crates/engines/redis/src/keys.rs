@@ -6,8 +6,8 @@
 //! counter of its own, in its slot.
 //!
 //! - Invariant K1: two names never share a key: the text between the braces contains no brace.
-//! - Invariant K2: in a cluster, the text before the braces contains no brace, so that only the name
-//!   determines the slot.
+//! - Invariant K2: in a cluster, the text before the braces contains no brace, so that only the
+//!   name determines the slot.
 
 use std::borrow::Cow;
 
@@ -77,8 +77,8 @@ impl Layout {
         Layout { shape: Shape::Cluster, ..Layout::new(template, prefix) }
     }
 
-    /// The same for the plain dialect: the name is inserted unchanged, and the other keys of a quorum
-    /// start with the prefix.
+    /// The same for the plain dialect: the name is inserted unchanged, and the other keys of a
+    /// quorum start with the prefix.
     pub(crate) fn plain(template: &str, prefix: &str) -> Layout {
         Layout { shape: Shape::Plain, ..Layout::new(template, prefix) }
     }
@@ -120,8 +120,8 @@ impl Layout {
         keys.push_concat(&[self.prefix.as_bytes(), COUNTER.as_bytes()]);
     }
 
-    /// Adds the key of a name's counter. The scripts derive the channels from it, so the part before
-    /// the name is fixed.
+    /// Adds the key of a name's counter. The scripts derive the channels from it, so the part
+    /// before the name is fixed.
     pub(crate) fn push_counter_of(&self, keys: &mut Args, name: &LockName) {
         keys.push(self.counter_of(name));
     }
@@ -143,7 +143,8 @@ impl Layout {
         format!("{}{NODE}", self.prefix).into_bytes()
     }
 
-    /// Adds the key of a quorum's node. The scripts derive the channels from it, so its end is fixed.
+    /// Adds the key of a quorum's node. The scripts derive the channels from it, so its end is
+    /// fixed.
     pub(crate) fn push_node(&self, keys: &mut Args) {
         keys.push_concat(&[self.prefix.as_bytes(), NODE.as_bytes()]);
     }

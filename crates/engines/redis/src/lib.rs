@@ -5,11 +5,12 @@
 //! holder is notified by a message to its process.
 //!
 //! # Guarantees
-//! The promises of the lock table hold while the server loses no data and its clock is not stepped. A
-//! server that lost data (a restart without persistence, a flush) may grant a held name again. The
-//! fencing token still grows, within the error of the server's clock. A failover to a replica may
-//! lose the newest grants: if the URL names the sentinels, the promoted server grants no lock until
-//! those have expired. A cluster may grant them again: only the tokens protect there, by time.
+//! The promises of the lock table hold while the server loses no data and its clock is not
+//! stepped. A server that lost data (a restart without persistence, a flush) may grant a held name
+//! again. The fencing token still grows, within the error of the server's clock. A failover to a
+//! replica may lose the newest grants: if the URL names the sentinels, the promoted server grants
+//! no lock until those have expired. A cluster may grant them again: only the tokens protect
+//! there, by time.
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `native` and `scripts/common.lua` for the
@@ -53,8 +54,8 @@ pub use quorum::{
 ///
 /// # Errors
 /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `NoQuorum`: other
-/// servers of its group answer, and no master does. `Refused`: the server does not let us in. Nothing
-/// is held after any of them.
+/// servers of its group answer, and no master does. `Refused`: the server does not let us in.
+/// Nothing is held after any of them.
 pub async fn connect(
     options: &RedisOptions,
     clock: Arc<dyn Clock>,

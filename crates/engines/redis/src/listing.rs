@@ -1,8 +1,8 @@
 //! Listings in pages. `SCAN` returns keys in no order, and pages are ordered. So a page scans all
 //! keys, and the names that follow those of the page are kept for the next pages.
 //!
-//! - Invariant I1: at most [`MAX_NAMES`] names of each of [`MAX_LISTINGS`] listings are kept, and only
-//!   for [`KEEP_FOR`]. Without them a page scans all keys again.
+//! - Invariant I1: at most [`MAX_NAMES`] names of each of [`MAX_LISTINGS`] listings are kept, and
+//!   only for [`KEEP_FOR`]. Without them a page scans all keys again.
 //! - Invariant I2: a name that is held or waited for from the first page to the last is listed.
 
 use std::collections::BTreeSet;
@@ -104,7 +104,8 @@ pub(crate) struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Scans all keys of a server, and passes on the names with this prefix that come after `after`.
+    /// Scans all keys of a server, and passes on the names with this prefix that come after
+    /// `after`.
     pub(crate) async fn names_after(
         &self,
         node: &Node,

@@ -94,8 +94,8 @@ impl RedisOptions {
     /// `majority`, a number).
     ///
     /// # Errors
-    /// `Invalid` names the error in the URL, and never shows its password. For an unknown parameter it
-    /// names the nearest known one. No connection was made.
+    /// `Invalid` names the error in the URL, and never shows its password. For an unknown
+    /// parameter it names the nearest known one. No connection was made.
     pub fn from_url(url: &str) -> Result<RedisOptions, LockError> {
         let parts = url::Parts::split(url)?;
         let access = Access {
@@ -205,8 +205,8 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the source of streams, tasks and random numbers, for simulators. Unless set, they come from
-    /// the network, the runtime and the operating system.
+    /// Sets the source of streams, tasks and random numbers, for simulators. Unless set, they come
+    /// from the network, the runtime and the operating system.
     #[must_use]
     pub fn with_environment(mut self, environment: Arc<dyn Environment>) -> RedisOptions {
         self.environment = Some(environment);

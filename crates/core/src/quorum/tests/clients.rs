@@ -61,7 +61,7 @@ struct World {
     /// The commands that were sent, each with its server.
     sent: BTreeSet<(usize, Arc<NodeCommand>)>,
     acts: Vec<u8>,
-    forgotten: u8,
+    lost_data: u8,
     broken: Option<&'static str>,
 }
 
@@ -71,7 +71,7 @@ enum Action {
     Miss { client: usize, at: usize },
     Act { client: usize },
     Arrive { which: usize },
-    Forget { server: usize },
+    LoseData { server: usize },
     EndWait { server: usize },
 }
 
@@ -84,7 +84,7 @@ struct Small {
     foreign: Option<usize>,
     /// How often each client plans and sends.
     acts: &'static [u8],
-    forgettings: u8,
+    data_losses: u8,
     /// How many servers may be silent for a client at a time.
     silences: usize,
     planted: Option<Planted>,
@@ -99,7 +99,7 @@ const SMALL: Small = Small {
     initialised: &[],
     foreign: None,
     acts: &[2, 2],
-    forgettings: 0,
+    data_losses: 0,
     silences: 0,
     planted: None,
 };
@@ -168,7 +168,7 @@ impl Small {
             servers: set.nodes.into_iter().map(Arc::new).collect(),
             sent: BTreeSet::new(),
             acts: vec![0; self.clients.len()],
-            forgotten: 0,
+            lost_data: 0,
             broken: None,
         }
     }
@@ -323,8 +323,8 @@ impl Model for Small {
         }
         actions.extend((0..world.sent.len()).map(|which| Action::Arrive { which }));
         for (server, node) in world.servers.iter().enumerate() {
-            if world.forgotten < self.forgettings && Some(server) != self.foreign {
-                actions.push(Action::Forget { server });
+            if world.lost_data < self.data_losses && Some(server) != self.foreign {
+                actions.push(Action::LoseData { server });
             }
             if node.quarantine.is_some_and(|begun| begun.left > 0) {
                 actions.push(Action::EndWait { server });
@@ -353,9 +353,9 @@ impl Model for Small {
                 let (server, command) = world.sent.iter().nth(which).cloned()?;
                 self.arrive(&mut world, server, &command);
             }
-            Action::Forget { server } => {
-                world.forgotten += 1;
-                let (marker, fresh) = (world.forgotten.to_string(), node_id(100 + world.forgotten));
+            Action::LoseData { server } => {
+                world.lost_data += 1;
+                let (marker, fresh) = (world.lost_data.to_string(), node_id(100 + world.lost_data));
                 world.servers[server] = Arc::new(QuorumNode::blank(marker, fresh));
             }
             Action::EndWait { server } => {
@@ -383,13 +383,13 @@ impl Model for Small {
                 },
             ));
         }
-        if self.forgettings > 1 {
+        if self.data_losses > 1 {
             properties.push(Property::sometimes(BACK, |_, world: &World| {
-                world.forgotten > 1
+                world.lost_data > 1
                     && world.servers.iter().all(|node| node.state == MemberState::Voting)
             }));
         }
-        if self.forgettings == 1 {
+        if self.data_losses == 1 {
             properties.push(Property::sometimes("a server is back", |_, world: &World| {
                 let back = |node: &Arc<QuorumNode>| {
                     node.marker != "first" && node.state == MemberState::Voting
@@ -446,7 +446,7 @@ const FOREIGN: Small = Small {
     initialised: &[0, 1, 2, 3, 4],
     foreign: Some(4),
     acts: &[4],
-    forgettings: 1,
+    data_losses: 1,
     ..SMALL
 };
 
@@ -467,14 +467,14 @@ fn two_lists_that_share_one_server_are_never_two_sets() {
 
 #[test]
 fn a_data_loss_during_initialisation_splits_nothing() {
-    let world = Small { forgettings: 1, acts: &[3, 1], ..SMALL };
+    let world = Small { data_losses: 1, acts: &[3, 1], ..SMALL };
     assert_eq!(explore(world), 449_887);
 }
 
 #[test]
 fn a_wrong_list_never_evicts_a_server_that_kept_its_data() {
     assert_eq!(explore(WRONG_LIST), 16);
-    assert_eq!(explore(Small { forgettings: 1, acts: &[4, 2], ..WRONG_LIST }), 7_784);
+    assert_eq!(explore(Small { data_losses: 1, acts: &[4, 2], ..WRONG_LIST }), 7_784);
 }
 
 #[test]
@@ -487,7 +487,7 @@ const LARGE: Small = Small {
     servers: 6,
     clients: &[FIVE, Client { names: "redis-", ..FIVE }, Client { list: &[1, 2, 3, 4, 5], ..FIVE }],
     acts: &[8; 3],
-    forgettings: 2,
+    data_losses: 2,
     silences: 1,
     ..SMALL
 };
@@ -509,7 +509,7 @@ fn random_walks_through_larger_worlds_of_clients() {
 const OTHER_NAMES: Small = Small {
     clients: &[Client { names: "redis-", ..PLAIN }],
     initialised: &[0, 1, 2],
-    forgettings: 2,
+    data_losses: 2,
     acts: &[4],
     ..SMALL
 };

@@ -245,10 +245,10 @@ fn a_new_node_gets_its_slot_by_its_old_id_its_address_or_where_it_was_seen() {
         ("where it was seen", false, &renamed, true),
         ("none", false, &renamed, false),
     ] {
-        for forgot in [1, 3] {
+        for lost in [1, 3] {
             let mut set = TestSet::initial(5);
             let before: Vec<_> = set.nodes.iter().map(|node| node.id).collect();
-            for node in 0..forgot {
+            for node in 0..lost {
                 match keeps_its_id {
                     true => assert!(set.restart(node, "again")),
                     false => set.wipe(node, "again"),
@@ -259,19 +259,19 @@ fn a_new_node_gets_its_slot_by_its_old_id_its_address_or_where_it_was_seen() {
                 report.last_seen_id = Some(id);
             }
             let planned = plan(&reports, names);
-            let places: Vec<usize> = (0..forgot).collect();
+            let places: Vec<usize> = (0..lost).collect();
             if sign != "none" {
                 assert_eq!(
                     (planned.mislisted, planned.steps.len()),
                     (vec![], 5),
-                    "{sign}, {forgot}"
+                    "{sign}, {lost}"
                 );
-                assert_eq!(replacements(&reports, names).len(), forgot);
+                assert_eq!(replacements(&reports, names).len(), lost);
                 continue;
             }
-            assert_eq!((planned.mislisted, planned.steps.len()), (places, 0), "{forgot}");
+            assert_eq!((planned.mislisted, planned.steps.len()), (places, 0), "{lost}");
             let stuck = matches!(planned.status, SetStatus::Mislisted(_));
-            assert_eq!(stuck, forgot == 3, "{:?}", planned.status);
+            assert_eq!(stuck, lost == 3, "{:?}", planned.status);
         }
     }
 }
@@ -503,9 +503,9 @@ fn a_list_with_fewer_or_more_nodes_than_the_set_changes_nothing() {
 
 #[test]
 fn a_list_of_one_member_and_blank_nodes_does_not_take_the_set_over() {
-    for founded_by_operator in [true, false] {
+    for by_operator in [true, false] {
         let mut left = TestSet::blank(3);
-        left.settle(&desired(3, founded_by_operator));
+        left.settle(&desired(3, by_operator));
         let mut right = TestSet::blank(5);
         right.nodes = [left.nodes.split_off(2), right.nodes.split_off(3)].concat();
         let mut theirs = desired(3, true);

@@ -25,8 +25,8 @@ const TIMEOUT: &str = "for this long and a second or two, the names of a lost ma
 const COVERAGE: &str = "whether a lost slot stops all other names too";
 const MOVING: &str = "while a slot migrates, its names are neither granted nor handed off";
 
-/// The longest node timeout for leases of half a minute, and the shortest that a busy machine meets,
-/// in ms.
+/// The longest node timeout for leases of half a minute, and the shortest that a busy machine
+/// meets, in ms.
 const LONGEST_TIMEOUT: u64 = 15_000;
 const SHORTEST_TIMEOUT: u64 = 500;
 /// With fewer, no majority survives a failure.

@@ -162,9 +162,7 @@ impl Sentinels {
 
     fn let_us_ask(&self) -> String {
         let why = self.unlisted().map_or_else(String::new, |error| format!(": {error}"));
-        format!(
-            "allow this user the commands of `doctor` at the sentinels, as docs/redis.md lists them{why}"
-        )
+        format!("allow this user the commands at the sentinels that docs/redis.md lists{why}")
     }
 
     fn agree(&self) -> bool {
@@ -273,7 +271,7 @@ impl Sentinels {
                 "set min-replicas-to-write {enough}: nothing stops a partitioned master"
             )),
             _ if set < enough => finding.warn(format!(
-                "set min-replicas-to-write {enough}: a master that is partitioned together with {set} \
+                "set min-replicas-to-write {enough}: a master partitioned together with {set} \
                  replicas continues"
             )),
             _ if set == known => finding.warn(format!(

@@ -6,8 +6,8 @@ use holdline_core::{Clock, Finding, LockError};
 
 use super::Probe;
 
-/// How far the server's clock may be from ours. Leases do not compare the two; only tokens that must
-/// grow after a loss of data do.
+/// How far the server's clock may be from ours. Leases do not compare the two; only tokens that
+/// must grow after a loss of data do.
 pub(super) const FAR: i128 = 1_000_000;
 const TRIPS: usize = 5;
 

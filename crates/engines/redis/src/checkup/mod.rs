@@ -1,12 +1,12 @@
 //! What `doctor` checks on a Redis server.
 //!
-//! It only reads: no key is changed. A query that the user may not send is reported as such, and never
-//! counts as a good result.
+//! It only reads: no key is changed. A query that the user may not send is reported as such, and
+//! never counts as a good result.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `group` for the sentinels, `replicas` for the replicas that may be promoted,
-//! `cluster` for the masters of one, `rights` for the user's rights, `inventory` for the keys under our
-//! names, `quorum` for the servers of a quorum.
+//! `group` for the sentinels, `replicas` for the replicas that may be promoted, `cluster` for the
+//! masters of one, `rights` for the user's rights, `inventory` for the keys under our names,
+//! `quorum` for the servers of a quorum.
 
 mod cluster;
 mod group;

@@ -1,5 +1,5 @@
-//! What `doctor` checks on the servers of a quorum: first together, then each. Equal findings of several
-//! servers are merged, with their addresses.
+//! What `doctor` checks on the servers of a quorum: first together, then each. Equal findings of
+//! several servers are merged, with their addresses.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use crate::plain::Keys;
 const RIGHTS: &str = "without one of these commands locks cannot be taken, kept or released";
 const GUARD: &str = "any client that can write to the server can take and free every lock";
 
-/// The commands of the scripts with the arguments that they need, `K` for the lock key; and those that
-/// we send ourselves, with `C` for the counter and `I` for an inbox.
+/// The commands of the scripts with the arguments that they need, `K` for the lock key; and those
+/// that we send ourselves, with `C` for the counter and `I` for an inbox.
 const NEEDED: [&str; 33] = [
     "DEL K",
     "EVAL text 1 K",

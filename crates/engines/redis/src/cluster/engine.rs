@@ -74,8 +74,8 @@ impl ClusterEngine {
     /// Makes an engine and waits until a node has reported the table of slots.
     ///
     /// # Errors
-    /// `Invalid`: an option is wrong. `Unavailable`: no node can be reached. `Refused`: the node does
-    /// not let us in, or is not in a cluster. Nothing is held after any of them.
+    /// `Invalid`: an option is wrong. `Unavailable`: no node can be reached. `Refused`: the node
+    /// does not let us in, or is not in a cluster. Nothing is held after any of them.
     pub async fn connect(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,

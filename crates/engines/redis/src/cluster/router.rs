@@ -4,8 +4,8 @@
 //!   never sent. Any other failure is returned with its certainty.
 //! - Invariant R2: each call ends at its deadline, however often it is redirected.
 //! - Invariant R3: a node that does not answer delays only the calls that are for it.
-//! - Invariant R4: if a slot has no master while other nodes answer, the error is `NoQuorum` and not
-//!   `Unavailable`: callers keep waiting (decision 0030).
+//! - Invariant R4: if a slot has no master while other nodes answer, the error is `NoQuorum` and
+//!   not `Unavailable`: callers keep waiting (decision 0030).
 //!
 //! Read next: `refresh` for how the table of slots is kept up to date.
 
@@ -229,7 +229,8 @@ impl Shared {
         if let Some(node) = self.nodes.lock().get(host_port) {
             return Ok(node.clone());
         }
-        // Its tasks must run where those of the control connection do, not where the first caller is.
+        // Its tasks must run where those of the control connection do, not where the first caller
+        // is.
         let (options, clock) = (self.options.at(&host_port.0, host_port.1), self.clock.clone());
         let (made, node) = oneshot::channel();
         self.control.spawn(Box::pin(async move { drop(made.send(Node::new(&options, clock))) }));

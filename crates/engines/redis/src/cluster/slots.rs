@@ -55,8 +55,8 @@ impl Default for SlotTable {
 }
 
 impl SlotTable {
-    /// Reads the replies to `CLUSTER SLOTS` from the node `source`, and to `CLUSTER INFO` if that is
-    /// allowed; `None` when they are invalid.
+    /// Reads the replies to `CLUSTER SLOTS` from the node `source`, and to `CLUSTER INFO` if that
+    /// is allowed; `None` when they are invalid.
     pub(crate) fn parse(
         slots: &Value,
         info: Option<&Value>,

@@ -40,9 +40,9 @@ struct LockKeyScripts {
     renew: Script,
 }
 
-/// Builds the scripts from fragments. The first two arguments name the fragments that read the keys:
-/// for scripts about one name, and for scripts about many. They also set `CLUSTER`, by which the
-/// other fragments tell a cluster from a server.
+/// Builds the scripts from fragments. The first two arguments name the fragments that read the
+/// keys: for scripts about one name, and for scripts about many. They also set `CLUSTER`, by which
+/// the other fragments tell a cluster from a server.
 macro_rules! scripts {
     ($one:literal, $many:literal) => {
         Scripts {

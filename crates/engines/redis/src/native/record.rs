@@ -1,4 +1,5 @@
-//! A record as the scripts return it: a holder or a waiter, without the secret part of its lease id.
+//! A record as the scripts return it: a holder or a waiter, without the secret part of its lease
+//! id.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -25,7 +25,8 @@ pub(crate) struct RequestContext {
 
 /// The inbox of a process that is not subscribed.
 const NO_INBOX: &str = "0000000000000000";
-/// How much longer than its claim window the key of a hand-off lasts, in ms: the sum has five digits.
+/// How much longer than its claim window the key of a hand-off lasts, in ms: the sum has five
+/// digits.
 pub(crate) const HAND_OFF_MARGIN: u64 = 9_000;
 
 /// The most common form of an acquire, which is the script's default: an exclusive lock, with a new
@@ -127,8 +128,8 @@ pub(crate) fn renew(
     Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: context.deadline }
 }
 
-/// Makes one call that inspects many names, or in a cluster one. It shows at most `max_shown` holders
-/// and waiters of each.
+/// Makes one call that inspects many names, or in a cluster one. It shows at most `max_shown`
+/// holders and waiters of each.
 pub(crate) fn inspect(context: &RequestContext, names: &[LockName], max_shown: usize) -> Call {
     let mut keys = Args::with_capacity(ROOM * names.len());
     match names {
@@ -186,8 +187,8 @@ fn keys_of(context: &RequestContext, name: &LockName) -> Args {
     keys
 }
 
-/// Calls that need a name's lock key only: while its slot migrates, the other keys may be on another
-/// node.
+/// Calls that need a name's lock key only: while its slot migrates, the other keys may be on
+/// another node.
 pub(crate) mod lock_key_only {
     use super::*;
 

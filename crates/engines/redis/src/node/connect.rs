@@ -49,7 +49,7 @@ pub(super) async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
     let address = shared.options.address();
     tracing::debug!(%address, ?facts, "connected");
     if shared.router.facts().is_some_and(|before| facts.is_another_than(&before)) {
-        tracing::warn!(%address, "another server than before, or a restarted one: has it kept its data?");
+        tracing::warn!(%address, "another server than before, or restarted: is its data kept?");
     }
     let hooks = Hooks { observer: shared.router.clone(), reset };
     let connection =

@@ -4,14 +4,14 @@
 //!   same order.
 //! - Invariant L2: a request that was put on the connection may have been carried out; one that was
 //!   rejected was not.
-//! - Invariant L3: when a deadline passes without a reply, the connection is *suspect* until its own
-//!   ping is answered. Later requests queue behind that ping. If replies are out of step, the ping
-//!   receives a wrong reply, and no request receives another's.
+//! - Invariant L3: when a deadline passes without a reply, the connection is *suspect* until its
+//!   own ping is answered. Later requests queue behind that ping. If replies are out of step, the
+//!   ping receives a wrong reply, and no request receives another's.
 //! - Invariant L4: a connection that ends with unanswered requests is reset, not closed.
 //! - Invariant L5: no waker is called under the lock.
-//! - Invariant L6: a caller that finds the output buffer empty makes sure that it is sent: it writes
-//!   to the stream itself, or wakes the task. The stream is locked before the state, and only the
-//!   task blocks on that lock.
+//! - Invariant L6: a caller that finds the output buffer empty makes sure that it is sent: it
+//!   writes to the stream itself, or wakes the task. The stream is locked before the state, and
+//!   only the task blocks on that lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -186,8 +186,8 @@ impl Connection {
         task.into_iter().for_each(Waker::wake);
     }
 
-    /// Puts a request on the connection. The returned future waits for the reply until the deadline;
-    /// dropping it loses the reply only.
+    /// Puts a request on the connection. The returned future waits for the reply until the
+    /// deadline; dropping it loses the reply only.
     pub(super) fn enqueue(
         self: Arc<Connection>,
         request: Request<'_>,

@@ -1,9 +1,10 @@
-//! The master term: whether a server that Sentinels name is the master, and since when it may grant.
+//! The master term: whether a server that Sentinels name is the master, and since when it may
+//! grant.
 //!
 //! A promoted server may lack the newest grants. So no lock is granted there until the longest of
-//! them has expired: a *quarantine*. The first client after a promotion records it at the server, by
-//! one script; later clients read it. A connection leads to one run of one server, so the result of
-//! its handshake holds for its whole life.
+//! them has expired: a *quarantine*. The first client after a promotion records it at the server,
+//! by one script; later clients read it. A connection leads to one run of one server, so the
+//! result of its handshake holds for its whole life.
 //!
 //! - Invariant R1: when a client finds a server restarted or promoted, a quarantine of the longest
 //!   lease and the margin begins. The exception is a promoted server that has run for that long,

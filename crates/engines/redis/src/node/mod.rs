@@ -8,7 +8,7 @@
 //! messages.
 //!
 //! ```text
-//! call, command ── router: which connection? ── connection: in order, with a deadline ── wire: bytes
+//! call, command ── router: which connection? ── connection: in order, deadlines ── wire: bytes
 //!                      │                            │
 //!                  supervisor: dial, handshake, connection_task: writes, reads, expires deadlines,
 //!                  subscribe, reconnect             suspects a silent server

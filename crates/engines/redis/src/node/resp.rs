@@ -1,4 +1,5 @@
-//! The Redis serialization protocol (RESP), versions 2 and 3: commands are encoded, replies decoded.
+//! The Redis serialization protocol (RESP), versions 2 and 3: commands are encoded, replies
+//! decoded.
 //!
 //! - Invariant R1: no memory is reserved for a length that a reply announces before its bytes are
 //!   there.

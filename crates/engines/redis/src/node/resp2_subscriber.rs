@@ -17,8 +17,8 @@ use super::value::Value;
 use super::wire::{Wire, WireError};
 use crate::error::{ServerError, refusal, unavailable};
 
-/// Connects, subscribes and delivers messages until the connection ends. Each connection has its own
-/// number.
+/// Connects, subscribes and delivers messages until the connection ends. Each connection has its
+/// own number.
 pub(super) async fn run(shared: &Arc<Shared>) -> LockError {
     let stage = Stage::default();
     let mut wire = match within(shared, &stage, open(shared, &stage)).await {

@@ -1,10 +1,11 @@
 //! Which connection a request takes.
 //!
-//! - Invariant B1: a request that must stay *behind* an unanswered request of its lease id takes the
-//!   same connection while that is open, even if it is suspect. A request that is correct in any
-//!   order ([`RoutingPolicy::Retry`], [`RoutingPolicy::Undo`]) does so only while no connection is
-//!   healthy; a retry first waits for one, for half of its time. An undo is also copied behind
-//!   every unanswered request of its lease id. So each request that is carried out late is undone.
+//! - Invariant B1: a request that must stay *behind* an unanswered request of its lease id takes
+//!   the same connection while that is open, even if it is suspect. A request that is correct in
+//!   any order ([`RoutingPolicy::Retry`], [`RoutingPolicy::Undo`]) does so only while no
+//!   connection is healthy; a retry first waits for one, for half of its time. An undo is also
+//!   copied behind every unanswered request of its lease id. So each request that is carried out
+//!   late is undone.
 //! - Invariant B2: every other request takes a healthy connection only. It waits for one until its
 //!   deadline, or until an attempt to connect has failed.
 

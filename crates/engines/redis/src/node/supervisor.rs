@@ -1,9 +1,9 @@
 //! Keeps one healthy connection: connects, waits until it fails, and reconnects.
 //!
 //! - Invariant S1: no command is resent. A failed one returns an error with its certainty.
-//! - Invariant S2: pauses between attempts grow, with full jitter. If the server refuses us, attempts
-//!   are rare, and commands fail at once with the reason. A connection that breaks soon after it was
-//!   made counts as a failed attempt.
+//! - Invariant S2: pauses between attempts grow, with full jitter. If the server refuses us,
+//!   attempts are rare, and commands fail at once with the reason. A connection that breaks soon
+//!   after it was made counts as a failed attempt.
 //! - Invariant S3: after each reconnect, and whenever messages may have been missed, every
 //!   subscription yields `Resubscribed`. With RESP3 a connection is subscribed before it is used.
 

@@ -1,7 +1,7 @@
 //! A service that Sentinels monitor: their addresses, and what is required of replicas.
 //!
-//! `redis+sentinel://[user[:password]@]sentinel[:port],…/service[/db]`, and `rediss+sentinel://` for
-//! TLS to the sentinels and to the servers.
+//! `redis+sentinel://[user[:password]@]sentinel[:port],…/service[/db]`, and `rediss+sentinel://`
+//! for TLS to the sentinels and to the servers.
 
 use std::fmt;
 use std::path::Path;
@@ -63,7 +63,8 @@ impl Replicas {
         }
     }
 
-    /// Returns how many that is, of the replicas that the sentinels know; `None` if those are too few.
+    /// Returns how many that is, of the replicas that the sentinels know; `None` if those are too
+    /// few.
     pub(crate) fn of(self, known: u64) -> Option<u64> {
         let wanted = match self {
             Replicas::None => return Some(0),
@@ -223,7 +224,8 @@ impl RedisOptions {
         let Some(group) = &self.group else { return Vec::new() };
         let one = |(host, port): &(String, u16)| {
             let mut options = self.at(host, *port);
-            // A sentinel that hangs must be reported before the time for the whole connection is over.
+            // A sentinel that hangs must be reported before the time for the whole connection is
+            // over.
             let limit = &mut options.limits.connect_timeout;
             *limit = (*limit / 2).max(SHORTEST_TRY);
             options.access.user.clone_from(&group.user);

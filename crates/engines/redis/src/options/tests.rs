@@ -126,7 +126,7 @@ fn errors_in_a_url_do_not_show_the_password() {
         ("::1", "in brackets"),
         ("[::1", "without its `]`"),
         ("h?prefix=%z", "hex digits"),
-        ("h?prefix=%ff", "no text"),
+        ("h?prefix=%ff", "not UTF-8"),
         ("h?password_file=/nowhere/at/all", "/nowhere/at/all"),
         ("h?password_env=HOLDLINE_NO_SUCH", "HOLDLINE_NO_SUCH"),
     ] {

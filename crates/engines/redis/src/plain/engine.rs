@@ -168,7 +168,8 @@ impl Inner {
                 _ => return Err(protocol("the reply to SET NX is neither OK nor null")),
             }
         }
-        // A lock that was not acquired is not held under this id, unless the request is a repetition.
+        // A lock that was not acquired is not held under this id, unless the request is a
+        // repetition.
         let looked = self.node.call(|| self.context.inspect(name)).await;
         let looked = looked.map_err(|error| match request.known {
             true => error,

@@ -1,7 +1,7 @@
 //! The lease ids that this process has given up, where the server stores no mark of them.
 //!
-//! With `fencing=off` a lock is acquired by a bare `SET … NX`, which checks nothing but its own key.
-//! So an id that was given up is refused here, before anything is sent.
+//! With `fencing=off` a lock is acquired by a bare `SET … NX`, which checks nothing but its own
+//! key. So an id that was given up is refused here, before anything is sent.
 
 use std::collections::{HashMap, VecDeque};
 

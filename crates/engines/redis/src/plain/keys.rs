@@ -1,7 +1,7 @@
 //! The keys of a lock in the plain dialect. `docs/keys.md` describes their contents.
 //!
-//! The lock key is the template with the name unchanged, so that other libraries find it. Other keys
-//! start with our own prefix, and exist only with fencing.
+//! The lock key is the template with the name unchanged, so that other libraries find it. Other
+//! keys start with our own prefix, and exist only with fencing.
 
 use holdline_core::{LeaseId, LockName};
 

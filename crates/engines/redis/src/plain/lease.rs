@@ -1,7 +1,7 @@
 //! The formats of a lease id as the value of a key.
 //!
-//! Other libraries compare values and never parse them, so every format works with every library. The
-//! format matters if one program passes a value to another.
+//! Other libraries compare values and never parse them, so every format works with every library.
+//! The format matters if one program passes a value to another.
 
 use holdline_core::LeaseId;
 

@@ -1,14 +1,15 @@
-//! The plain dialect: a lock is one string key, as with other libraries that use `SET key value NX PX`.
+//! The plain dialect: a lock is one string key, as with other libraries that use `SET key value NX
+//! PX`.
 //!
-//! A client that knows the value is the holder. Our value is the lease id in the chosen format; with
-//! fencing, the other data of a grant follow it (`scripts/plain_common.lua`). With `fencing=off`,
-//! acquire and release are exactly the two commands of those libraries.
+//! A client that knows the value is the holder. Our value is the lease id in the chosen format;
+//! with fencing, the other data of a grant follow it (`scripts/plain_common.lua`). With
+//! `fencing=off`, acquire and release are exactly the two commands of those libraries.
 //!
 //! - Invariant D1: a value that is not ours is never overwritten, extended or deleted: every script
 //!   compares it in the same atomic step.
 //! - Invariant D2: there are no notifications and no queue, as holders of other libraries publish
-//!   nothing: waiters poll. The exception is the list on which python-redis-lock's waiters block, if
-//!   the options name it.
+//!   nothing: waiters poll. The exception is the list on which python-redis-lock's waiters block,
+//!   if the options name it.
 //!
 //! Read next: `engine` for the verbs, `record` for how a value is read.
 

@@ -25,8 +25,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads a value. Without fencing our values are bare leases, and a value of that format may also
-    /// be another library's.
+    /// Reads a value. Without fencing our values are bare leases, and a value of that format may
+    /// also be another library's.
     pub(super) fn read(value: &[u8], format: LeaseFormat, fencing: bool) -> Record {
         if let Some(record) = Record::fenced(value, format) {
             return record;
@@ -91,8 +91,8 @@ impl Record {
     }
 }
 
-/// Returns the first four bytes of another library's value, so that people can tell holders apart. Of
-/// a hex value, these are its first digits.
+/// Returns the first four bytes of another library's value, so that people can tell holders apart.
+/// Of a hex value, these are its first digits.
 fn beginning(value: &[u8]) -> LeaseId {
     let hex: Vec<u8> = value.iter().copied().filter(|digit| *digit != b'-').take(8).collect();
     let padded = format!("{:0<32}", String::from_utf8_lossy(&hex));

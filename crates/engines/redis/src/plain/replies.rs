@@ -1,4 +1,5 @@
-//! Replies of the scripts become typed values. Those that both dialects share are parsed by `native`.
+//! Replies of the scripts become typed values. Those that both dialects share are parsed by
+//! `native`.
 
 use std::time::Duration;
 
@@ -98,7 +99,8 @@ impl Held {
         self.record.summary(self.now_us, self.left)
     }
 
-    /// There is no notification of the release, so the caller looks again at its end and at intervals.
+    /// There is no notification of the release, so the caller looks again at its end and at
+    /// intervals.
     pub(super) fn busy(&self) -> AcquireReply {
         AcquireReply::Busy {
             holder: Some(Box::new(self.summary())),

@@ -1,5 +1,5 @@
-//! The keys and arguments of each script, as the head of the script lists them, and the bare commands
-//! of `fencing=off`.
+//! The keys and arguments of each script, as the head of the script lists them, and the bare
+//! commands of `fencing=off`.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //!
 //! - Invariant A1: the newest configuration wins: each failover has a larger epoch.
 //! - Invariant A2: an older configuration is accepted only from a majority of the configured
-//!   sentinels (they were set up again). A minority that is partitioned together with the old master
-//!   would lead us back to it.
+//!   sentinels (they were set up again). A minority that is partitioned together with the old
+//!   master would lead us back to it.
 
 use holdline_core::LockError;
 

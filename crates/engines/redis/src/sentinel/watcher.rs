@@ -111,8 +111,8 @@ impl Watcher {
     /// Queries the sentinels for the master.
     ///
     /// # Errors
-    /// `Unavailable`: none of them answers, or no answer is acceptable. `Refused`: they do not let us
-    /// in, or do not know the service.
+    /// `Unavailable`: none of them answers, or no answer is acceptable. `Refused`: they do not let
+    /// us in, or do not know the service.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -292,7 +292,7 @@ impl Watcher {
                     names.iter().map(|name| Escaped(name).to_string()).collect();
                 let names = names.join(", ");
                 refused(format!(
-                    "the sentinels know no service `{service}`: name one that they monitor, such as \
+                    "the sentinels know no service `{service}`: name one that they watch, such as \
                      {names}"
                 ))
             }

@@ -83,7 +83,7 @@ async fn each_weakness_of_a_cluster_is_reported_with_its_fix() {
     let address = cluster.nodes()[1].address().to_string();
     for check in ["eviction", "idle"] {
         let ill = |one: &&Finding| one.check() == check && one.health() != Health::Ok;
-        let ill = found.findings().iter().find(ill).expect("told");
+        let ill = found.findings().iter().find(ill).expect("a reply");
         assert!(ill.found().contains(&address), "{ill:?}");
     }
     for node in 0..3 {
@@ -169,15 +169,15 @@ async fn replicas_of_a_cluster_that_do_not_follow_are_reported() {
     cluster.command(1, "CLIENT KILL TYPE replica");
     let found = until_found(&cluster, "links", |links| links.health() != Health::Ok).await;
     expect_finding(&found, "links", Health::Warning, "masterauth");
-    let told = format!("{} does not reach its master", place(cut));
-    assert_eq!(of(&found, "links").found(), told);
+    let reported = format!("{} does not reach its master", place(cut));
+    assert_eq!(of(&found, "links").found(), reported);
     // It runs, and does not follow.
     expect_finding(&found, "replicas", Health::Ok, "");
     cluster.command(behind, "CONFIG SET maxmemory-policy allkeys-lru");
     let found = run_checkup(&cluster).await;
     expect_finding(&found, "alike", Health::Warning, "use the same value");
-    let told = format!("{} differs in maxmemory-policy", place(behind));
-    assert_eq!(of(&found, "alike").found(), told);
+    let reported = format!("{} differs in maxmemory-policy", place(behind));
+    assert_eq!(of(&found, "alike").found(), reported);
 }
 
 /// After a failover, tokens continue from the clock of the replica.

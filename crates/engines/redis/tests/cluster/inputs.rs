@@ -22,8 +22,8 @@ async fn failure(url: &str) -> LockError {
 async fn refused(url: &str, says: &[&str]) {
     let error = failure(url).await;
     assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error:?}");
-    let told = error.to_string();
-    assert!(says.iter().all(|part| told.contains(part)), "{told}");
+    let reported = error.to_string();
+    assert!(says.iter().all(|part| reported.contains(part)), "{reported}");
 }
 
 fn is_empty(server: &RedisServer) {

@@ -31,8 +31,8 @@ fn name_of(cluster: &RedisCluster, node: usize) -> String {
 }
 
 fn refuses(node: &RedisServer, line: &str, code: &str) -> bool {
-    let told = node.raw().say(line).expect("an answer");
-    told.error().is_some_and(|words| words.starts_with(code))
+    let reported = node.raw().say(line).expect("an answer");
+    reported.error().is_some_and(|words| words.starts_with(code))
 }
 
 async fn until(what: &str, mut so: impl FnMut() -> bool) {
@@ -45,9 +45,9 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
 
 /// Returns how often a node has replied with this error.
 fn refusals(node: &RedisServer, code: &str) -> u64 {
-    let told = node.raw().say("INFO errorstats").expect("an answer").text().expect("text");
+    let reported = node.raw().say("INFO errorstats").expect("an answer").text().expect("text");
     let line = format!("errorstat_{code}:count=");
-    let count = told.lines().find_map(|told| told.strip_prefix(&line));
+    let count = reported.lines().find_map(|reported| reported.strip_prefix(&line));
     count.map_or(0, |count| count.trim().parse().expect("a number"))
 }
 
@@ -141,8 +141,8 @@ async fn a_master_that_became_a_replica_redirects_calls() {
     let mut reader = old.raw();
     reader.say("READONLY").expect("an answer");
     until("it has lost its master", || {
-        let told = reader.say(&format!("GET {key}")).expect("an answer");
-        told.error().is_some_and(|words| words.starts_with("MASTERDOWN"))
+        let reported = reader.say(&format!("GET {key}")).expect("an answer");
+        reported.error().is_some_and(|words| words.starts_with("MASTERDOWN"))
     })
     .await;
     let before = ["MOVED", "READONLY", "MASTERDOWN"].map(|code| refusals(old, code));

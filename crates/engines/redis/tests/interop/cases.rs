@@ -86,23 +86,23 @@ impl<'a> CaseRun<'a> {
         lease: Duration,
         answer: &str,
     ) -> Result<(), String> {
-        let heard = self.ask(verb, name, lease).await?;
-        ensure!(heard == answer, "`{verb}` was answered `{heard}`, not `{answer}`");
+        let answer = self.ask(verb, name, lease).await?;
+        ensure!(answer == answer, "`{verb}` was answered `{answer}`, not `{answer}`");
         Ok(())
     }
 
     /// Makes it take the lock, and returns its value.
     async fn it_takes(&mut self, name: &str, lease: Duration) -> Result<String, String> {
-        let heard = self.ask("acquire", name, lease).await?;
-        let value = heard.strip_prefix("held ").map(str::to_owned);
-        value.ok_or_else(|| format!("it asked for a free lock and got `{heard}`"))
+        let answer = self.ask("acquire", name, lease).await?;
+        let value = answer.strip_prefix("held ").map(str::to_owned);
+        value.ok_or_else(|| format!("it asked for a free lock and got `{answer}`"))
     }
 
     /// Waits for the answer to a `wait` that was sent before.
     async fn it_gets_it(&mut self) -> Result<(), String> {
-        let heard = tokio::time::timeout(SOON, self.driver.answer()).await;
-        let heard = heard.map_err(|_| format!("it still waits after {SOON:?}"))??;
-        ensure!(heard.starts_with("held "), "its wait ended with `{heard}`");
+        let answer = tokio::time::timeout(SOON, self.driver.answer()).await;
+        let answer = answer.map_err(|_| format!("it still waits after {SOON:?}"))??;
+        ensure!(answer.starts_with("held "), "its wait ended with `{answer}`");
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl<'a> CaseRun<'a> {
             return Err(format!("it holds, and we got {reply:?}"));
         };
         let program = holder.metadata.fields().program;
-        ensure!(program == "a foreign client", "the holder is told as {program:?}");
+        ensure!(program == "a foreign client", "the holder is reported as {program:?}");
         ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
         ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
         Ok(())
@@ -202,8 +202,8 @@ impl<'a> CaseRun<'a> {
         self.we_are_refused(name, LONG).await?;
         let mutex = self.ours.mutex(name)?;
         let waiting = tokio::spawn(async move { mutex.lock().await });
-        let heard = self.driver.ask(&format!("release {name}")).await?;
-        ensure!(heard == "released" || heard == "done", "its release was answered `{heard}`");
+        let answer = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(answer == "released" || answer == "done", "its release was answered `{answer}`");
         let guard = tokio::time::timeout(SOON, waiting).await;
         let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?;
         let guard = guard.map_err(message_of)?.map_err(message_of)?;
@@ -240,10 +240,10 @@ impl<'a> CaseRun<'a> {
         let guard =
             guard.map_err(|_| format!("we still wait after {SOON:?}"))?.map_err(message_of)?;
         let before = self.value(name)?;
-        let heard = self.ask("extend", name, LONG).await?;
-        ensure!(heard == "lost" || heard == "unsupported", "its late extension: `{heard}`");
-        let heard = self.driver.ask(&format!("release {name}")).await?;
-        ensure!(heard == "lost" || heard == "done", "its late release: `{heard}`");
+        let answer = self.ask("extend", name, LONG).await?;
+        ensure!(answer == "lost" || answer == "unsupported", "its late extension: `{answer}`");
+        let answer = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(answer == "lost" || answer == "done", "its late release: `{answer}`");
         ensure!(before.is_some() && self.value(name)? == before, "it changed our key");
         ensure!(guard.is_valid(), "our lease went");
         guard.release().await;
@@ -266,7 +266,7 @@ impl<'a> CaseRun<'a> {
         match self.ask("extend", name, LONG).await?.as_str() {
             "extended" => {}
             "unsupported" => return Ok(Outcome::Lacks),
-            heard => return Err(format!("its extension was answered `{heard}`")),
+            answer => return Err(format!("its extension was answered `{answer}`")),
         }
         let left = self.left(name)?;
         ensure!(left > 10 * SHORT && left <= LONG, "{left:?} left after it extended");

@@ -93,29 +93,29 @@ impl<'a> CaseRun<'a> {
 
     /// Sends a request, and expects this answer.
     async fn expect_answer(&mut self, verb: &str, name: &str, answer: &str) -> Result<(), String> {
-        let heard = self.driver.ask(&format!("{verb} {name} {}", LONG.as_millis())).await?;
-        ensure!(heard == answer, "`{verb}` was answered `{heard}`, not `{answer}`");
+        let answer = self.driver.ask(&format!("{verb} {name} {}", LONG.as_millis())).await?;
+        ensure!(answer == answer, "`{verb}` was answered `{answer}`, not `{answer}`");
         Ok(())
     }
 
     async fn it_takes(&mut self, name: &str, lease: Duration) -> Result<(), String> {
-        let heard = self.driver.ask(&format!("acquire {name} {}", lease.as_millis())).await?;
-        ensure!(heard.starts_with("held "), "it asked for a free lock and got `{heard}`");
+        let answer = self.driver.ask(&format!("acquire {name} {}", lease.as_millis())).await?;
+        ensure!(answer.starts_with("held "), "it asked for a free lock and got `{answer}`");
         Ok(())
     }
 
     /// Makes it release, which not every library confirms.
     async fn it_releases(&mut self, name: &str, other: &str) -> Result<(), String> {
-        let heard = self.driver.ask(&format!("release {name}")).await?;
-        ensure!(heard == other || heard == "done", "its release was answered `{heard}`");
+        let answer = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(answer == other || answer == "done", "its release was answered `{answer}`");
         Ok(())
     }
 
     /// Waits for the answer to a `wait` that was sent before.
     async fn it_gets_it(&mut self) -> Result<(), String> {
-        let heard = tokio::time::timeout(SOON, self.driver.answer()).await;
-        let heard = heard.map_err(|_| format!("it still waits after {SOON:?}"))??;
-        ensure!(heard.starts_with("held "), "its wait ended with `{heard}`");
+        let answer = tokio::time::timeout(SOON, self.driver.answer()).await;
+        let answer = answer.map_err(|_| format!("it still waits after {SOON:?}"))??;
+        ensure!(answer.starts_with("held "), "its wait ended with `{answer}`");
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<'a> CaseRun<'a> {
             return Err(format!("it holds, and we got {reply:?}"));
         };
         let program = holder.metadata.fields().program;
-        ensure!(program == "a foreign client", "the holder is told as {program:?}");
+        ensure!(program == "a foreign client", "the holder is reported as {program:?}");
         ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
         ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
         Ok(())

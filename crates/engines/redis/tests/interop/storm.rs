@@ -44,8 +44,8 @@ impl Storm {
         };
         let ended = tokio::time::timeout(LIMIT, ends).await;
         ended.map_err(|_| format!("ours did not end: {:?}", observer.seen()))??;
-        let heard = driver.answer().await?;
-        ensure!(heard == format!("done {}", contenders * rounds), "it ended with `{heard}`");
+        let answer = driver.answer().await?;
+        ensure!(answer == format!("done {}", contenders * rounds), "it ended with `{answer}`");
         let wanted = Observations { inside: 0, entered: 2 * contenders * rounds, overlaps: 0 };
         ensure!(observer.seen() == wanted, "{:?} instead of {wanted:?}", observer.seen());
         Ok(())

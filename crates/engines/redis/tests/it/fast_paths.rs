@@ -37,8 +37,8 @@ async fn a_claim_with_other_terms_is_invalid_and_the_hand_off_stays() {
     next.known = true;
     let mut other = next.clone();
     other.hold = Hold::Leased(Duration::from_secs(29));
-    let told = engine.try_acquire(&other).await.expect_err("other terms");
-    assert!(matches!(told.kind(), ErrorKind::Invalid { .. }), "{told}");
+    let reported = engine.try_acquire(&other).await.expect_err("other terms");
+    assert!(matches!(reported.kind(), ErrorKind::Invalid { .. }), "{reported}");
     take(&engine, &next).await;
 }
 

@@ -52,10 +52,10 @@ async fn foreign_data_in_place_of_queue_or_data_is_reported_and_left() {
         take(&engine, &request("b")).await;
         raw(&server, plant);
         let before = raw(&server, &["DUMP", plant[1]]);
-        for told in ask_with_all(&engine).await {
-            let told = told.expect_err("not ours");
-            assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
-            assert_eq!(told.certainty(), Certainty::NotApplied, "{plant:?}: {told}");
+        for reported in ask_with_all(&engine).await {
+            let reported = reported.expect_err("not ours");
+            assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {reported}");
+            assert_eq!(reported.certainty(), Certainty::NotApplied, "{plant:?}: {reported}");
         }
         assert_eq!(raw(&server, &["DUMP", plant[1]]), before);
         // A fault of one name does not hide the others.
@@ -73,11 +73,11 @@ async fn a_script_reports_foreign_data_with_a_clear_error() {
     raw(&server, &["HSET", DATA, "r", "junk", &waiter.lease_id.to_hex(), "x"]);
     let mut stumbled = 0;
     let release = engine.release(&ending(&holder, false)).await.map(drop);
-    for told in ask_with_all(&engine).await.into_iter().chain([release]) {
-        let Err(told) = told else { continue };
+    for reported in ask_with_all(&engine).await.into_iter().chain([release]) {
+        let Err(reported) = reported else { continue };
         stumbled += 1;
-        let foreign = matches!(told.kind(), ErrorKind::Foreign { .. } | ErrorKind::Protocol { .. });
-        assert!(foreign && !told.to_string().contains("script"), "{told}");
+        let foreign = matches!(reported.kind(), ErrorKind::Foreign { .. } | ErrorKind::Protocol { .. });
+        assert!(foreign && !reported.to_string().contains("script"), "{reported}");
     }
     assert!(stumbled > 2);
     assert!(names_listed(&engine).await.len() <= 1);
@@ -104,8 +104,8 @@ async fn foreign_data_under_one_name_affects_no_other_item_of_a_batch() {
         raw(&server, &["DEL", DATA]);
         raw(&server, plant);
         let replies = engine.renew(&batch).await;
-        let told = replies[0].as_ref().expect_err("not ours");
-        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
+        let reported = replies[0].as_ref().expect_err("not ours");
+        assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {reported}");
         assert!(matches!(replies[1], Ok(RenewReply::Renewed { .. })), "{plant:?}: {replies:?}");
     }
 }
@@ -121,13 +121,13 @@ async fn a_counter_that_cannot_be_incremented_costs_no_waiter_its_position() {
         take(&engine, &holder).await;
         queue(&engine, &waiter).await;
         raw(&server, &["SET", COUNTER, value]);
-        for told in [
+        for reported in [
             engine.release(&ending(&holder, false)).await.map(drop),
             renew(&engine, &waiter, Purpose::Wait).await.map(drop),
             engine.try_acquire(&request("c")).await.map(drop),
         ] {
-            let told = told.expect_err("no token").to_string();
-            assert!(told.contains(wanted) && !told.contains("script"), "{told}");
+            let reported = reported.expect_err("no token").to_string();
+            assert!(reported.contains(wanted) && !reported.contains("script"), "{reported}");
         }
         assert_eq!(raw(&server, &["GET", COUNTER]).text().as_deref(), Some(value));
         raw(&server, &["DEL", COUNTER]);
@@ -146,12 +146,12 @@ async fn a_counter_of_another_type_costs_no_waiter_its_position() {
     queue(&engine, &waiter).await;
     raw(&server, &["DEL", COUNTER]);
     raw(&server, &["RPUSH", COUNTER, "x"]);
-    for told in [
+    for reported in [
         engine.release(&ending(&holder, false)).await.map(drop),
         renew(&engine, &waiter, Purpose::Wait).await.map(drop),
     ] {
-        let told = told.expect_err("no token");
-        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told}");
+        let reported = reported.expect_err("no token");
+        assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{reported}");
         for key in raw(&server, &["KEYS", "holdline:{a}*"]).items().expect("a list") {
             let key = key.text().expect("a key");
             let left = raw(&server, &["PTTL", &key]).integer();
@@ -207,7 +207,7 @@ async fn a_lock_without_an_expiry_gets_one_longer_than_any_lease() {
         raw(&server, &["PERSIST", lock]);
         if look {
             let shown = engine.inspect(&holder.name).await.expect("shown");
-            let left = shown.holders[0].summary.left.expect("it is told");
+            let left = shown.holders[0].summary.left.expect("a reply");
             assert!(left.as_secs() > 86_000, "{left:?}");
         } else {
             queue(&engine, &next).await;

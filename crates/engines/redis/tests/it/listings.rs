@@ -94,7 +94,7 @@ async fn a_million_locks_cost_memory_and_little_else() {
     take(&engine, &request("a")).await;
     copy(&server, "a", COUNT);
     let info = raw(&server, &["INFO", "memory"]).text().expect("text");
-    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("told");
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("a reply");
     let each = used.trim().parse::<usize>().expect("a number") / COUNT;
     assert!(each < 600, "{each} bytes for each");
     let other = request("b");

@@ -53,13 +53,13 @@ async fn the_locker_has_all_rights_that_a_lock_needs() {
     {
         reply.expect("renewed or heard");
     }
-    assert!(engine.inspect(&name("a")).await.expect("told").is_held());
+    assert!(engine.inspect(&name("a")).await.expect("a reply").is_held());
     engine.release(&ending(&first, false)).await.expect("handed over");
     let claim = holdline_core::AcquireRequest { known: true, ..second.clone() };
     let token = take(&engine, &claim).await;
     let (reason, now) = ("enough".to_owned(), false);
     let revoke = Operation::Revoke { name: name("a"), token, reason: reason.clone(), now };
-    engine.operate(&revoke).await.expect("told");
+    engine.operate(&revoke).await.expect("a reply");
     engine.release(&ending(&second, true)).await.expect("released");
     let duration = Duration::from_secs(1);
     engine.operate(&Operation::Freeze { name: name("a"), duration, reason }).await.expect("frozen");

@@ -56,8 +56,8 @@ async fn a_foreign_counter_is_reported_and_kept() {
     for (plant, look) in [(&["SET", COUNTER, "hello"][..], &["GET", COUNTER][..])] {
         raw(&server, &["DEL", COUNTER]);
         raw(&server, plant);
-        let told = engine.try_acquire(&request("a")).await.expect_err("foreign");
-        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told:?}");
+        let reported = engine.try_acquire(&request("a")).await.expect_err("foreign");
+        assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{reported:?}");
         assert_eq!(raw(&server, look).text().as_deref(), Some("hello"));
         assert_eq!(keys(&server), [COUNTER]);
     }
@@ -137,9 +137,9 @@ async fn a_plain_client_on_the_key_is_excluded_and_reported() {
     assert_eq!(raw(&server, &plain), Reply::Nil);
     let_go(&engine, &ours).await;
     assert_ne!(raw(&server, &plain), Reply::Nil);
-    let told = engine.try_acquire(&request("a")).await.expect_err("foreign");
-    assert_eq!(told.certainty(), Certainty::NotApplied);
-    assert!(told.to_string().contains("a string of 4 bytes"), "{told}");
+    let reported = engine.try_acquire(&request("a")).await.expect_err("foreign");
+    assert_eq!(reported.certainty(), Certainty::NotApplied);
+    assert!(reported.to_string().contains("a string of 4 bytes"), "{reported}");
     // A frozen name excludes them as well.
     raw(&server, &["DEL", "holdline:{a}"]);
     let (duration, reason) = (Duration::from_secs(60), String::new());
@@ -165,11 +165,11 @@ async fn foreign_data_under_the_key_is_reported_and_left() {
         raw(&server, plant);
         let before = raw(&server, &["DUMP", "holdline:{a}"]);
         let asked = request("a");
-        let foreign = |told: &Result<(), holdline_core::LockError>| {
-            told.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
+        let foreign = |reported: &Result<(), holdline_core::LockError>| {
+            reported.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
         };
         let unfreeze = Operation::Unfreeze { name: name("a") };
-        for told in [
+        for reported in [
             engine.try_acquire(&asked).await.map(drop),
             renew(&engine, &asked, Purpose::Keep(HOLD)).await.map(drop),
             renew(&engine, &asked, Purpose::Wait).await.map(drop),
@@ -177,7 +177,7 @@ async fn foreign_data_under_the_key_is_reported_and_left() {
             engine.inspect(&asked.name).await.map(drop),
             engine.operate(&unfreeze).await.map(drop),
         ] {
-            assert!(foreign(&told), "{plant:?}: {told:?}");
+            assert!(foreign(&reported), "{plant:?}: {reported:?}");
         }
         assert_eq!(raw(&server, &["DUMP", "holdline:{a}"]), before);
         assert_eq!(keys(&server), ["holdline:{a}"]);
@@ -353,9 +353,9 @@ async fn a_full_server_rejects_grants_and_accepts_releases() {
     take(&engine, &for_good).await;
     queue(&engine, &next).await;
     raw(&server, &["CONFIG", "SET", "maxmemory", "1"]);
-    let told = engine.try_acquire(&request("c")).await.expect_err("no room");
-    assert!(matches!(told.kind(), ErrorKind::Refused { .. }), "{told:?}");
-    assert_eq!(told.certainty(), Certainty::NotApplied);
+    let reported = engine.try_acquire(&request("c")).await.expect_err("no room");
+    assert!(matches!(reported.kind(), ErrorKind::Refused { .. }), "{reported:?}");
+    assert_eq!(reported.certainty(), Certainty::NotApplied);
     let_go(&engine, &plain).await;
     let reply = engine.release(&ending(&for_good, true)).await.expect("answered");
     assert!(matches!(reply, ReleaseReply::Released { .. }), "{reply:?}");
@@ -439,8 +439,8 @@ async fn after_a_clock_step_back_a_new_waiter_queues_behind_the_others() {
     server.await_clock();
     for (position, next) in waiting.iter().enumerate().skip(1) {
         let reply = engine.try_acquire(next).await.expect("queued");
-        let AcquireReply::Queued { position: told, .. } = reply else { panic!("{reply:?}") };
-        assert_eq!(told, Some(position));
+        let AcquireReply::Queued { position: reported, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(reported, Some(position));
     }
     let mut before = holder;
     for mut next in waiting {

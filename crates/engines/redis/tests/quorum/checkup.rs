@@ -75,7 +75,7 @@ async fn blank_servers_are_an_error_and_stay_blank() {
     assert_eq!(one(&found, "set").health(), Health::Error, "{found:?}");
     assert!(one(&found, "set").fix().is_some_and(|fix| fix.contains("quorum init")), "{found:?}");
     for server in &nodes.servers {
-        assert_eq!(server.raw().say("DBSIZE").expect("told").integer(), Some(0));
+        assert_eq!(server.raw().say("DBSIZE").expect("a reply").integer(), Some(0));
     }
 }
 
@@ -180,8 +180,8 @@ async fn a_replica_is_reported() {
     let config = RedisConfig::default().with_replica_of(nodes.servers[0].address());
     nodes.servers.push(RedisServer::start(config));
     let found = run_checkup(&nodes).await;
-    let told = by(&found, "votes");
-    assert!(told.iter().any(|one| one.found().contains("it is a replica")), "{found:?}");
+    let reported = by(&found, "votes");
+    assert!(reported.iter().any(|one| one.found().contains("it is a replica")), "{found:?}");
     assert_eq!(found.health(), Health::Error);
 }
 
@@ -208,9 +208,9 @@ async fn a_fault_of_one_server_is_reported_with_its_address() {
         ("idle", Health::Warning),
         ("messages", Health::Warning),
     ] {
-        let told = by(&found, check);
-        assert_eq!(told.len(), 2, "{found:?}");
-        let worst = told.iter().find(|one| one.health() == health).expect("told");
+        let reported = by(&found, check);
+        assert_eq!(reported.len(), 2, "{found:?}");
+        let worst = reported.iter().find(|one| one.health() == health).expect("a reply");
         assert!(worst.found().starts_with(&format!("{address}: ")), "{found:?}");
     }
     assert_eq!(one(&found, "clocks").health(), Health::Warning, "{found:?}");
@@ -233,8 +233,8 @@ async fn each_harmful_setting_of_one_server_is_reported_with_its_address() {
     // So much that the memory of connections does not matter. A long argument would count twice until the
     // server shrinks the buffer of the connection.
     raw.say(&format!("SETRANGE ballast {} x", 10 << 20)).expect("set");
-    let told = raw.say("INFO memory").expect("told").text().expect("a text");
-    let used = told.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("told");
+    let reported = raw.say("INFO memory").expect("a reply").text().expect("a text");
+    let used = reported.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("a reply");
     let used: u64 = used.parse().expect("a number");
     for (wrong, right, check, health) in [
         (
@@ -274,18 +274,18 @@ async fn each_harmful_setting_of_one_server_is_reported_with_its_address() {
             Health::Warning,
         ),
     ] {
-        assert_eq!(raw.say(&wrong).expect("told").error(), None, "{wrong}");
+        assert_eq!(raw.say(&wrong).expect("a reply").error(), None, "{wrong}");
         let found = of(&options).await;
         assert_eq!(ill(&found), [check], "{wrong}: {found:?}");
-        let told = by(&found, check);
-        let worst = told.iter().find(|one| one.health() != Health::Ok).expect("told");
+        let reported = by(&found, check);
+        let worst = reported.iter().find(|one| one.health() != Health::Ok).expect("a reply");
         assert_eq!(worst.health(), health, "{wrong}: {found:?}");
         let text = format!("{} {}", worst.found(), worst.fix().unwrap_or_default());
         assert!(text.contains(&address), "{wrong}: {text}");
         let others = nodes.servers[..2].iter().map(|server| server.address().to_string());
         let others: Vec<String> = others.filter(|other| text.contains(other)).collect();
         assert!(others.is_empty(), "{wrong}: {text}");
-        assert_eq!(raw.say(right).expect("told").error(), None, "{right}");
+        assert_eq!(raw.say(right).expect("a reply").error(), None, "{right}");
     }
     assert!(!format!("{:?}", of(&options).await).contains("canary"));
 }

@@ -87,7 +87,7 @@ async fn costs_one_node(nodes: &Nodes, key: &str, id: u8) {
     let engine = connect(nodes).await;
     let granted = engine.try_acquire(&request(id)).await;
     assert!(matches!(granted, Ok(AcquireReply::Granted { .. })), "{key}: {granted:?}");
-    assert!(engine.inspect(&name()).await.expect("told").is_held(), "{key}");
+    assert!(engine.inspect(&name()).await.expect("a reply").is_held(), "{key}");
     let renewed = renew(&engine, id).await;
     assert!(matches!(renewed, Ok(RenewReply::Renewed { .. })), "{key}: {renewed:?}");
     let released = release(&engine, id).await;
@@ -132,10 +132,10 @@ async fn foreign_data_in_place_of_all_tombstones_is_reported_and_left() {
         say(server, &["SET", &mark(1), "x"]);
     }
     let asked = engine.try_acquire(&request(1)).await.map(drop);
-    for told in [asked, release(&engine, 1).await.map(drop)] {
-        let told = told.expect_err("not ours");
-        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told}");
-        assert_eq!(told.certainty(), Certainty::NotApplied, "{told}");
+    for reported in [asked, release(&engine, 1).await.map(drop)] {
+        let reported = reported.expect_err("not ours");
+        assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{reported}");
+        assert_eq!(reported.certainty(), Certainty::NotApplied, "{reported}");
     }
     for server in &nodes.servers {
         assert_eq!(say(server, &["GET", &mark(1)]).text().as_deref(), Some("x"));
@@ -193,16 +193,16 @@ async fn foreign_data_on_all_nodes_is_reported_by_every_verb_and_left() {
         on_all(&["DEL", LOCK, COUNTER]);
         on_all(plant);
         let before = on_all(&["DUMP", plant[1]]);
-        let mut told = vec![engine.try_acquire(&request(1)).await.map(drop)];
+        let mut reported = vec![engine.try_acquire(&request(1)).await.map(drop)];
         if plant[1] == LOCK {
-            told.push(renew(&engine, 2).await.map(drop));
-            told.push(release(&engine, 2).await.map(drop));
-            told.push(engine.inspect(&name()).await.map(drop));
+            reported.push(renew(&engine, 2).await.map(drop));
+            reported.push(release(&engine, 2).await.map(drop));
+            reported.push(engine.inspect(&name()).await.map(drop));
         }
-        for told in told {
-            let told = told.expect_err("not ours");
-            assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
-            assert_eq!(told.certainty(), Certainty::NotApplied, "{plant:?}: {told}");
+        for reported in reported {
+            let reported = reported.expect_err("not ours");
+            assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {reported}");
+            assert_eq!(reported.certainty(), Certainty::NotApplied, "{plant:?}: {reported}");
         }
         assert_eq!(on_all(&["DUMP", plant[1]]), before, "{plant:?}");
         assert!(

@@ -30,7 +30,7 @@ async fn connect(options: &QuorumOptions) -> QuorumEngine {
 
 /// Returns the id and the configuration of each server.
 fn kept(servers: &[RedisServer]) -> Vec<Reply> {
-    let kept = |one: &RedisServer| one.raw().say("HMGET holdline:node:1 m i g c").expect("told");
+    let kept = |one: &RedisServer| one.raw().say("HMGET holdline:node:1 m i g c").expect("a reply");
     servers.iter().map(kept).collect()
 }
 
@@ -70,7 +70,7 @@ async fn one_wrong_server_in_a_list_evicts_no_member_and_is_reported() {
     let fix = status.nodes[2].fix.as_deref().expect("said");
     assert!(fix.contains("quorum replace OLD NEW"), "{fix}");
     admin_of(&wrong).rejoin().await.expect("there is nothing to do");
-    assert_eq!(kept(&nodes.servers[..3]), before, "nobody is told anything");
+    assert_eq!(kept(&nodes.servers[..3]), before, "no node receives a command");
     assert_eq!(right.status().await.votes, 3);
 }
 
@@ -95,8 +95,8 @@ async fn an_operator_replaces_a_server_and_readmits_it() {
         (&[(&*old, &*by), (&*a_at, &*by)], "in one pair only"),
         (&[(&*b_at, &*by)], "1 of 3 servers vote, and 2 must"),
     ] {
-        let told = message(new.plan_replace(pairs).await);
-        assert!(told.contains(says), "{told}");
+        let reported = message(new.plan_replace(pairs).await);
+        assert!(reported.contains(says), "{reported}");
     }
     assert_eq!(kept(&nodes.servers), before, "looking changes nothing");
     let status = new.replace(&planned).await.expect("agreed");
@@ -112,7 +112,7 @@ async fn an_operator_replaces_a_server_and_readmits_it() {
     let status = back.replace(&planned).await.expect("agreed");
     assert_eq!((status.epoch, status.votes), (Some(3), 2), "{status:?}");
     assert_eq!(status.nodes[2].state, NodeState::Quarantined, "{status:?}");
-    let evicted = admin(&[a, b, x]).rejoin().await.expect("it is told");
+    let evicted = admin(&[a, b, x]).rejoin().await.expect("a reply");
     assert_eq!(evicted.nodes[2].state, NodeState::Mislisted, "{evicted:?}");
 }
 
@@ -126,8 +126,8 @@ async fn a_server_of_another_set_gets_no_slot() {
     let x = &other.servers[0];
     let (old, by) = (c.address().to_string(), x.address().to_string());
     let new = admin(&[a, b, x]);
-    let told = message(new.plan_replace(&[(&old, &by)]).await);
-    assert!(told.contains("delete its key `holdline:node:1`"), "{told}");
+    let reported = message(new.plan_replace(&[(&old, &by)]).await);
+    assert!(reported.contains("delete its key `holdline:node:1`"), "{reported}");
     x.raw().say("DEL holdline:node:1").expect("deleted");
     let planned = new.plan_replace(&[(&old, &by)]).await.expect("two remember");
     assert_eq!(new.replace(&planned).await.expect("agreed").epoch, Some(2));
@@ -171,12 +171,12 @@ async fn a_majority_without_data_under_other_names_is_reported_and_an_operator_r
     for server in &servers[..2] {
         server.raw().say("FLUSHALL").expect("flushed");
     }
-    let told = message(QuorumEngine::connect(&renamed, Arc::new(MachineClock)).await);
-    assert!(told.contains("quorum replace OLD NEW") && !told.contains("FLUSH"), "{told}");
+    let reported = message(QuorumEngine::connect(&renamed, Arc::new(MachineClock)).await);
+    assert!(reported.contains("quorum replace OLD NEW") && !reported.contains("FLUSH"), "{reported}");
     for server in &servers {
         let port = server.address().port();
-        assert!(told.contains(&format!("127.0.0.1:{port}")), "{told}");
-        assert!(told.contains(&format!("localhost:{port}")), "{told}");
+        assert!(reported.contains(&format!("127.0.0.1:{port}")), "{reported}");
+        assert!(reported.contains(&format!("localhost:{port}")), "{reported}");
     }
     let operator = admin_of(&renamed);
     let status = operator.status().await;
@@ -187,8 +187,8 @@ async fn a_majority_without_data_under_other_names_is_reported_and_an_operator_r
         (format!("127.0.0.1:{port}"), format!("localhost:{port}"))
     });
     let pairs: Vec<(String, String)> = pairs.collect();
-    let told = message(operator.plan_replace(&pairs[..1]).await);
-    assert!(told.contains(&pairs[1].0), "{told}");
+    let reported = message(operator.plan_replace(&pairs[..1]).await);
+    assert!(reported.contains(&pairs[1].0), "{reported}");
     let planned = operator.plan_replace(&pairs).await.expect("all slots are accounted for");
     let status = operator.replace(&planned).await.expect("agreed");
     assert_eq!((status.epoch, status.votes), (Some(2), 1), "{status:?}");
@@ -206,22 +206,22 @@ async fn an_init_never_uses_another_longest_lease_than_requested() {
     let named: Vec<(NodeId, &str)> = slots.iter().map(|(id, at)| (*id, at.as_str())).collect();
     let other = Configuration::initial(&named, Duration::from_secs(90));
     let mut raw = nodes.servers[0].raw();
-    let info = raw.say("INFO server").expect("told").text().expect("a text");
-    let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("told");
+    let info = raw.say("INFO server").expect("a reply").text().expect("a text");
+    let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("a reply");
     let (id, stamp) = (slots[0].0.to_string(), other.stamp().to_string());
     let (text, zero) = (other.to_string(), "0".repeat(16));
     let fields =
         ["m", run, "i", &id, "g", "proposed", "c", &text, "s", &stamp, "l", &zero, "f", &zero];
     raw.send(&[&["HSET", "holdline:node:1"][..], &fields].concat()).expect("set");
     let asked = nodes.options("").with_max_lease(Duration::from_secs(60));
-    let told = message(admin_of(&asked).init().await);
-    assert!(told.contains("90s and not 60s"), "{told}");
+    let reported = message(admin_of(&asked).init().await);
+    assert!(reported.contains("90s and not 60s"), "{reported}");
     assert!(states(&nodes.admin().status().await).iter().all(|one| *one != NodeState::Votes));
     // Without a requested lease, the pending proposal is completed.
     let status = nodes.admin().init().await.expect("all answer");
     assert_eq!((status.max_lease_ms, status.votes), (Some(90_000), 0), "{status:?}");
-    let told = message(admin_of(&asked).init().await);
-    assert!(told.contains("90s and not 60s"), "{told}");
+    let reported = message(admin_of(&asked).init().await);
+    assert!(reported.contains("90s and not 60s"), "{reported}");
 }
 
 /// A server has lost its data, and a read-only client does not readmit it.

@@ -243,7 +243,7 @@ async fn a_server_without_data_votes_at_once_only_without_tokens() {
             let admin = admin.expect("good options");
             let end = Instant::now() + LIMIT;
             while admin.status().await.nodes[1].state != NodeState::Quarantined {
-                assert!(Instant::now() < end, "it has forgotten, and waits");
+                assert!(Instant::now() < end, "it has lost its data");
                 tokio::time::sleep(Duration::from_millis(20)).await; // event: until it waits
             }
             let other = connect(&nodes.options(TOKENS)).await;

@@ -47,7 +47,7 @@ async fn locks(engine: &QuorumEngine) {
     };
     let renewed = engine.renew(&[line]).await;
     assert!(matches!(renewed[..], [Ok(RenewReply::Renewed { .. })]), "{renewed:?}");
-    assert!(engine.inspect(&name()).await.expect("told").is_held());
+    assert!(engine.inspect(&name()).await.expect("a reply").is_held());
     for (for_good, released) in [(false, true), (true, false)] {
         let ending = Ending { for_good, hold: HOLD };
         let request = ReleaseRequest { name: name(), lease_id: request(1).lease_id, ending };
@@ -72,11 +72,11 @@ async fn a_member_has_all_rights_that_a_lock_and_its_set_need() {
         let reply = engine.try_acquire(&request(id)).await;
         let Ok(AcquireReply::Granted { token, .. }) = reply else { panic!("{reply:?}") };
         let revoke = Operation::Revoke { name: name(), token, reason: "enough".to_owned(), now };
-        let revoked = engine.operate(&revoke).await.expect("told");
+        let revoked = engine.operate(&revoke).await.expect("a reply");
         assert!(!matches!(revoked, OperationReply::NothingThere), "{revoked:?}");
         let ending = Ending { for_good: true, hold: HOLD };
         let lease_id = request(id).lease_id;
-        engine.release(&ReleaseRequest { name: name(), lease_id, ending }).await.expect("told");
+        engine.release(&ReleaseRequest { name: name(), lease_id, ending }).await.expect("a reply");
         let raised = engine.operate(&Operation::RaiseFence { to: token }).await;
         assert!(matches!(raised, Ok(OperationReply::Done)), "{raised:?}");
     }

@@ -16,11 +16,11 @@ async fn a_set_works_after_an_operator_vouches() {
     assert!(before.nodes.iter().all(|node| node.state == NodeState::Blank), "{before:?}");
     let keys = nodes.servers[0].raw().send(&["DBSIZE"]).expect("an answer");
     assert_eq!(keys, Reply::Integer(0), "looking changes nothing");
-    let founded = nodes.admin().init().await.expect("all answer");
+    let initialised = nodes.admin().init().await.expect("all answer");
     assert_eq!(
-        (founded.epoch, founded.votes),
+        (initialised.epoch, initialised.votes),
         (Some(1), 0),
-        "they may have forgotten: {founded:?}"
+        "they may have lost data: {initialised:?}"
     );
     let again = nodes.admin().init().await.expect("it is a set already");
     assert_eq!((again.epoch, again.votes), (Some(1), 0), "nobody has vouched: {again:?}");
@@ -43,16 +43,16 @@ async fn a_read_only_client_initialises_no_set_and_an_acquire_does() {
     let engine = connect().await;
     let token = FencingToken::new(5).expect("a good token");
     let revoke = Operation::Revoke { name: name(), token, reason: "x".into(), now: true };
-    for told in [
+    for reported in [
         engine.inspect(&name()).await.map(drop),
         engine.operate(&revoke).await.map(drop),
         engine.operate(&Operation::RaiseFence { to: token }).await.map(drop),
     ] {
-        let error = told.expect_err("they are no set");
+        let error = reported.expect_err("they are no set");
         assert!(matches!(error.kind(), ErrorKind::NotInitialised), "{error:?}");
     }
     for server in &nodes.servers {
-        assert_eq!(server.raw().say("DBSIZE").expect("told").integer(), Some(0));
+        assert_eq!(server.raw().say("DBSIZE").expect("a reply").integer(), Some(0));
     }
     // The same client may acquire a name later.
     let error = engine.try_acquire(&request(1)).await.expect_err("it waits at first");
@@ -62,7 +62,7 @@ async fn a_read_only_client_initialises_no_set_and_an_acquire_does() {
     let error = other.try_acquire(&request(2)).await.expect_err("founded, and it waits");
     assert!(matches!(error.kind(), ErrorKind::Quarantined { .. }), "{error:?}");
     let error = other.inspect(&name()).await.expect_err("nobody can tell").to_string();
-    assert_eq!(error.matches("has lost its memory, and waits for").count(), 3, "{error}");
+    assert_eq!(error.matches("has lost its data, and is in quarantine for").count(), 3, "{error}");
 }
 
 /// No client resolves that, so the status does not advise waiting.
@@ -83,7 +83,7 @@ async fn a_wrong_list_is_reported_for_each_server() {
         assert!(!status.works(), "{status:?}");
         for node in &status.nodes {
             assert_eq!(node.state, NodeState::Mislisted, "{node:?}");
-            assert!(node.problem.as_deref().is_some_and(|told| told.ends_with("of 3 servers")));
+            assert!(node.problem.as_deref().is_some_and(|reported| reported.ends_with("of 3 servers")));
             assert!(node.fix.as_deref().is_some_and(|fix| fix.contains(says)), "{node:?}");
         }
     }

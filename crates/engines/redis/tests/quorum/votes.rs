@@ -45,7 +45,7 @@ async fn granted_alike(engine: &QuorumEngine, nodes: &Nodes) -> (u8, FencingToke
         let granted = engine.try_acquire(&request(id)).await.expect("free");
         let AcquireReply::Granted { token, .. } = granted else { panic!("{granted:?}") };
         let line = format!("GETRANGE {LOCK} 67 82");
-        let recorded = |one: &RedisServer| one.raw().say(&line).expect("told");
+        let recorded = |one: &RedisServer| one.raw().say(&line).expect("a reply");
         let expected = Reply::Bulk(format!("{:016}", token.get()).into());
         if nodes.servers.iter().all(|one| recorded(one) == expected) {
             return (id, token);
@@ -102,7 +102,7 @@ async fn a_lease_is_healed_even_if_a_late_vote_has_another_token() {
     lost.raw().say(&format!("DEL {LOCK}")).expect("deleted");
     await_lock(&engine, lost, id).await;
     let recorded =
-        |one: &RedisServer| one.raw().say(&format!("GETRANGE {LOCK} 67 82")).expect("told");
+        |one: &RedisServer| one.raw().say(&format!("GETRANGE {LOCK} 67 82")).expect("a reply");
     assert_eq!(recorded(lost), Reply::Bulk(format!("{:016}", token.get()).into()));
     assert_ne!(recorded(late), recorded(lost), "it voted by its own counter");
 }
@@ -115,7 +115,7 @@ async fn release(engine: &QuorumEngine, id: u8) {
 }
 
 fn number(server: &RedisServer, line: &str) -> Option<i64> {
-    server.raw().say(line).expect("told").integer()
+    server.raw().say(line).expect("a reply").integer()
 }
 
 /// The requests of a contender wait at two stopped servers, and then its process ends. When the servers

@@ -23,9 +23,9 @@ async fn connect(url: &str) -> Result<RedisEngine, LockError> {
 async fn refused(url: &str, says: &[&str]) {
     let error = connect(url).await.expect_err("nobody is let in");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
-    let told = error.to_string();
-    assert!(says.iter().all(|part| told.contains(part)), "{url}: {told}");
-    assert!(!format!("{error:?} {told}").contains("CANARY"), "{error:?}");
+    let reported = error.to_string();
+    assert!(says.iter().all(|part| reported.contains(part)), "{url}: {reported}");
+    assert!(!format!("{error:?} {reported}").contains("CANARY"), "{error:?}");
 }
 
 async fn takes(engine: &RedisEngine, text: &str) {

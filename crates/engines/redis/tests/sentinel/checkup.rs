@@ -213,7 +213,7 @@ async fn missing_sentinels_are_reported_even_if_the_url_does_not_name_them() {
         format!("{}?connect_timeout_ms=3000&command_timeout_ms=3000", group.url_of(sentinels))
     };
     let left = |count: usize| {
-        let says = format!("of which {count} are there");
+        let says = format!("of which {count} are up");
         move |sentinels: &Finding| sentinels.found().contains(&says)
     };
     let found = until_found(&url(&[0, 1]), "sentinels", left(3)).await;
@@ -265,7 +265,7 @@ async fn replicas_that_do_not_follow_are_reported_until_they_do() {
     say(2, "CONFIG SET masterauth wrong");
     say(0, "CLIENT KILL TYPE replica");
     // The sentinels know it by then.
-    let found = until_found(&url, "replicas", |found| found.found().contains("1 are well")).await;
+    let found = until_found(&url, "replicas", |found| found.found().contains("1 follow")).await;
     let replicas = of(&found, "replicas");
     assert_eq!(replicas.health(), Health::Warning, "{found:?}");
     assert!(replicas.fix().is_some_and(|fix| fix.contains("do not follow")), "{replicas:?}");

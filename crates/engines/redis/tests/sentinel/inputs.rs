@@ -20,9 +20,9 @@ async fn failure(url: &str) -> LockError {
 async fn refused(url: &str, says: &[&str]) {
     let error = failure(url).await;
     assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error:?}");
-    let told = error.to_string();
-    assert!(says.iter().all(|part| told.contains(part)), "{told}");
-    assert!(!told.contains("CANARY"), "{told}");
+    let reported = error.to_string();
+    assert!(says.iter().all(|part| reported.contains(part)), "{reported}");
+    assert!(!reported.contains("CANARY"), "{reported}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,7 +42,7 @@ async fn errors_of_sentinels_are_reported_with_the_fix() {
     refused(&wrong, &["sentinel_password_file", "password is wrong"]).await;
     let right = url(&group, &with("CANARY-sentinel"));
     let other = right.replace("/locks?", "/lock?");
-    refused(&other, &["know no service `lock`", "they monitor, such as locks"]).await;
+    refused(&other, &["know no service `lock`", "they watch, such as locks"]).await;
     // The password of the servers.
     let asked = right.replace("redis+sentinel://", "redis+sentinel://nobody:CANARY@");
     refused(&asked, &["user or password is wrong"]).await;
@@ -65,7 +65,7 @@ async fn unreachable_sentinels_are_named() {
     let url = format!("redis+sentinel://{}/locks?connect_timeout_ms=2000", silent.address());
     let error = failure(&url).await;
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
-    let told = error.to_string();
+    let reported = error.to_string();
     let address = silent.address().to_string();
-    assert!(told.contains("none of the sentinels") && told.contains(&address), "{told}");
+    assert!(reported.contains("none of the sentinels") && reported.contains(&address), "{reported}");
 }

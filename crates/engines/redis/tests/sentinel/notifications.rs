@@ -43,12 +43,12 @@ async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
 async fn await_listener(sentinel: &Sentinel) {
     let end = Instant::now() + LIMIT;
     loop {
-        let told = sentinel.say(&["CLIENT", "LIST"]).and_then(|told| told.text());
-        let mut listening = told.iter().flat_map(|told| told.lines());
+        let reported = sentinel.say(&["CLIENT", "LIST"]).and_then(|reported| reported.text());
+        let mut listening = reported.iter().flat_map(|reported| reported.lines());
         if listening.any(|line| line.contains(" name=holdline-") && line.contains(" sub=1 ")) {
             return;
         }
-        assert!(Instant::now() < end, "nobody listens: {told:?}");
+        assert!(Instant::now() < end, "nobody listens: {reported:?}");
         tokio::time::sleep(Duration::from_millis(10)).await; // event: looked for until seen
     }
 }

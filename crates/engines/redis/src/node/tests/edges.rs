@@ -23,7 +23,8 @@ async fn a_fork_sends_nothing_over_the_connection_of_its_parent() {
     assert_eq!(ask_server(&server, "EXISTS k").integer(), Some(0));
 }
 
-/// A caller that waits for the first connection has as much time as an attempt, and receives its error.
+/// A caller that waits for the first connection has as much time as an attempt, and receives its
+/// error.
 #[tokio::test]
 async fn a_failing_attempt_to_connect_reports_its_own_error_to_callers() {
     let world = World::new("redis://h");

@@ -31,8 +31,8 @@ async fn an_undo_goes_behind_what_it_undoes_and_new_requests_go_nowhere() {
     until("one connection is left", || connections(&server).len() == 1).await;
 }
 
-/// One connection hangs, the server does not: new requests take a new connection at once, and requests
-/// that belong behind an unanswered one wait behind it.
+/// One connection hangs, the server does not: new requests take a new connection at once, and
+/// requests that belong behind an unanswered one wait behind it.
 #[tokio::test]
 async fn a_suspect_connection_is_avoided_except_by_requests_that_belong_on_it() {
     let server = server();
@@ -120,7 +120,8 @@ async fn a_paused_server_answers_late_and_keeps_its_order() {
     );
 }
 
-/// Half of a request is in the server's socket when the connection is reset: the server does nothing.
+/// Half of a request is in the server's socket when the connection is reset: the server does
+/// nothing.
 #[tokio::test]
 async fn a_half_written_request_is_never_carried_out() {
     let server = server();

@@ -7,7 +7,8 @@ fn count(server: &RedisServer, key: &str) -> Option<String> {
     ask_server(server, &format!("GET {key}")).text()
 }
 
-/// The k-th request is lost: its outcome is unknown, the server did nothing, and it is never resent.
+/// The k-th request is lost: its outcome is unknown, the server did nothing, and it is never
+/// resent.
 #[tokio::test]
 async fn a_lost_request_is_unknown_and_not_sent_again() {
     let server = server();
@@ -32,7 +33,8 @@ async fn a_lost_request_is_unknown_and_not_sent_again() {
     }
 }
 
-/// The k-th reply is lost: its outcome is unknown, the server acted once, and later replies are right.
+/// The k-th reply is lost: its outcome is unknown, the server acted once, and later replies are
+/// right.
 #[tokio::test]
 async fn a_lost_reply_is_unknown_and_the_next_ones_are_right() {
     let server = server();
@@ -194,8 +196,8 @@ async fn another_server_on_the_same_port_is_seen() {
     assert_eq!(say(&node, "PING").await.expect("an answer"), Value::Status("PONG".to_owned()));
 }
 
-/// The undo goes behind the request whose reply was lost. Its own reply is then out of step, and goes
-/// to no request.
+/// The undo goes behind the request whose reply was lost. Its own reply is then out of step, and
+/// goes to no request.
 #[tokio::test]
 async fn replies_out_of_step_end_the_connection() {
     let server = server();

@@ -1,5 +1,5 @@
-//! Reconnecting, in the world of [`super::world`]: pauses, old connections that are kept, and the errors
-//! of requests that wait meanwhile.
+//! Reconnecting, in the world of [`super::world`]: pauses, old connections that are kept, and the
+//! errors of requests that wait meanwhile.
 
 use super::world::{ID, Peer, SECOND, World, number_of_ping, outcome};
 use super::*;
@@ -13,7 +13,8 @@ async fn shakes_hands(world: &World) -> Peer {
     peer
 }
 
-/// Lets the server refuse us, and checks that the next attempt comes after this pause and not before.
+/// Lets the server refuse us, and checks that the next attempt comes after this pause and not
+/// before.
 async fn refuses(world: &World, pause: Duration) {
     let mut peer = world.accepts().await;
     peer.receives("HELLO").await;

@@ -1,5 +1,5 @@
-//! A simulated world: streams in memory, a clock that the test advances, and a server whose output the
-//! test writes.
+//! A simulated world: streams in memory, a clock that the test advances, and a server whose output
+//! the test writes.
 
 use super::*;
 use crate::environment::{Environment, Stream as Bytes, Task, TaskSpawner};

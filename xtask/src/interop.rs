@@ -133,8 +133,9 @@ fn crates(ground: &Path, name: &str, how: &[&str]) -> Result<(), String> {
 fn go(ground: &Path) -> Result<(), String> {
     let place = ground.join("go");
     let from = family("go");
-    let wanted = ["requirements.txt", "go.mod", "go.sum", "mutex/main.go", "etcd/main.go"];
-    let wanted = wanted.map(|name| from.join(name));
+    let sources = ["mutex/main.go", "etcd/main.go", "walk/main.go"];
+    let wanted = [&["requirements.txt", "go.mod", "go.sum"], &sources[..]].concat();
+    let wanted: Vec<PathBuf> = wanted.into_iter().map(|name| from.join(name)).collect();
     let inputs: Vec<&PathBuf> = wanted.iter().collect();
     let stamp = Stamp::of(&place, &inputs, "python3")?;
     if stamp.is_there() {

@@ -11,6 +11,7 @@ mod etcd;
 mod floor;
 mod handoff;
 mod memory;
+mod metrics;
 mod mysql;
 mod postgres;
 mod redis;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         ["worker", rest @ ..] => handoff::worker(rest),
         [] => all(),
         ["memory"] => memory::section(),
+        ["metrics"] => metrics::section(),
         ["cycle"] => cycle::section(),
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         _ => {
-            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | mysql | \
+            let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
                 postgres | redis | redis-cluster | redis-leases | redis-scripts | redlock | \
                 sentinel";
             Err(format!("usage: holdline-bench [{sections}]").into())
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
 
 fn all() -> Result<(), rounds::Failure> {
     memory::section()?;
+    metrics::section()?;
     cycle::section()?;
     handoff::section()?;
     run::section()?;

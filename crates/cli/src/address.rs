@@ -46,7 +46,8 @@ fn without_passwords(parameters: &str) -> String {
 /// Returns the environment variable that holds the password, if a URL names one.
 pub(crate) fn password_variable(url: &str) -> Option<String> {
     let (_, parameters) = url.split_once('?')?;
-    let value = parameters.split('&').find_map(|part| part.strip_prefix("password_env="))?;
+    let value = |part| str::strip_prefix(part, "password_env=").or(part.strip_prefix("token_env="));
+    let value = parameters.split('&').find_map(value)?;
     let name = String::from_utf8(percent_decode(value)?).ok()?;
     // No environment variable has another name.
     (!name.is_empty() && !name.contains(['=', '\0'])).then_some(name)
@@ -74,8 +75,10 @@ fn split_scheme(url: &str) -> (&str, &str) {
 
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    // These are names of keys in the store, of files, and of a variable.
-    if ["key_template", "password_file", "key", "password_env"].contains(&key.as_str()) {
+    // These are names of keys in the store, of files, and of variables.
+    let named =
+        ["key_template", "password_file", "key", "password_env", "token_file", "token_env"];
+    if named.contains(&key.as_str()) {
         return false;
     }
     ["pass", "secret", "token", "auth", "key"].iter().any(|word| key.contains(word))
@@ -103,6 +106,8 @@ mod tests {
             "redis://u@h",
             "redis://h?key_template=app:{name}&password_file=/run/secrets/redis",
             "redis://h?user=locker&password_env=REDIS_PASSWORD",
+            "https://h?token_file=/run/secrets/token",
+            "https://h?token=CANARY",
             "rediss://h?ca=/etc/ca.pem&cert=/etc/me.pem&key=/etc/me.key",
         ] {
             assert_eq!(has_password(url), url.contains("CANARY"), "{url}");
@@ -115,6 +120,7 @@ mod tests {
         for (url, expected) in [
             ("redis://h", None),
             ("redis://h?password_env=PW", Some("PW")),
+            ("https://h?token_env=TOKEN", Some("TOKEN")),
             ("rediss://u@h/1?ca=/x&password_env=MY%5FPW&db=1", Some("MY_PW")),
             ("redis://h?password_env=", None),
             ("redis://h?password_env=%zz", None),

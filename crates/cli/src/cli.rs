@@ -42,7 +42,8 @@ pub(crate) struct Global {
     /// The engine: local:, local:///directory, redis://host:port,
     /// redis+sentinel://host,host/SERVICE, redis-cluster://host,host,
     /// redlock://host,host,host, postgres://user@host/database, mysql://user@host/database
-    /// (MariaDB; MySQL is not tested), etcd://host,host,host or zk://host,host,host
+    /// (MariaDB; MySQL is not tested), etcd://host,host,host, zk://host,host,host or
+    /// https://host (a Holdline server)
     /// [default: HOLDLINE_URL, a configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) url: Option<String>,
@@ -77,7 +78,9 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Hold NAME, run COMMAND, release
-    Run(verbs::run::RunArgs),
+    Run(Box<verbs::run::RunArgs>),
+    /// Run COMMAND while this candidate leads the election NAME, or watch who leads
+    Elect(verbs::run::elect::ElectArgs),
     /// Acquire NAME for a while without a process that holds it, and print the lease
     Acquire(verbs::acquire::AcquireArgs),
     /// Renew a lease of `acquire`
@@ -92,6 +95,8 @@ pub(crate) enum Verb {
     Ls(verbs::ls::LsArgs),
     /// Wait until NAME is free, without taking it
     Wait(verbs::wait::WaitVerbArgs),
+    /// Set the count-down latch NAME, count it down, wait for zero, or show its count
+    Latch(verbs::latch::LatchArgs),
     /// Take NAME away from its holder
     Revoke(verbs::revoke::RevokeArgs),
     /// Let nobody acquire NAME for a while
@@ -108,6 +113,9 @@ pub(crate) enum Verb {
     /// kept, 1 if not, 2 if the run shows nothing
     #[cfg(feature = "torture")]
     Torture(verbs::torture::TortureArgs),
+    /// Serve the locks of the engine over HTTP
+    #[cfg(feature = "server")]
+    Serve(verbs::serve::ServeArgs),
     /// Set up, inspect or repair a quorum of Redis servers (redlock://)
     Quorum(verbs::quorum::QuorumArgs),
     /// Print a completion script for a shell
@@ -136,6 +144,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
     let mut cli = Cli::try_parse_from(&arguments).map_err(|error| unparsed(error, &arguments))?;
     let checked = match &mut cli.verb {
         Verb::Run(run) => run.check_dashes(&arguments),
+        Verb::Elect(elect) => elect.check_dashes(&arguments),
         _ => Ok(()),
     };
     match checked {
@@ -173,6 +182,9 @@ fn fix(error: &clap::Error) -> &'static str {
             if missing.iter().any(|argument| argument.starts_with("--if-fencing-token")) =>
         {
             "`holdline who NAME` shows the token; see --help"
+        }
+        _ if absent == Some(&ContextValue::String("serve".to_owned())) => {
+            "this build lacks the verb: build it with `--features server`"
         }
         _ if absent == Some(&ContextValue::String("torture".to_owned())) => {
             "this build lacks the verb: build it with `--features torture`"

@@ -26,7 +26,7 @@ use crate::user;
 /// The engine if no source names one.
 const DEFAULT_URL: &str = "local:";
 /// The keys of a configuration file.
-const KEYS: [&str; 1] = ["url"];
+const KEYS: [&str; 2] = ["url", "server"];
 /// The largest configuration file that is read.
 const MAX_SIZE: u64 = 64 * 1024;
 
@@ -85,6 +85,9 @@ pub(crate) struct UrlSources {
 #[serde(deny_unknown_fields)]
 struct FileSettings {
     url: Option<String>,
+    /// The settings of `serve`, which reads them itself.
+    #[serde(default, rename = "server")]
+    _server: Option<toml::Value>,
 }
 
 /// Finds the engine's URL. `usual` returns the files to try when none was named; it is called only

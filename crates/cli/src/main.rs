@@ -88,12 +88,21 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             verbs::fence::at_resource(arguments, console)
         }
         verb => {
-            let holds = matches!(verb, Verb::Run(_) | Verb::Acquire(_));
+            let holds = matches!(verb, Verb::Run(_) | Verb::Acquire(_) | Verb::Elect(_));
             let console = &if holds { console.non_blocking() } else { *console };
             let address = address(&cli.global, verb)?;
             let url = holdline::redact_url(&address.url);
             console.detail(&format!("engine {url}, {}", address.source));
             descriptors::check().map_err(|(message, fix)| Failure::internal(message).fix(fix))?;
+            #[cfg(feature = "server")]
+            if let Verb::Serve(arguments) = verb {
+                return verbs::serve::run(
+                    arguments,
+                    cli.global.config.as_deref(),
+                    &address,
+                    console,
+                );
+            }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let outcome = runtime.block_on(Box::pin(on_engine(verb, address, console)));
             // A store that does not answer must not delay the exit: requests that wait for it are
@@ -131,6 +140,9 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     }
     match verb {
         Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,
+        Verb::Elect(arguments) => {
+            return verbs::run::elect::run(arguments, address, console).await;
+        }
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
         Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
         #[cfg(feature = "torture")]
@@ -143,6 +155,7 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     }
     let (wait, progress) = match verb {
         Verb::Wait(arguments) => (arguments.wait(), Some(console)),
+        Verb::Latch(arguments) if arguments.wait().is_some() => (arguments.wait(), Some(console)),
         _ => (None, None),
     };
     let read_only = matches!(
@@ -164,17 +177,21 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         Verb::Who(arguments) => verbs::who::run(arguments, session, console).await,
         Verb::Ls(arguments) => verbs::ls::run(arguments, session, console).await,
         Verb::Wait(arguments) => verbs::wait::run(arguments, session, console).await,
+        Verb::Latch(arguments) => verbs::latch::run(arguments, session, console).await,
         Verb::Revoke(arguments) => verbs::revoke::run(arguments, session, console).await,
         Verb::Freeze(arguments) => verbs::freeze::freeze(arguments, session, console).await,
         Verb::Unfreeze(arguments) => verbs::freeze::unfreeze(arguments, session, console).await,
         Verb::Explain(_) => verbs::explain::run(session, console),
         Verb::Fence(arguments) => verbs::fence::bump(arguments, session, console).await,
         Verb::Run(_)
+        | Verb::Elect(_)
         | Verb::Acquire(_)
         | Verb::Doctor(_)
         | Verb::Quorum(_)
         | Verb::Completions(_)
         | Verb::Man(_) => Err(Failure::internal("this verb does not use a session")),
+        #[cfg(feature = "server")]
+        Verb::Serve(_) => Err(Failure::internal("serve has a runtime of its own")),
         #[cfg(feature = "torture")]
         Verb::Torture(_) => Err(Failure::internal("torture opens its own sessions")),
     }
@@ -186,8 +203,9 @@ fn without_store(
     address: &Address,
     console: &Console,
 ) -> Result<Option<Exit>, Failure> {
-    // Freezing a name and raising the fence create a store; all others find nothing to act on.
-    let acts = matches!(verb, Verb::Freeze(_) | Verb::Fence(_));
+    // Freezing a name, raising the fence and a latch create a store; all others find nothing to act
+    // on.
+    let acts = matches!(verb, Verb::Freeze(_) | Verb::Fence(_) | Verb::Latch(_));
     let no_store = if acts { None } else { NoStore::at(address)? };
     let Some(no_store) = no_store else { return Ok(None) };
     let outcome = match verb {

@@ -106,6 +106,7 @@ fn add_fields(object: &mut Value, fields: &HolderFields) {
     object["reason"] = text(&fields.reason);
     object["labels"] = json!(fields.labels);
     object["traceparent"] = text(&fields.traceparent);
+    object["value"] = text(&fields.value);
 }
 
 /// Returns the word for a mode.

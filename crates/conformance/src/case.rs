@@ -112,11 +112,13 @@ pub enum Feature {
     Metadata,
     /// Asking again under an id whose outcome is unknown.
     Repeat,
+    /// Count-down latches.
+    Latch,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 14] = [
+    pub const ALL: [Feature; 15] = [
         Feature::Fair,
         Feature::Shared,
         Feature::Permits,
@@ -131,6 +133,7 @@ impl Feature {
         Feature::Detach,
         Feature::Metadata,
         Feature::Repeat,
+        Feature::Latch,
     ];
 
     /// Returns whether the engine has this capability.
@@ -150,6 +153,7 @@ impl Feature {
             Feature::Detach => capabilities.detach,
             Feature::Metadata => capabilities.metadata,
             Feature::Repeat => capabilities.repeat,
+            Feature::Latch => capabilities.latch,
         }
     }
 
@@ -193,6 +197,10 @@ impl Feature {
                 let reason = "asked for what is missing".into();
                 let operation = Operation::Freeze { name: name.clone(), duration, reason };
                 bench.operate(operation).await.err()
+            }
+            Feature::Latch => {
+                let command = holdline_core::LatchCommand::Count;
+                bench.operate(Operation::Latch { name: name.clone(), command }).await.err()
             }
             Feature::List => bench.clients()[0].engine.list(&Default::default()).await.err(),
         };

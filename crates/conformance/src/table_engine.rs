@@ -212,7 +212,8 @@ impl Engine for TableEngine {
         let name = match operation {
             Operation::Revoke { name, .. }
             | Operation::Freeze { name, .. }
-            | Operation::Unfreeze { name } => name,
+            | Operation::Unfreeze { name }
+            | Operation::Latch { name, .. } => name,
             Operation::RaiseFence { .. } => &everywhere,
         };
         match self.apply(name, &Command::Operate(operation.clone())) {

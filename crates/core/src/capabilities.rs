@@ -89,6 +89,8 @@ pub struct Capabilities {
     pub detach: bool,
     /// What a holder states about itself is kept and shown.
     pub metadata: bool,
+    /// Count-down latches: [`crate::latch`].
+    pub latch: bool,
     /// How a grant ends if its holder falls silent.
     pub expiry: Expiry,
     /// The leases that can be kept.
@@ -112,7 +114,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Returns the capabilities of the reference: the lock table with every feature.
+    /// Returns the capabilities of the reference: the lock table with every feature. A latch is no
+    /// part of it.
     pub fn reference(engine: &'static str, identity: impl Into<String>) -> Capabilities {
         Capabilities {
             engine,
@@ -129,6 +132,7 @@ impl Capabilities {
             live: false,
             detach: true,
             metadata: true,
+            latch: false,
             expiry: Expiry::Lease,
             lease: LeaseRange { min: MIN_LEASE, max: MAX_LEASE, step: Duration::from_millis(1) },
             hand_off: HandOff::Claim,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::capabilities::Capabilities;
 use crate::error::LockError;
+use crate::latch::{LatchCommand, LatchReply};
 use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
 use crate::metadata::Metadata;
@@ -287,6 +288,13 @@ pub enum Operation {
         /// The largest token that may have been issued.
         to: FencingToken,
     },
+    /// Asks a count-down latch, which is no lock.
+    Latch {
+        /// The name of the latch.
+        name: LockName,
+        /// What is asked.
+        command: LatchCommand,
+    },
 }
 
 /// How many tokens are left above the largest value of a raised fence: 2^40, which last for more
@@ -316,6 +324,9 @@ impl Operation {
                 check_unfreeze(capabilities).map_err(|error| error.with_name(name))
             }
             Operation::RaiseFence { to } => check_fence(capabilities, *to),
+            Operation::Latch { name, command } => {
+                command.check(capabilities).map_err(|error| error.with_name(name))
+            }
         }
     }
 
@@ -324,7 +335,8 @@ impl Operation {
         match self {
             Operation::Revoke { name, .. }
             | Operation::Freeze { name, .. }
-            | Operation::Unfreeze { name } => Some(name),
+            | Operation::Unfreeze { name }
+            | Operation::Latch { name, .. } => Some(name),
             Operation::RaiseFence { .. } => None,
         }
     }
@@ -396,6 +408,8 @@ pub enum OperationReply {
     },
     /// There is no grant with that token, or no freeze.
     NothingThere,
+    /// How the latch stands.
+    Latch(LatchReply),
 }
 
 /// A notification of a watch. It is never a grant.

@@ -144,6 +144,9 @@ impl<'de> Deserialize<'de> for LeaseId {
     }
 }
 
+/// The bits that a server sets in the ids of its clients, and that no drawn id has.
+const REMOTE: u64 = 0xffff << 48;
+
 /// Identifies a client of the library; drawn when the client starts.
 ///
 /// One heartbeat keeps all waiters of a client alive, and they are skipped together when it falls
@@ -156,7 +159,19 @@ impl ClientId {
     pub fn random(entropy: &mut dyn Entropy) -> ClientId {
         let mut bytes = [0; 8];
         entropy.fill(&mut bytes);
-        ClientId(u64::from_le_bytes(bytes))
+        ClientId(u64::from_le_bytes(bytes) & !REMOTE)
+    }
+
+    /// Returns the id of the same client as a server uses it that asks for the client.
+    #[must_use]
+    pub const fn remote(self) -> ClientId {
+        ClientId(self.0 | REMOTE)
+    }
+
+    /// Tells whether a server asks for this client. Then the process that asks is not the holder,
+    /// and its death does not end what the holder was granted.
+    pub const fn is_remote(self) -> bool {
+        self.0 & REMOTE == REMOTE
     }
 
     /// Makes a client id of a number that a store has kept.
@@ -181,6 +196,19 @@ mod tests {
         for bad in ["", "30", &id.to_hex().to_uppercase(), &format!("{}0", id.to_hex()), "zz"] {
             assert_eq!(bad.to_string().parse::<LeaseId>(), Err(LeaseIdError), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_remote_client_is_recognised_by_its_id() {
+        struct Ones;
+        impl Entropy for Ones {
+            fn fill(&mut self, bytes: &mut [u8]) {
+                bytes.fill(0xff);
+            }
+        }
+        let drawn = ClientId::random(&mut Ones);
+        assert!(!drawn.is_remote() && drawn.remote().is_remote());
+        assert_eq!(drawn.remote().remote(), drawn.remote());
     }
 
     #[test]

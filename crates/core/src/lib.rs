@@ -21,6 +21,7 @@ pub mod engine;
 pub mod error;
 mod escape;
 pub mod hints;
+pub mod latch;
 pub mod lease;
 pub mod lease_id;
 pub mod metadata;
@@ -50,6 +51,7 @@ pub use contract::{
 pub use engine::{Answer, Engine, Hints};
 pub use error::{Certainty, ErrorKind, LockError, LostReason};
 pub use escape::Escaped;
+pub use latch::{LatchCommand, LatchReply};
 pub use lease::{Hold, LeaseTerms, TermsError};
 pub use lease_id::{ClientId, Entropy, LeaseId, LeaseIdError, ShortLeaseId};
 pub use metadata::{HolderFields, Metadata, MetadataError};

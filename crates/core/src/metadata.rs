@@ -37,6 +37,9 @@ pub struct HolderFields {
     /// The W3C trace context, so that a waiter's span can link to the holder's.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub traceparent: String,
+    /// The value of an election's leader, or of a candidate.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
     /// The lease that was asked for, in milliseconds. Only detached leases have it:
     /// the process that renews one may know only its id.
     #[serde(skip_serializing_if = "Option::is_none")]

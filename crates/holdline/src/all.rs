@@ -1,22 +1,29 @@
-//! Several names at once: all or none.
+//! Several names at once, of one client or of several: all or none.
 
 use std::sync::Arc;
 
-use holdline_core::{ErrorKind, LockError, LostReason, Mode};
+use holdline_core::{ErrorKind, LockError, LockName, LostReason, Mode};
 
 use crate::acquire::{self, Wait};
+use crate::client::Client;
 use crate::core::Core;
 use crate::guard::Guard;
 use crate::options::LockOptions;
 use crate::plan::Plan;
 use crate::release::ReleaseOutcome;
 
-/// The guards of several names that were acquired together, in the order of the names.
+/// The guards of several names that were acquired together, in the order of the names; those of
+/// several clients in the order of [`lock_all`].
 #[derive(Debug)]
 #[must_use = "guards that are not kept release their names at once"]
 pub struct Guards(Vec<Guard>);
 
 impl Guards {
+    /// Makes it of guards.
+    pub(crate) fn new(guards: Vec<Guard>) -> Guards {
+        Guards(guards)
+    }
+
     /// Returns the guards, in the order of the names.
     pub fn guards(&self) -> &[Guard] {
         &self.0
@@ -51,31 +58,71 @@ impl Guards {
     }
 }
 
-/// Acquires all names or none, in their byte order, within one wait limit.
-pub(crate) async fn lock_all<N: AsRef<str>>(
-    core: &Arc<Core>,
-    names: impl IntoIterator<Item = N>,
+/// Acquires several names of several clients exclusively: all or none, within one wait limit.
+///
+/// The order is that of [`Capabilities::identity`](crate::Capabilities), then that of the names in
+/// bytes. So overlapping sets never cause a deadlock, provided that all processes name a store by
+/// the same address: the identity of a server is made from it.
+///
+/// The stores know nothing of each other. During the wait for the last name, the first ones are
+/// held. If one lease is lost, the other guards stay valid until they are released.
+/// [`Guards::lost`] resolves with the first loss.
+///
+/// # Errors
+/// As [`Client::lock_all`].
+///
+/// # Cancel safety
+/// As [`Client::lock_all`].
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdline::LockError> {
+/// use holdline::Client;
+///
+/// let old = Client::connect("memory:old").await?;
+/// let new = Client::connect("memory:new").await?;
+/// let both = holdline::lock_all([(&old, "orders"), (&new, "orders")]).await?;
+/// assert!(both.is_valid());
+/// both.release().await;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn lock_all<N: AsRef<str>>(
+    names: impl IntoIterator<Item = (&Client, N)>,
+) -> Result<Guards, LockError> {
+    lock_all_with(names, &LockOptions::default()).await
+}
+
+/// As [`lock_all`], with options, which must fit every client.
+///
+/// # Errors
+/// As [`Client::lock_all_with`].
+///
+/// # Cancel safety
+/// As [`lock_all`].
+pub async fn lock_all_with<N: AsRef<str>>(
+    names: impl IntoIterator<Item = (&Client, N)>,
     options: &LockOptions,
 ) -> Result<Guards, LockError> {
-    let engine = core.shared.engine.capabilities().engine;
+    let names = names.into_iter().map(|(client, name)| (client.core(), name));
+    all_or_none(names, options).await
+}
+
+/// Acquires all names or none, in their order, within one wait limit.
+pub(crate) async fn all_or_none<'a, N: AsRef<str>>(
+    names: impl IntoIterator<Item = (&'a Arc<Core>, N)>,
+    options: &LockOptions,
+) -> Result<Guards, LockError> {
     let mut plans = Vec::new();
-    for name in names {
-        plans.push(Arc::new(Plan::new(core, name, Mode::Exclusive, options)?));
+    for (core, name) in names {
+        plans.push((core, Arc::new(Plan::new(core, name, Mode::Exclusive, options)?)));
     }
-    plans.sort_by(|one, other| one.name.cmp(&other.name));
-    let twice = plans.windows(2).find(|pair| pair[0].name == pair[1].name);
-    if let Some(pair) = twice {
-        let message = "the name is listed twice: it would wait for itself";
-        return Err(LockError::invalid(engine, "names", message).with_name(&pair[0].name));
-    }
-    let (Some(first), true) = (plans.first(), options.lease_id.is_none() || plans.len() == 1)
-    else {
-        let message = "need at least one name, and no lease id of the caller for several";
-        return Err(LockError::invalid(engine, "names", message));
-    };
-    let wait = Wait::of(core, first);
+    check(&mut plans, options)?;
+    // The limits of all begin now, each by the clock of its client.
+    let waits: Vec<Wait> = plans.iter().map(|(core, plan)| Wait::of(core, plan)).collect();
     let mut guards = Guards(Vec::with_capacity(plans.len()));
-    for plan in &plans {
+    for ((core, plan), wait) in plans.iter().zip(waits) {
         match acquire::acquire(core, plan, wait).await {
             Ok(guard) => guards.0.push(guard),
             Err(error) => {
@@ -85,14 +132,36 @@ pub(crate) async fn lock_all<N: AsRef<str>>(
             }
         }
     }
-    // The first may have been lost during the wait for the last.
-    let lost = guards.0.iter().find(|guard| !guard.is_valid());
-    if let Some((name, reason)) = lost.map(|guard| (guard.name().clone(), guard.held())) {
-        let reason = reason.grant.why_lost();
-        guards.release().await;
-        let kind = ErrorKind::Lost { reason };
-        let error = core.shared.error(kind, holdline_core::Certainty::NotApplied);
-        return Err(error.with_name(&name));
+    whole(guards).await
+}
+
+/// Puts the names in their order, and refuses those that cannot be acquired together.
+fn check(plans: &mut [(&Arc<Core>, Arc<Plan>)], options: &LockOptions) -> Result<(), LockError> {
+    fn place<'a>((core, plan): &'a (&Arc<Core>, Arc<Plan>)) -> (&'a str, &'a LockName) {
+        (&core.shared.engine.capabilities().identity, &plan.name)
     }
-    Ok(guards)
+    plans.sort_by(|one, other| place(one).cmp(&place(other)));
+    let engine = plans.first().map_or("holdline", |one| one.0.shared.engine.capabilities().engine);
+    let twice = plans.windows(2).find(|pair| place(&pair[0]) == place(&pair[1]));
+    if let Some(pair) = twice {
+        let message = "the name is listed twice: it would wait for itself";
+        return Err(LockError::invalid(engine, "names", message).with_name(&pair[0].1.name));
+    }
+    if plans.is_empty() || (options.lease_id.is_some() && plans.len() > 1) {
+        let message = "need at least one name, and no lease id of the caller for several";
+        return Err(LockError::invalid(engine, "names", message));
+    }
+    Ok(())
+}
+
+/// Returns the guards if all are valid, and releases them otherwise: the first may have been lost
+/// during the wait for the last.
+pub(crate) async fn whole(guards: Guards) -> Result<Guards, LockError> {
+    let lost = guards.0.iter().find(|guard| !guard.is_valid());
+    let Some(held) = lost.map(Guard::held) else { return Ok(guards) };
+    let reason = held.grant.why_lost();
+    guards.release().await;
+    let kind = ErrorKind::Lost { reason };
+    let error = held.shared.error(kind, holdline_core::Certainty::NotApplied);
+    Err(error.with_name(held.name()))
 }

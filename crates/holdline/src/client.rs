@@ -13,6 +13,7 @@ use holdline_core::{
 use crate::all::{self, Guards};
 use crate::client_options::ClientOptions;
 use crate::core::{Core, Shared};
+use crate::election::Election;
 use crate::engines;
 use crate::guard::Guard;
 use crate::lease::{self, Lease};
@@ -61,8 +62,8 @@ impl Client {
     /// `postgres://user@host/database` a PostgreSQL database (feature `postgres`),
     /// `mysql://user@host/database` a MariaDB database (feature `mysql`; MySQL is not tested),
     /// `etcd://host,host,host` an etcd cluster (feature `etcd`), `zk://host,host,host` a ZooKeeper
-    /// ensemble (feature `zookeeper`), `memory:` this process (`memory:NAME` makes separate
-    /// stores).
+    /// ensemble (feature `zookeeper`), `http://host` and `https://host` a Holdline server (feature
+    /// `http`), `memory:` this process (`memory:NAME` makes separate stores).
     ///
     /// # Errors
     /// - `Invalid`: no such scheme or parameter; the message names the nearest.
@@ -190,6 +191,29 @@ impl Client {
         Semaphore::new(&self.core, name, permits, options.clone())
     }
 
+    /// Describes an election: a lock whose holder leads, with a value that observers see.
+    ///
+    /// # Errors
+    /// As [`Client::mutex`]; and `Unsupported` where the engine has no fencing tokens or keeps no
+    /// metadata, `Invalid` for a name that leaves no room for the locks of
+    /// [`Leadership::proclaim`](crate::Leadership::proclaim) (more than 499 bytes).
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
+        self.election_with(name, &LockOptions::default())
+    }
+
+    /// As [`Client::election`], with the options of its campaigns.
+    ///
+    /// # Errors
+    /// As [`Client::election`] and [`Client::mutex_with`]; and `Invalid` for options with a lease
+    /// id, which is good for one campaign only.
+    pub fn election_with(
+        &self,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<Election, LockError> {
+        Election::new(self, name, options)
+    }
+
     /// Acquires several names exclusively: all or none. They are acquired in byte order, so that
     /// overlapping sets never cause a deadlock.
     ///
@@ -218,7 +242,7 @@ impl Client {
         names: impl IntoIterator<Item = N>,
         options: &LockOptions,
     ) -> Result<Guards, LockError> {
-        all::lock_all(&self.core, names, options).await
+        all::all_or_none(names.into_iter().map(|name| (&self.core, name)), options).await
     }
 
     /// Attaches a detached lease: it is renewed now, and in the background from then on.
@@ -389,6 +413,10 @@ impl Client {
     #[cfg(feature = "planted")]
     pub fn plant_validity_from_reply(&self) {
         self.shared().counts_from_reply.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     fn shared(&self) -> &Shared {

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
-    Clock, Engine, Entropy, ErrorKind, HolderFields, LeaseTerms, LockError, Metadata, lease,
+    Clock, Engine, Entropy, ErrorKind, HolderFields, LeaseTerms, LockError, LockName, Metadata,
+    lease,
 };
 
+use crate::class::{self, Classes};
 use crate::clock::SystemClock;
 use crate::core::{Core, Parts, Shared};
 use crate::entropy::{Source, SystemEntropy};
-use crate::observer::Observer;
+use crate::observer::{Both, Observer};
 use crate::owner::Nests;
 use crate::runtime::SpawnTarget;
 use crate::{process, runtime};
@@ -29,11 +31,20 @@ pub struct ClientOptions {
     clock: Option<Arc<dyn Clock>>,
     entropy: Option<Box<dyn Entropy + Send>>,
     drift_ppm: Option<u32>,
-    observer: Option<Arc<dyn Observer>>,
+    telemetry: Telemetry,
     holder: Option<HolderFields>,
     lease_duration: Option<Duration>,
     answer_within: Option<Duration>,
     target: SpawnTarget,
+}
+
+/// Who learns what happens to the client's locks, and under which labels.
+#[derive(Default)]
+struct Telemetry {
+    observer: Option<Arc<dyn Observer>>,
+    class_rule: Option<class::Rule>,
+    #[cfg(feature = "metrics")]
+    metrics: bool,
 }
 
 impl ClientOptions {
@@ -61,10 +72,34 @@ impl ClientOptions {
         self
     }
 
-    /// Sets the observer that receives the events of the client's locks.
+    /// Adds an observer, which receives the events of the client's locks.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> ClientOptions {
-        self.observer = Some(observer);
+        self.telemetry.observer = Some(match self.telemetry.observer.take() {
+            Some(first) => Arc::new(Both(first, observer)),
+            None => observer,
+        });
+        self
+    }
+
+    /// Sets the rule that gives the class of a lock whose options name none; `None` is the class
+    /// `default`. Metrics are labelled with the class, never with the name
+    /// ([`LockOptions::with_class`](crate::LockOptions::with_class)).
+    #[must_use]
+    pub fn with_class_rule(
+        mut self,
+        rule: impl Fn(&LockName) -> Option<String> + Send + Sync + 'static,
+    ) -> ClientOptions {
+        self.telemetry.class_rule = Some(Box::new(rule));
+        self
+    }
+
+    /// Records metrics by the facade crate `metrics`, for the recorder that is installed in this
+    /// process when the client is made; see [`metrics`](crate::metrics).
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn with_metrics(mut self) -> ClientOptions {
+        self.telemetry.metrics = true;
         self
     }
 
@@ -155,12 +190,18 @@ impl ClientOptions {
             ),
         };
         let entropy = Source::new(entropy);
-        let observer = self.observer;
+        let Telemetry { observer, class_rule, .. } = self.telemetry;
+        #[cfg(feature = "metrics")]
+        let (engine, observer) = match self.telemetry.metrics {
+            true => crate::metrics::attach(engine, observer, clock.clone()),
+            false => (engine, observer),
+        };
+        let classes = Classes::new(class_rule);
         let parts = Parts { engine, clock, entropy, observer, drift_ppm, answer_within };
         let shared = Arc::new(Shared::new(parts));
         runtime::start(&shared, self.target)
             .map_err(|error| refused("the machine gives no thread", &error))?;
-        Ok(Core { shared, holder, lease_duration, nests: Nests::default() })
+        Ok(Core { shared, holder, lease_duration, nests: Nests::default(), classes })
     }
 }
 

@@ -19,9 +19,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::acquire::LocalQueues;
+use crate::class::Classes;
 use crate::entropy::Source;
 use crate::grant::Grant;
-use crate::observer::Observer;
+use crate::observer::{HoldEnd, Observer};
 use crate::owner::Nests;
 use crate::registry::Registry;
 use crate::runtime::WorkerRuntime;
@@ -137,6 +138,24 @@ impl Shared {
         }
     }
 
+    /// Reports to the observer that a lock is held.
+    pub(crate) fn observe_acquired(&self, grant: &Grant, waited: Duration) {
+        self.observe(|observer| {
+            grant.observe_begin();
+            observer.acquired(grant.subject(), grant.token, waited);
+        });
+    }
+
+    /// Reports to the observer that a hold has ended, unless that was reported.
+    pub(crate) fn observe_end(&self, grant: &Grant, end: impl FnOnce() -> HoldEnd) {
+        self.observe(|observer| {
+            if grant.observe_end() {
+                let held_for = grant.since.until(self.clock.now());
+                observer.ended(grant.subject(), &end(), held_for);
+            }
+        });
+    }
+
     /// Returns the claim window of this client: four round trips, and at least two heartbeats. If a
     /// hint is lost, the heartbeat finds the hand-off up to a whole interval later, when a window
     /// of one interval would just be over.
@@ -237,6 +256,7 @@ pub(crate) struct Core {
     pub(crate) holder: HolderFields,
     pub(crate) lease_duration: Duration,
     pub(crate) nests: Nests,
+    pub(crate) classes: Classes,
 }
 
 impl Core {

@@ -19,6 +19,10 @@ const SCHEMES: &[&str] = &[
     "etcd",
     #[cfg(feature = "etcd")]
     "etcds",
+    #[cfg(feature = "http")]
+    "http",
+    #[cfg(feature = "http")]
+    "https",
     #[cfg(feature = "local")]
     "local",
     "memory",
@@ -55,6 +59,8 @@ const SCHEMES: &[&str] = &[
 const ELSEWHERE: &[(&str, &str)] = &[
     ("etcd", ETCD),
     ("etcds", ETCD),
+    ("http", HTTP),
+    ("https", HTTP),
     ("local", "the engine `local` (cargo feature `local`)"),
     ("redis", REDIS),
     ("rediss", REDIS),
@@ -90,6 +96,7 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 ];
 const POSTGRES: &str = "the engine `postgres` (cargo feature `postgres`)";
 const MYSQL: &str = "the engine `mysql` (cargo feature `mysql`)";
+const HTTP: &str = "the engine `http` (cargo feature `http`)";
 const ETCD: &str = "the engine `etcd` (cargo feature `etcd`)";
 const ZOOKEEPER: &str = "the engine `zookeeper` (cargo feature `zookeeper`)";
 const REDIS: &str = "the engine `redis` (cargo feature `redis`)";
@@ -110,6 +117,8 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         "local" => local(url).await,
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => etcd(url).await,
+        #[cfg(feature = "http")]
+        "http" | "https" => http(url).await,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis-cluster" | "rediss-cluster" => redis(url).await,
@@ -154,6 +163,10 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
         #[cfg(feature = "etcd")]
         Some("etcd" | "etcds") => {
             holdline_etcd::checkup(&holdline_etcd::EtcdOptions::from_url(url)?).await
+        }
+        #[cfg(feature = "http")]
+        Some("http" | "https") => {
+            holdline_http::checkup(&holdline_http::HttpOptions::from_url(url)?).await
         }
         #[cfg(feature = "redis")]
         Some(
@@ -245,6 +258,13 @@ async fn zookeeper(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     let options = holdline_zookeeper::ZooKeeperOptions::from_url(url)?;
     let clock = clock(ClockKind::Boottime, "zookeeper")?;
     Ok(Arc::new(holdline_zookeeper::ZooKeeperEngine::connect(&options, clock).await?))
+}
+
+/// Connects to a Holdline server.
+#[cfg(feature = "http")]
+async fn http(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+    let options = holdline_http::HttpOptions::from_url(url)?;
+    Ok(Arc::new(holdline_http::HttpEngine::connect(&options).await?))
 }
 
 /// Connects to an etcd cluster. Its timers run on while this machine sleeps.

@@ -29,6 +29,8 @@ const PAUSED: u8 = 16;
 const HAS_LISTENERS: u8 = 32;
 /// The store has granted only a part of the whole lease; one renewal reaches the rest.
 const FIRST: u8 = 64;
+/// An observer knows that it is held, and not yet that it has ended.
+const OBSERVED: u8 = 128;
 
 /// Why a lease is at risk.
 #[derive(Clone, Debug)]
@@ -146,7 +148,18 @@ impl Grant {
     }
 
     pub(crate) fn subject(&self) -> Subject<'_> {
-        Subject { name: &self.plan.name, lease_id: self.lease_id.short(), mode: self.plan.mode }
+        Subject::of(&self.plan, self.lease_id)
+    }
+
+    /// An observer is told that it is held.
+    pub(crate) fn observe_begin(&self) {
+        self.state.fetch_or(OBSERVED, Ordering::Relaxed);
+    }
+
+    /// Tells whether an observer is to be told now that it has ended: once, if it was told that it
+    /// is held.
+    pub(crate) fn observe_end(&self) -> bool {
+        self.state.fetch_and(!OBSERVED, Ordering::Relaxed) & OBSERVED != 0
     }
 
     pub(crate) fn valid_until(&self) -> Moment {

@@ -14,12 +14,12 @@ use holdline_core::{
 use tokio_util::sync::CancellationToken;
 
 use crate::acquire::Turn;
-use crate::core::Core;
+use crate::core::{Core, Shared};
 use crate::grant::{Grant, RiskReason};
 use crate::held::Held;
 use crate::keeper::{self, ReplyEffect, RequestedBy};
-use crate::observer::Subject;
-use crate::options::OnLost;
+use crate::observer::{HoldEnd, Subject};
+use crate::options::{Keep, OnLost};
 use crate::owner::Nested;
 use crate::registry::Key;
 use crate::release::{self, ReleaseOutcome};
@@ -233,6 +233,8 @@ impl Guard {
         let grant = &*self.grant;
         // Renewals end before the release is sent.
         shared.registry.lock().discard(key);
+        // If this future is dropped, a release was asked for all the same.
+        let mut ending = Ending { shared, grant, lost: None };
         let outcome = match grant.end() {
             Some(reason) => {
                 if janitor::may_linger(&reason) {
@@ -249,6 +251,10 @@ impl Guard {
                 release::release(shared, &grant.plan, &request, grant.since).await
             }
         };
+        if let ReleaseOutcome::Lost { reason } = &outcome {
+            ending.lost = Some(reason.clone());
+        }
+        drop(ending);
         shared.observe(|observer| observer.released(grant.subject(), &outcome));
         outcome
     }
@@ -285,10 +291,29 @@ impl Guard {
         let key = std::mem::replace(&mut self.key, Key::NONE);
         self.grant.end();
         self.core.shared.registry.lock().discard(key);
+        self.core.shared.observe_end(&self.grant, || HoldEnd::Detached);
+    }
+
+    pub(crate) fn keep(&self) -> Keep {
+        self.grant.plan.keep
     }
 
     pub(crate) fn is_nested(&self) -> bool {
         self.nested.is_some()
+    }
+}
+
+/// The end of a hold by a release, for observers.
+struct Ending<'a> {
+    shared: &'a Shared,
+    grant: &'a Grant,
+    lost: Option<LostReason>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let lost = self.lost.take();
+        self.shared.observe_end(self.grant, || lost.map_or(HoldEnd::Released, HoldEnd::Lost));
     }
 }
 
@@ -335,6 +360,11 @@ impl Drop for Guard {
         }
         let (shared, grant) = (&*self.core.shared, &*self.grant);
         let lost = grant.end();
+        shared.observe_end(grant, || lost.clone().map_or(HoldEnd::Dropped, HoldEnd::Lost));
+        if grant.plan.keeps_id {
+            shared.registry.lock().discard(self.key);
+            return;
+        }
         shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(
             parent: grant.span_id(), name = %grant.plan.name, lease_id = %grant.lease_id,

@@ -21,6 +21,7 @@ use crate::core::{Core, Shared};
 use crate::grant::{Grant, Granted};
 use crate::guard::Guard;
 use crate::keeper;
+use crate::leftovers::Leftovers;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::queue::QueueCell;
@@ -127,8 +128,13 @@ impl<'a> Ticket<'a> {
         received
     }
 
-    /// Releases the id once and waits for the answer; the worker continues if that fails.
+    /// Releases the id once and waits for the answer; the worker continues if that fails. An id
+    /// that only the caller releases is left as it is.
     pub(crate) async fn give_up(mut self) -> Option<ReleaseReply> {
+        if self.plan.keeps_id {
+            self.disarm();
+            return (!self.unsettled).then_some(ReleaseReply::NotHeld { revoked: None });
+        }
         let request = self.plan.ending(None, self.lease_id, self.unsettled);
         // From here on the id must not be granted; if this future is dropped, a tombstone ensures
         // that.
@@ -144,6 +150,10 @@ impl<'a> Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         if !self.armed || !self.shared.is_own_process() {
+            return;
+        }
+        if self.plan.keeps_id {
+            self.disarm();
             return;
         }
         let counters = &self.shared.counters;
@@ -175,6 +185,8 @@ pub(crate) fn pending_release(
     let until = shared.clock.now().after(lasts.max(MIN_TOMBSTONE).saturating_add(capabilities.lag));
     PendingRelease {
         name: plan.name.clone(),
+        engine: plan.engine,
+        class: plan.class.clone(),
         lease_id,
         mode: plan.mode,
         hold: plan.hold,
@@ -182,6 +194,7 @@ pub(crate) fn pending_release(
         until,
         tries: 0,
         reports: None,
+        _leftover: plan.leftovers.as_ref().map(Leftovers::one),
     }
 }
 
@@ -321,8 +334,9 @@ pub(crate) fn finish(shared: &Shared, key: Key, confirmed: bool) {
     }
     // A release that still waits reports the outcome itself.
     if pending.reports.as_ref().is_none_or(mpsc::UnboundedSender::is_closed) {
+        let PendingRelease { name, mode, engine, class, .. } = &*pending;
         let lease_id = pending.lease_id.short();
-        let subject = Subject { name: &pending.name, lease_id, mode: pending.mode };
+        let subject = Subject { name, lease_id, mode: *mode, engine, class };
         shared.observe(|observer| observer.dropped(subject, confirmed));
     }
     shared.drained.notify_waiters();

@@ -19,6 +19,7 @@ use holdline_core::{
 
 use crate::core::Shared;
 use crate::grant::Grant;
+use crate::observer::HoldEnd;
 use crate::registry::{Entry, KeptLease, Key, Registry, Stage};
 
 /// A lease that is held this long is watched for revokes; shorter holds never open a watch.
@@ -172,6 +173,7 @@ pub(crate) fn report_lost(shared: &Shared, grant: &Grant, reason: LostReason) {
             "a lease is lost"
         );
         shared.observe(|observer| observer.lost(grant.subject(), &reason));
+        shared.observe_end(grant, || HoldEnd::Lost(reason.clone()));
     }
 }
 

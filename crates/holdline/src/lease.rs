@@ -122,6 +122,10 @@ impl DetachError {
     pub fn into_guard(self) -> Guard {
         *self.guard
     }
+
+    pub(crate) fn into_parts(self) -> (Guard, LockError) {
+        (*self.guard, self.error)
+    }
 }
 
 impl std::fmt::Display for DetachError {
@@ -138,7 +142,21 @@ impl std::error::Error for DetachError {
 
 /// Detaches a guard's lease from this process.
 pub(crate) async fn detach(guard: Guard) -> Result<Lease, DetachError> {
-    match detached(&guard).await {
+    let lease_duration = guard.grant.plan.hold.duration();
+    detach_to(guard, lease_duration).await
+}
+
+/// Gives a guard's lease out of this process, for this long from now, or for what is left of it if
+/// that is longer.
+pub(crate) async fn detach_for(
+    guard: Guard,
+    lease_duration: Duration,
+) -> Result<Lease, DetachError> {
+    detach_to(guard, Some(lease_duration)).await
+}
+
+async fn detach_to(guard: Guard, lease_duration: Option<Duration>) -> Result<Lease, DetachError> {
+    match detached(&guard, lease_duration).await {
         Ok(lease) => {
             guard.disarm();
             Ok(lease)
@@ -150,7 +168,7 @@ pub(crate) async fn detach(guard: Guard) -> Result<Lease, DetachError> {
     }
 }
 
-async fn detached(guard: &Guard) -> Result<Lease, LockError> {
+async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lease, LockError> {
     let (core, grant) = (&guard.core, &guard.grant);
     let shared = &core.shared;
     let plan = &grant.plan;
@@ -162,7 +180,7 @@ async fn detached(guard: &Guard) -> Result<Lease, LockError> {
         let message = "a guard of an owner cannot be detached";
         return Err(LockError::invalid(capabilities.engine, "guard", message));
     }
-    let Some(lease_duration) = plan.hold.duration() else {
+    let Some(lease_duration) = lease_duration else {
         let message = "a live grant belongs to its processes: pass its anchor on instead";
         return Err(LockError::invalid(capabilities.engine, "hold", message));
     };
@@ -172,15 +190,18 @@ async fn detached(guard: &Guard) -> Result<Lease, LockError> {
         let reason = grant.why_lost();
         return Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
     }
-    // From here on the keeper must not renew it with the old purpose.
-    grant.pause_renewals();
-    keeper::await_idle(shared, guard.key(), grant).await;
-    let line = RenewRequest { purpose: Purpose::Keep(hold), ..grant.renewal(shared.client) };
-    let outcome = renewed(core, line).await;
-    if let Err(error) = outcome {
-        grant.resume_renewals();
-        keeper::renew_soon(shared, guard.key());
-        return Err(error);
+    // A lock that was acquired detached is so already, unless its first renewal is to lengthen it.
+    if plan.keep != Keep::Detached || plan.hold != plan.hold.first() {
+        // From here on the keeper must not renew it with the old purpose.
+        grant.pause_renewals();
+        keeper::await_idle(shared, guard.key(), grant).await;
+        let line = RenewRequest { purpose: Purpose::Keep(hold), ..grant.renewal(shared.client) };
+        let outcome = renewed(core, line).await;
+        if let Err(error) = outcome {
+            grant.resume_renewals();
+            keeper::renew_soon(shared, guard.key());
+            return Err(error);
+        }
     }
     Ok(Lease {
         name: plan.name.clone(),
@@ -226,7 +247,12 @@ pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, Loc
         anchor: None,
         unsettled: false,
     };
-    Ok(ticket.granted(core, &plan, granted))
+    let guard = ticket.granted(core, &plan, granted);
+    core.shared.observe(|observer| {
+        guard.grant.observe_begin();
+        observer.attached(guard.subject(), guard.fencing_token());
+    });
+    Ok(guard)
 }
 
 /// Checks that this client's store has granted the lease. Another store would report it as lost.

@@ -17,18 +17,22 @@
 //! do harm, pass [`Guard::fencing_token`] to the resource, which refuses smaller tokens.
 //!
 //! # Where to start
-//! [`Client`] connects; [`Mutex`], [`RwLock`] and [`Semaphore`] describe locks; a [`Guard`] is a
-//! held lock; [`LockOptions`] sets leases and waits; [`blocking`] is the same without async. How it
-//! works: `registry` (the schedule), `keeper` (renewal), `queue` (heartbeat), `janitor` (release of
-//! what was abandoned), `acquire` (one attempt).
+//! [`Client`] connects; [`Mutex`], [`RwLock`] and [`Semaphore`] describe locks; [`Election`] is a
+//! lock whose holder leads; a [`Guard`] is a held lock; [`LockOptions`] sets leases and waits;
+//! [`blocking`] is the same without async. How it works: `registry` (the schedule), `keeper`
+//! (renewal), `queue` (heartbeat), `janitor` (release of what was abandoned), `acquire` (one
+//! attempt).
 
 mod acquire;
 mod all;
+mod any_of;
 pub mod blocking;
+mod class;
 mod client;
 mod client_options;
 mod clock;
 mod core;
+mod election;
 mod engines;
 mod entropy;
 pub mod fence;
@@ -37,11 +41,16 @@ mod guard;
 mod held;
 mod janitor;
 mod keeper;
+mod latch;
 mod lease;
+mod leftovers;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod observer;
+mod once;
 mod options;
 mod owner;
 mod parker;
@@ -49,6 +58,7 @@ mod plan;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
+mod progress;
 mod queue;
 #[cfg(doctest)]
 mod readme;
@@ -62,14 +72,18 @@ mod semaphore;
 mod url;
 mod worker;
 
-pub use all::Guards;
+pub use all::{Guards, lock_all, lock_all_with};
+pub use any_of::AnyOf;
+pub use class::{Class, MAX_CLASSES};
 pub use client::{Client, ShutdownReport, URL_VARIABLE};
 pub use client_options::ClientOptions;
 pub use clock::{ManualClock, SystemClock};
+pub use election::{Election, Leader, Leaders, Leadership, MAX_VALUE_BYTES};
 pub use engines::checkup;
 pub use grant::RiskReason;
 pub use guard::Guard;
 pub use held::Held;
+pub use holdline_core::latch::MAX_COUNT;
 pub use holdline_core::{
     Anchor, Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,
     Escaped, FencingToken, Hold, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest,
@@ -77,6 +91,8 @@ pub use holdline_core::{
 };
 #[cfg(feature = "etcd")]
 pub use holdline_etcd::{EtcdEngine, EtcdOptions};
+#[cfg(feature = "http")]
+pub use holdline_http::{HttpEngine, HttpOptions};
 #[cfg(feature = "local")]
 pub use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 pub use holdline_memory::{MemoryEngine, MemoryOptions};
@@ -88,9 +104,11 @@ pub use holdline_postgres::{PostgresEngine, PostgresOptions};
 pub use holdline_redis::{RedisEngine, RedisOptions};
 #[cfg(feature = "zookeeper")]
 pub use holdline_zookeeper::{Family as ZooKeeperFamily, ZooKeeperEngine, ZooKeeperOptions};
+pub use latch::Latch;
 pub use lease::{DetachError, Lease};
 pub use mutex::{Mutex, Ran};
-pub use observer::{Observer, Subject};
+pub use observer::{HoldEnd, Observer, Subject};
+pub use once::{Begun, Once, OnceOptions, OnceOutcome, OnceRun, Slot, Taken};
 pub use options::{Keep, LockOptions, OnLost};
 pub use owner::Owner;
 pub use release::ReleaseOutcome;

@@ -1,10 +1,15 @@
 //! Observers, which receive the events of a client's locks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{FencingToken, HolderSummary, LockName, LostReason, Mode, ShortLeaseId};
+use holdline_core::{
+    FencingToken, HolderSummary, LeaseId, LockError, LockName, LostReason, Mode, ShortLeaseId,
+};
 
+use crate::class::Class;
 use crate::fence::Refusal;
+use crate::plan::Plan;
 use crate::release::ReleaseOutcome;
 
 /// Which attempt or grant an event is about.
@@ -17,6 +22,31 @@ pub struct Subject<'a> {
     pub lease_id: ShortLeaseId,
     /// The mode in which the name is or would be held.
     pub mode: Mode,
+    /// The engine's short name, such as `redis`.
+    pub engine: &'static str,
+    /// The class of the lock, which metrics are labelled with.
+    pub class: &'a Class,
+}
+
+impl<'a> Subject<'a> {
+    pub(crate) fn of(plan: &'a Plan, lease_id: LeaseId) -> Subject<'a> {
+        let Plan { name, mode, engine, class, .. } = plan;
+        Subject { name, lease_id: lease_id.short(), mode: *mode, engine, class }
+    }
+}
+
+/// How a hold ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HoldEnd {
+    /// It was released, or a release was asked for.
+    Released,
+    /// Its guard was dropped, and it is released in the background.
+    Dropped,
+    /// Its lease was given out of this process.
+    Detached,
+    /// It was lost.
+    Lost(LostReason),
 }
 
 /// Receives the events of a client's locks: for metrics, logs, progress lines.
@@ -97,9 +127,120 @@ pub trait Observer: Send + Sync + 'static {
     /// `confirmed` says whether the store has confirmed.
     fn dropped(&self, subject: Subject<'_>, confirmed: bool) {}
 
+    /// The attempt begins to wait for the name: reported once, before the first `queued`.
+    fn wait_started(&self, subject: Subject<'_>) {}
+
+    /// The attempt waits no longer, however it ended: reported once for each `wait_started`.
+    fn wait_finished(&self, subject: Subject<'_>) {}
+
+    /// The attempt was cancelled after this time: its future was dropped before it had ended.
+    fn cancelled(&self, subject: Subject<'_>, waited: Duration) {}
+
+    /// A detached lease was attached ([`Client::attach`](crate::Client::attach)).
+    fn attached(&self, subject: Subject<'_>, token: FencingToken) {}
+
+    /// The hold is over for this process: reported once for each `acquired` and `attached`,
+    /// however it ended. A release reports it when it returns.
+    fn ended(&self, subject: Subject<'_>, end: &HoldEnd, held_for: Duration) {}
+
     /// A resource with this observer refused a holder, such as one that had been paused past its
     /// lease. Unlike all others, this event comes from the resource, which needs no client:
     /// [`Rules::with_observer`](crate::fence::Rules::with_observer). The resource may still be
     /// locked: do not use it from here.
     fn fence_refused(&self, refusal: &Refusal<'_>) {}
+}
+
+/// Two observers, which are both told.
+pub(crate) struct Both(pub(crate) Arc<dyn Observer>, pub(crate) Arc<dyn Observer>);
+
+impl Observer for Both {
+    fn acquired(&self, subject: Subject<'_>, token: FencingToken, waited: Duration) {
+        self.0.acquired(subject, token, waited);
+        self.1.acquired(subject, token, waited);
+    }
+
+    fn queued(
+        &self,
+        subject: Subject<'_>,
+        position: Option<usize>,
+        holder: Option<&HolderSummary>,
+    ) {
+        self.0.queued(subject, position, holder);
+        self.1.queued(subject, position, holder);
+    }
+
+    fn without_quorum(&self, subject: Subject<'_>, error: &LockError) {
+        self.0.without_quorum(subject, error);
+        self.1.without_quorum(subject, error);
+    }
+
+    fn handed(&self, subject: Subject<'_>) {
+        self.0.handed(subject);
+        self.1.handed(subject);
+    }
+
+    fn requeued(&self, subject: Subject<'_>) {
+        self.0.requeued(subject);
+        self.1.requeued(subject);
+    }
+
+    fn failed(&self, subject: Subject<'_>, error: &LockError) {
+        self.0.failed(subject, error);
+        self.1.failed(subject, error);
+    }
+
+    fn renewed(&self, subject: Subject<'_>, slack: Duration) {
+        self.0.renewed(subject, slack);
+        self.1.renewed(subject, slack);
+    }
+
+    fn at_risk(&self, subject: Subject<'_>, remaining: Duration) {
+        self.0.at_risk(subject, remaining);
+        self.1.at_risk(subject, remaining);
+    }
+
+    fn lost(&self, subject: Subject<'_>, reason: &LostReason) {
+        self.0.lost(subject, reason);
+        self.1.lost(subject, reason);
+    }
+
+    fn released(&self, subject: Subject<'_>, outcome: &ReleaseOutcome) {
+        self.0.released(subject, outcome);
+        self.1.released(subject, outcome);
+    }
+
+    fn dropped(&self, subject: Subject<'_>, told: bool) {
+        self.0.dropped(subject, told);
+        self.1.dropped(subject, told);
+    }
+
+    fn wait_started(&self, subject: Subject<'_>) {
+        self.0.wait_started(subject);
+        self.1.wait_started(subject);
+    }
+
+    fn wait_finished(&self, subject: Subject<'_>) {
+        self.0.wait_finished(subject);
+        self.1.wait_finished(subject);
+    }
+
+    fn cancelled(&self, subject: Subject<'_>, waited: Duration) {
+        self.0.cancelled(subject, waited);
+        self.1.cancelled(subject, waited);
+    }
+
+    fn attached(&self, subject: Subject<'_>, token: FencingToken) {
+        self.0.attached(subject, token);
+        self.1.attached(subject, token);
+    }
+
+    fn ended(&self, subject: Subject<'_>, end: &HoldEnd, held_for: Duration) {
+        self.0.ended(subject, end, held_for);
+        self.1.ended(subject, end, held_for);
+    }
+
+    fn fence_refused(&self, refusal: &Refusal<'_>) {
+        self.0.fence_refused(refusal);
+        self.1.fence_refused(refusal);
+    }
 }

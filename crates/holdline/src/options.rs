@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdline_core::LeaseId;
+use holdline_core::{HolderFields, LeaseId};
 
 /// How a lease is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,15 +67,27 @@ pub struct LockOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) about: About,
-    pub(crate) lease_id: Option<LeaseId>,
+    pub(crate) lease_id: Option<ChosenId>,
+}
+
+/// A lease id that the caller has chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChosenId {
+    pub(crate) id: LeaseId,
+    /// Only the caller gives it up.
+    pub(crate) kept: bool,
 }
 
 /// What a holder of this lock reports in addition to its client's fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
+    /// Replaces what the client reports.
+    pub(crate) holder: Option<HolderFields>,
     pub(crate) reason: String,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) traceparent: String,
+    pub(crate) value: String,
+    pub(crate) class: Option<String>,
 }
 
 impl LockOptions {
@@ -147,6 +159,26 @@ impl LockOptions {
         self
     }
 
+    /// Sets the value that observers of an [`Election`](crate::Election) see while this lock is
+    /// held, at most [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES) bytes. `campaign` sets it by
+    /// itself.
+    #[must_use]
+    pub fn with_value(mut self, value: impl Into<String>) -> LockOptions {
+        self.about.value = value.into();
+        self
+    }
+
+    /// Sets the class that metrics are labelled with, such as `invoice:{id}` for the lock
+    /// `invoice:4711`. Without it the client's rule
+    /// ([`ClientOptions::with_class_rule`](crate::ClientOptions::with_class_rule)) gives one, or it
+    /// is `default`. A lease that is attached has the rule's. A client distinguishes
+    /// [`MAX_CLASSES`](crate::MAX_CLASSES) classes; all later ones are `other`.
+    #[must_use]
+    pub fn with_class(mut self, class: impl Into<String>) -> LockOptions {
+        self.about.class = Some(class.into());
+        self
+    }
+
     /// Sets the lease id of the one attempt that is made with these options, so that a caller that
     /// lost the answer can repeat it. Draw it at random, and use it for one attempt only: anybody
     /// who knows it can release the grant. An engine that accepts no id twice
@@ -154,7 +186,26 @@ impl LockOptions {
     /// wait: for a held name it returns `Busy`.
     #[must_use]
     pub fn with_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
-        self.lease_id = Some(lease_id);
+        self.lease_id = Some(ChosenId { id: lease_id, kept: false });
+        self
+    }
+
+    /// As [`LockOptions::with_lease_id`], and only the caller gives the id up: for a program that
+    /// asks for somebody else, who may ask again elsewhere under the same id.
+    ///
+    /// An attempt that ends without a grant, a future that is dropped, and a guard that is dropped
+    /// release nothing. A place in the queue lapses within seconds, a grant with its lease.
+    /// [`crate::Guard::release`] and [`crate::Client::release_by_id`] end both at once.
+    #[must_use]
+    pub fn with_kept_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
+        self.lease_id = Some(ChosenId { id: lease_id, kept: true });
+        self
+    }
+
+    /// Sets what the holder reports about itself, in place of what its client reports.
+    #[must_use]
+    pub fn with_holder(mut self, holder: HolderFields) -> LockOptions {
+        self.about.holder = Some(holder);
         self
     }
 }

@@ -1,5 +1,6 @@
 //! A lock's description after all checks; every attempt and grant of it shares the plan.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
@@ -7,13 +8,18 @@ use holdline_core::{
     LockName, Metadata, Mode, ReleaseRequest, lease, validity,
 };
 
+use crate::class::Class;
 use crate::core::Core;
+use crate::election::MAX_VALUE_BYTES;
 use crate::keeper;
+use crate::leftovers::Leftovers;
 use crate::options::{Keep, LockOptions, OnLost};
 
 /// A lock's description, checked.
 pub(crate) struct Plan {
     pub(crate) name: LockName,
+    pub(crate) engine: &'static str,
+    pub(crate) class: Arc<Class>,
     pub(crate) mode: Mode,
     /// How the grant is kept after its first renewal.
     pub(crate) hold: Hold,
@@ -25,6 +31,10 @@ pub(crate) struct Plan {
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
     pub(crate) lease_id: Option<LeaseId>,
+    /// Counts what the janitor releases of an acquisition of several names.
+    pub(crate) leftovers: Option<Arc<Leftovers>>,
+    /// The caller has chosen the id, and only the caller releases it.
+    pub(crate) keeps_id: bool,
     /// How long a new grant needs no check ([`keeper::first_look`]).
     pub(crate) first_look: Duration,
     /// The first lease, and its validity if the store reports it whole; computed once for all
@@ -54,11 +64,12 @@ impl Plan {
             Keep::Live => Hold::Live,
         };
         check(capabilities, mode, hold, options).map_err(|error| error.with_name(&name))?;
-        let metadata = Metadata::new(&fields(&core.holder, options, hold))
-            .map_err(|error| LockError::invalid(engine, "metadata", error))?;
+        let metadata = metadata(engine, &fields(&core.holder, options, hold))?;
         let renews = matches!(options.keep, Keep::Renewed | Keep::Live);
         let first = hold.first().duration();
         Ok(Plan {
+            class: core.classes.of(&name, options.about.class.as_deref()),
+            engine,
             name,
             mode,
             hold,
@@ -71,7 +82,9 @@ impl Plan {
             max_hold: options.max_hold,
             on_lost: options.on_lost,
             metadata,
-            lease_id: options.lease_id,
+            lease_id: options.lease_id.map(|chosen| chosen.id),
+            keeps_id: options.lease_id.is_some_and(|chosen| chosen.kept),
+            leftovers: None,
         })
     }
 
@@ -137,18 +150,41 @@ fn field_of(error: &lease::TermsError) -> &'static str {
     }
 }
 
+/// Encodes what a holder tells about itself.
+fn metadata(engine: &'static str, fields: &HolderFields) -> Result<Metadata, LockError> {
+    let value = fields.value.len();
+    if value > MAX_VALUE_BYTES {
+        let message = format_args!("may have {MAX_VALUE_BYTES} bytes, this one has {value}");
+        return Err(LockError::invalid(engine, "value", message));
+    }
+    Metadata::new(fields).map_err(|error| match value {
+        0 => LockError::invalid(engine, "metadata", error),
+        _ => LockError::invalid(
+            engine,
+            "value",
+            format_args!(
+                "value, reason, labels and the rest of the holder's metadata may have {} bytes \
+                 together, these have {}: shorten the value",
+                holdline_core::metadata::MAX_METADATA_BYTES,
+                error.bytes,
+            ),
+        ),
+    })
+}
+
 fn fields(base: &HolderFields, options: &LockOptions, hold: Hold) -> HolderFields {
-    let mut fields = base.clone();
+    let about = &options.about;
+    let mut fields = about.holder.as_ref().unwrap_or(base).clone();
     if let Hold::Detached(lease) = hold {
         fields.lease_duration_ms = u64::try_from(lease.as_millis()).ok();
     }
-    let about = &options.about;
     if !about.reason.is_empty() {
         fields.reason.clone_from(&about.reason);
     }
     if !about.traceparent.is_empty() {
         fields.traceparent.clone_from(&about.traceparent);
     }
+    fields.value.clone_from(&about.value);
     fields.labels.extend(about.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
     fields
 }

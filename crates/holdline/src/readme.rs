@@ -11,5 +11,21 @@
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
 
+#[doc = include_str!("../../../docs/metrics.md")]
+#[cfg(feature = "metrics")]
+pub struct Metrics;
+
+#[doc = include_str!("../../../docs/any-of.md")]
+pub struct AnyOf;
+
+#[doc = include_str!("../../../docs/election.md")]
+pub struct Election;
+
 #[doc = include_str!("../../../docs/fencing.md")]
 pub struct Fencing;
+
+#[doc = include_str!("../../../docs/latch.md")]
+pub struct Latch;
+
+#[doc = include_str!("../../../docs/once-per-slot.md")]
+pub struct OncePerSlot;

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use holdline_core::{Hold, LeaseId, LockError, LockName, Mode, Moment, ReleaseReply};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::class::Class;
 use crate::grant::Grant;
+use crate::leftovers::Leftover;
 use crate::queue::QueueCell;
 
 /// Identifies an entry as long as it exists, and never another one.
@@ -72,6 +74,8 @@ pub(crate) struct KeptLease {
 /// A lease id that is being released.
 pub(crate) struct PendingRelease {
     pub(crate) name: LockName,
+    pub(crate) engine: &'static str,
+    pub(crate) class: Arc<Class>,
     pub(crate) lease_id: LeaseId,
     pub(crate) mode: Mode,
     pub(crate) hold: Hold,
@@ -81,6 +85,8 @@ pub(crate) struct PendingRelease {
     pub(crate) tries: u32,
     /// Receives the answers while a release waits for them.
     pub(crate) reports: Option<UnboundedSender<Result<ReleaseReply, LockError>>>,
+    /// Counted by an acquisition of several names until this is over.
+    pub(crate) _leftover: Option<Leftover>,
 }
 
 /// The slots and their schedule.

@@ -69,17 +69,20 @@ fn normal(from: Layer) -> &'static [Layer] {
         Layer::Conformance => &[Core, Library, Torture],
         Layer::Bench => &[Core, Library, Services],
         Layer::Sim => &[Core, Library, Conformance],
-        Layer::Cli | Layer::Server => &[Core, Library, Memory, Engine, Torture],
+        Layer::Cli => &[Core, Library, Memory, Engine, Server, Torture],
+        Layer::Server => &[Core, Library, Memory, Engine],
         Layer::Dashboard => &[Core, Library, Server],
     }
 }
 
 /// What its tests may use besides.
 fn in_tests(from: Layer) -> &'static [Layer] {
-    use Layer::{Conformance, Engine, Library, Memory, Model, Services, Sim};
+    use Layer::{Conformance, Engine, Library, Memory, Model, Server, Services, Sim};
     match from {
         Layer::Core => &[Model],
-        Layer::Memory | Layer::Engine => &[Library, Conformance, Services, Sim],
+        Layer::Memory | Layer::Engine => {
+            &[Library, Memory, Engine, Conformance, Server, Services, Sim]
+        }
         Layer::Library => &[Conformance, Services],
         Layer::Conformance => &[Memory, Services],
         Layer::Sim | Layer::Model => &[Memory, Engine, Services],

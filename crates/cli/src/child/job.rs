@@ -23,6 +23,8 @@ pub(crate) enum Event {
     /// It has stopped, and this process must stop too: call [`Job::freeze`] and [`Job::suspend`],
     /// then check the lease, then call [`Job::resume`] or [`Job::terminate`].
     Stopped,
+    /// The signal of [`Signals::reserve`] has arrived.
+    Reserved,
 }
 
 /// A command that was started and not yet reaped.
@@ -77,6 +79,9 @@ impl Job {
     pub(crate) async fn next(&mut self, signals: &mut Signals) -> io::Result<Event> {
         loop {
             match signals.next_notification().await {
+                Notification::Signal(signal) if signals.is_reserved(signal) => {
+                    return Ok(Event::Reserved);
+                }
                 Notification::Signal(signal) => self.pass_on(signal),
                 Notification::Child => {
                     if let Some(event) = self.poll_state(signals)? {
@@ -85,6 +90,13 @@ impl Job {
                 }
             }
         }
+    }
+
+    /// Returns whether we have received a signal to end since the command was started. It was
+    /// passed on to the command, and whatever the command does with it, it was meant for us too.
+    pub(crate) fn was_asked_to_end(&self) -> bool {
+        const ENDS: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+        ENDS.iter().any(|signal| self.passed_on.contains(signal))
     }
 
     /// Sends SIGTERM to the whole group, and SIGCONT so that a stopped process can react.

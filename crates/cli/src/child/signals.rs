@@ -111,6 +111,8 @@ pub(crate) struct Signals {
     stops: Option<AsyncFd<SignalFd>>,
     /// The next SIGCONT ends a stop of our own.
     own_continue: bool,
+    /// The signal that is for us, and not for the command.
+    reserved: Option<Signal>,
     /// A mask belongs to a thread.
     _not_send: PhantomData<*const ()>,
 }
@@ -137,7 +139,19 @@ impl Signals {
         SigSet::from(NixSignal::SIGCHLD).thread_unblock()?;
         // From here on only `suspend` unblocks SIGTSTP, and not the drop at the end.
         let stops = if std::mem::take(&mut stops.held) { Some(stop_signal_fd()?) } else { None };
-        Ok(Self { caught, children, stops, own_continue: false, _not_send: PhantomData })
+        let (own_continue, reserved) = (false, None);
+        Ok(Self { caught, children, stops, own_continue, reserved, _not_send: PhantomData })
+    }
+
+    /// Reserves a signal for us: while a command runs, it is an event of its job; otherwise it has
+    /// no effect.
+    pub(crate) fn reserve(&mut self, signal: Signal) {
+        self.reserved = Some(signal);
+    }
+
+    /// Returns whether a signal is reserved for us.
+    pub(super) fn is_reserved(&self, signal: Signal) -> bool {
+        self.reserved == Some(signal)
     }
 
     /// Waits for `work`, unless a signal arrives first that would end a command. Then abandon the
@@ -191,6 +205,7 @@ impl Signals {
             match poll_fn(|context| self.poll_signal(context)).await {
                 Signal::TSTP => return EarlySignal::Suspend,
                 Signal::WINCH | Signal::CONT => {}
+                signal if self.is_reserved(signal) => {}
                 signal => return EarlySignal::End(signal),
             }
         }

@@ -357,6 +357,11 @@ impl Session {
         tokio::time::timeout_at(end, guard.release()).await.ok()
     }
 
+    /// Begins anew after a release: the verb goes on, so its end has no limit yet.
+    pub(crate) fn hold_anew(&self) {
+        self.ends_by.set(None);
+    }
+
     /// Waits for a short time until the engine has sent everything that it still owes the store.
     pub(crate) async fn flush(&self) {
         self.client.engine().flush().await;

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod fence;
 pub(crate) mod freeze;
+pub(crate) mod latch;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod quorum;
@@ -15,6 +16,8 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod revoke;
 pub(crate) mod run;
+#[cfg(feature = "server")]
+pub(crate) mod serve;
 #[cfg(feature = "torture")]
 pub(crate) mod torture;
 pub(crate) mod wait;

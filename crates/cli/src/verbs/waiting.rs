@@ -56,6 +56,11 @@ impl WaitStatus {
         self.state().and_then(|state| state.holder)
     }
 
+    /// Forgets the state of a wait that is over.
+    pub(crate) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn state(&self) -> Option<WaitState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

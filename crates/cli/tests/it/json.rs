@@ -55,7 +55,7 @@ fn a_name_has_the_documented_fields() {
     assert_eq!(fields(&told(&world, &["ls"])), fields(&who));
     let holder = documented("A holder:");
     assert_eq!(fields(&who["holders"][0]), holder);
-    let own = ["pid", "host", "user", "program", "reason", "labels", "traceparent"];
+    let own = ["pid", "host", "user", "program", "reason", "labels", "traceparent", "value"];
     let waiter = ["lease_id", "mode", "permits", "waited_ms"];
     let waiter: BTreeSet<String> = waiter.into_iter().chain(own).map(Into::into).collect();
     assert_eq!(fields(&who["queue"][0]), waiter);
@@ -84,6 +84,7 @@ fn every_verb_has_the_documented_fields() {
     let revoke = ["revoke", "b", "--if-fencing-token", &token, "--reason", "x", "--now"];
     assert_eq!(fields(&told(&world, &revoke)), of_verb("revoke"));
     assert_eq!(fields(&told(&world, &["explain"])), of_verb("explain"));
+    assert_eq!(fields(&told(&world, &["latch", "a"])), of_verb("latch"));
     let seal = told(&world, &["fence", "seal", "mark", "--token", "1"]);
     assert_eq!(fields(&seal), of_verb("fence seal"));
     assert_eq!(fields(&told(&world, &["fence", "bump", "--to", "9"])), of_verb("fence bump"));

@@ -1,14 +1,18 @@
 //! Runs the built binary as a user would.
 
+mod any_of;
 mod child;
 mod clock;
+mod elect;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod faults;
 mod fence;
 mod hostile;
 mod json;
+mod latch;
 mod leases;
+mod metrics;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod nested;
@@ -25,6 +29,9 @@ mod run;
 mod secrets;
 #[cfg(feature = "redis")]
 mod sentinel;
+#[cfg(feature = "server")]
+mod serve;
+mod slots;
 mod stalls;
 #[cfg(feature = "torture")]
 mod torture;

@@ -1,6 +1,8 @@
 //! The verbs on a PostgreSQL server: that they are wired to the engine.
 
-use holdline_services::{PostgresConfig, PostgresServer};
+use std::time::{Duration, Instant};
+
+use holdline_services::{PostgresConfig, PostgresServer, steady};
 
 use crate::world::{Told, World, told};
 
@@ -61,4 +63,24 @@ fn errors_have_their_exit_codes() {
         assert!(away.stderr.contains("nobody listens there"), "{away:?}");
     }
     assert_eq!(run(&world, &url, &["doctor"]).code, 2);
+}
+
+#[test]
+fn a_release_that_the_server_does_not_answer_ends_as_unavailable_within_its_bound() {
+    steady(|| {
+        let (server, world) = (PostgresServer::start(PostgresConfig::default()), World::new());
+        let acquired = run(&world, &server.url(), &["acquire", "demo", "--lease", "1m"]);
+        assert_eq!(acquired.code, 0, "{acquired:?}");
+        let id = acquired.stdout.split_whitespace().find_map(|word| word.strip_prefix("lease_id="));
+        let line = ["release", "demo", "--lease-id", id.expect("an id")];
+        server.stop();
+        let begun = Instant::now();
+        let told = run(&world, &server.url(), &[&["--json"], &line[..]].concat());
+        let took = begun.elapsed();
+        server.cont();
+        assert_eq!((told.code, told.stdout.as_str()), (69, ""), "{told:?}");
+        // 5 s for the answer, and what connecting takes.
+        assert!(took < Duration::from_secs(9), "{took:?}: {told:?}");
+        assert_eq!(run(&world, &server.url(), &line).code, 0, "nothing was released");
+    });
 }

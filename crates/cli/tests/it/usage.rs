@@ -177,15 +177,16 @@ fn help_is_a_verb_too() {
 #[test]
 fn the_help_of_run_says_how_it_is_called() {
     let told = World::new().run(&["run", "--help"]);
-    let head: Vec<&str> = told.stdout.lines().take(7).collect();
+    let head: Vec<&str> = told.stdout.lines().take(8).collect();
     let expected = [
         "Hold NAME, run COMMAND, release",
         "",
         "Usage: holdline run [OPTIONS] NAME [--] COMMAND...",
+        "       holdline run [OPTIONS] --any-of NAME,... -- COMMAND...",
         "",
         "Arguments:",
         "  <NAME>        The lock name",
-        "  <COMMAND>...  The program to run and its arguments",
+        "  [COMMAND]...  The program to run and its arguments",
     ];
     assert_eq!(head, expected);
 }

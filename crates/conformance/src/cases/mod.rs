@@ -4,12 +4,15 @@
 //! time pass only through its bench.
 
 mod certainty;
+mod election;
 mod exclusion;
 mod fencing;
 mod foreign;
 mod freedom;
 mod hang;
+mod latch;
 mod lost;
+mod once;
 mod operator;
 mod order;
 mod orphan;
@@ -26,11 +29,14 @@ pub(crate) fn all() -> Vec<Case> {
         ownership::cases(),
         orphan::cases(),
         lost::cases(),
+        once::cases(),
         hang::cases(),
         order::cases(),
         certainty::cases(),
         foreign::cases(),
+        latch::cases(),
         operator::cases(),
+        election::cases(),
     ]
     .into_iter()
     .flatten()

@@ -14,11 +14,12 @@
 //! - Q4: an attempt that did not win releases its lease id on every node that may have taken it,
 //!   and never asks again under that id.
 //! - Q5: an answer that arrives after the decision changes neither the token nor the validity.
-//! - Q6: a lease is healed only with the token that a majority of the nodes has on record
-//!   ([`proven`]), and a healed record is never evidence when a lease id is asked for again. A
-//!   request that was delayed until after the decision may leave a larger token on record. But each
-//!   node outside the deciding majority has one vote, so only the winning token is ever on a
-//!   majority.
+//! - Q6: a lease is healed only with the token that it was granted with, and a healed record is
+//!   never evidence when a lease id is asked for again. The process that won knows that token.
+//!   Another process has only the lease id, and takes the token that a majority of the nodes has on
+//!   record ([`proven`]). A request that was delayed until after the decision may leave a larger
+//!   token on record. But each node outside the deciding majority has one vote, so only the winning
+//!   token is ever on a majority.
 //!
 //! Why tokens are distinct and grow (Q1 and Q2): two majorities share a node. On that node one of
 //! the two contenders came second, after the first one's evidence. Its grant raised the counter

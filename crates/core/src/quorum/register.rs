@@ -84,7 +84,8 @@ impl NameRegister {
 
     /// Takes the name again for a lease that is held elsewhere with this token, if the name is free;
     /// returns `false` if not. This is no vote: the counter only rises to the token and the floor.
-    /// The token must be one that [`super::proven`] returned.
+    /// The token must be the one that the lease was granted with: as its winner knows it, or as
+    /// [`super::proven`] returns it.
     pub fn heal(&mut self, lease_id: LeaseId, floor: u64, token: FencingToken) -> bool {
         if self.holder.is_some() {
             return false;
@@ -108,8 +109,8 @@ impl NameRegister {
         (self.holder, self.healed) = (None, None);
     }
 
-    /// Returns the token in the record of this holder, healed or not. A lease is healed with the
-    /// token that a majority of records has.
+    /// Returns the token in the record of this holder, healed or not. A process that was not
+    /// granted the lease heals it with the token that a majority of records has.
     pub fn recorded(&self, lease_id: LeaseId) -> Option<FencingToken> {
         self.healed_or_last().filter(|_| self.holder == Some(lease_id))
     }

@@ -84,6 +84,7 @@ fn run(
             Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason)?,
             Operation::Unfreeze { .. } => table.unfreeze()?,
             Operation::RaiseFence { .. } => Ok(OperationReply::Done),
+            Operation::Latch { .. } => Err(table.profile.lacks("latches")),
         }),
     };
     Ok((reply, table.into_wake_ups()))

@@ -111,7 +111,13 @@ impl Head {
     /// queue's entries. How long the machine was off is unknown, so detached leases and a freeze
     /// begin anew with their whole duration.
     pub fn restart(&mut self, now: Moment) {
-        self.holders.retain(|holder| holder.claimed && matches!(holder.hold, Hold::Detached(_)));
+        // A remote client's process did not run on this machine, so it may believe its lease yet.
+        let outlives = |holder: &Holder| match holder.hold {
+            Hold::Detached(_) => true,
+            Hold::Leased(_) => holder.client.is_remote(),
+            Hold::Live => false,
+        };
+        self.holders.retain(|holder| holder.claimed && outlives(holder));
         for holder in &mut self.holders {
             holder.since = now;
             holder.deadline = deadline_of(now, holder.hold);

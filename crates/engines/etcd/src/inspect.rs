@@ -8,13 +8,13 @@ use holdline_core::sequenced_queue::Contender;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
     ErrorKind, GrantState, Hold, HolderSummary, HolderView, ListPage, ListRequest, LockError,
-    LockName, Metadata, Snapshot, WaiterView,
+    LockName, Snapshot, WaiterView,
 };
 
 use crate::ops::all_of;
 use crate::proto::RangeRequest;
 use crate::queue::{self, Queue, QueueEntry};
-use crate::store::{Store, record_of, short, token};
+use crate::store::{Store, metadata_of, record_of, short, token};
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
@@ -38,7 +38,7 @@ impl Store {
                 lease_id: short(entry),
                 mode: entry.mode(),
                 waited: None,
-                metadata: record.map_or_else(Metadata::default, |record| record.holder),
+                metadata: metadata_of(entry, record),
             });
         }
         snapshot.holder_count = queue.holders().len();
@@ -135,7 +135,7 @@ fn holder(entry: &QueueEntry, lasts: &BTreeMap<i64, Duration>) -> Result<HolderV
             mode: entry.mode(),
             held_for: None,
             left: lasts.get(&entry.kv.lease).copied(),
-            metadata: record.map_or_else(Metadata::default, |record| record.holder),
+            metadata: metadata_of(entry, record),
         },
     })
 }

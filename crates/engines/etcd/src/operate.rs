@@ -25,6 +25,7 @@ impl Store {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze: a new key is always last in its queue"))
             }
+            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: restore with etcdutl's --bump-revision and --mark-compacted",
             )),

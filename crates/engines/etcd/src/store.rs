@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    Capabilities, Clock, FencingToken, Hints, HolderSummary, LeaseId, LockError, LockName, Marks,
-    Metadata, Moment, Record, ShortLeaseId,
+    Capabilities, Clock, FencingToken, Hints, HolderFields, HolderSummary, LeaseId, LockError,
+    LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
 };
 use holdline_net::executor::Executor;
 use tokio::sync::Mutex;
@@ -211,7 +211,7 @@ pub(crate) fn described(
         mode: entry.mode(),
         held_for: None,
         left,
-        metadata: record.map_or_else(Metadata::default, |record| record.holder),
+        metadata: metadata_of(entry, record),
     })
 }
 
@@ -229,6 +229,19 @@ pub(crate) fn record_of(entry: &QueueEntry) -> Result<Option<Record>, LockError>
     match entry.parsed {
         ParsedKey::Ours { .. } => record(&entry.kv.value).map(Some),
         ParsedKey::Go { .. } => Ok(None),
+    }
+}
+
+/// Returns what the contender of a key reports about itself. A candidate of Go's
+/// `concurrency.Election` has a key of the same form as a contender of Go's mutex, with its
+/// proposal as the value; one that is no text, or too long, is not shown.
+pub(crate) fn metadata_of(entry: &QueueEntry, record: Option<Record>) -> Metadata {
+    match record {
+        Some(record) => record.holder,
+        None => {
+            let value = String::from_utf8(entry.kv.value.clone()).unwrap_or_default();
+            Metadata::new(&HolderFields { value, ..HolderFields::default() }).unwrap_or_default()
+        }
     }
 }
 

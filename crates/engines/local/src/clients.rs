@@ -1,6 +1,6 @@
 //! This process's part of the directory: its clients' liveness files and its live grants.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -10,12 +10,18 @@ use crate::error::Fault;
 use crate::liveness::{self, Liveness};
 use crate::wake_socket::WakeSocket;
 
+/// How many remote clients have a name for wake-ups; waiters of other clients learn of a hand-off
+/// by their heartbeat. A server that runs for months has requests of very many clients.
+const MAX_REMOTE: usize = 1_024;
+
 /// This process's files in the directory.
 #[derive(Debug)]
 pub(crate) struct Clients {
     pub(crate) liveness: Arc<Liveness>,
     wake_socket: Arc<WakeSocket>,
     files: HashMap<ClientId, ClientFile>,
+    /// The remote clients that have a name for wake-ups, the newest last.
+    remote: VecDeque<ClientId>,
     anchors: HashMap<LeaseId, (FencingToken, Anchor)>,
     /// Live grants of a transaction that is not committed yet.
     uncommitted: Vec<LeaseId>,
@@ -32,12 +38,17 @@ enum ClientFile {
 impl Clients {
     pub(crate) fn new(liveness: Arc<Liveness>, wake_socket: Arc<WakeSocket>) -> Clients {
         let (files, anchors) = (HashMap::new(), HashMap::new());
-        Clients { liveness, wake_socket, files, anchors, uncommitted: Vec::new() }
+        let remote = VecDeque::new();
+        Clients { liveness, wake_socket, files, remote, anchors, uncommitted: Vec::new() }
     }
 
     /// Ensures that other processes can see that this client lives, and can wake it. Inside the
     /// short lock.
     pub(crate) fn register(&mut self, client: ClientId) -> Result<(), Fault> {
+        if client.is_remote() {
+            self.wake_remote(client);
+            return Ok(());
+        }
         if self.files.contains_key(&client) {
             return Ok(());
         }
@@ -54,6 +65,22 @@ impl Clients {
         }
         self.files.insert(client, file);
         Ok(())
+    }
+
+    /// Ensures that a remote client is woken through this process. It has no liveness file: when
+    /// this process dies, the client need not be dead.
+    fn wake_remote(&mut self, client: ClientId) {
+        if self.remote.iter().rev().any(|known| *known == client) {
+            return;
+        }
+        if self.remote.len() == MAX_REMOTE
+            && let Some(oldest) = self.remote.pop_front()
+            && !self.wake_socket.forget(oldest)
+        {
+            self.remote.push_back(oldest);
+        }
+        self.wake_socket.receive_for(client);
+        self.remote.push_back(client);
     }
 
     /// Adds a hard link to our file. If that is not possible (the name exists, or too many links),
@@ -141,6 +168,9 @@ impl Clients {
     /// Removes the files of this process. Others sweep the rest, since its locks end with the
     /// process.
     pub(crate) fn remove_all(&mut self) {
+        for client in std::mem::take(&mut self.remote) {
+            self.wake_socket.forget(client);
+        }
         let own = std::mem::take(&mut self.files);
         for (client, file) in own {
             if !matches!(file, ClientFile::Own { alone: false, .. }) {

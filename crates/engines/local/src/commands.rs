@@ -65,11 +65,11 @@ fn renew_one(
 ) -> Result<Result<RenewReply, LockError>, Fault> {
     let own_files_stand = match line.purpose {
         Purpose::Keep(Hold::Live) => step.clients.anchor_stands(line.lease_id),
-        Purpose::Keep(Hold::Leased(_)) => {
+        Purpose::Keep(Hold::Leased(_)) if !line.client.is_remote() => {
             step.clients.register(line.client)?;
             step.clients.client_stands(line.client)
         }
-        Purpose::Keep(Hold::Detached(_)) | Purpose::Wait => true,
+        Purpose::Keep(Hold::Leased(_) | Hold::Detached(_)) | Purpose::Wait => true,
     };
     if !own_files_stand {
         // Others consider us dead, and may hold the name already.

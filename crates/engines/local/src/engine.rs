@@ -21,6 +21,7 @@ use crate::error::Fault;
 use crate::grant_processes;
 use crate::housekeeping::Housekeeping;
 use crate::keys::Files;
+use crate::latch;
 use crate::listing;
 use crate::liveness::Liveness;
 use crate::machine;
@@ -262,6 +263,14 @@ impl Engine for LocalEngine {
             Operation::Revoke { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name } => name.clone(),
+            Operation::Latch { name, command } => {
+                let (asked, command) = (name.clone(), *command);
+                let work = move |step: &mut Step<'_>| {
+                    step.check_store_without_grant()?;
+                    latch::ask(step.rows(), &asked, command).map(Ok)
+                };
+                return self.shared.command(name, work, |reply| reply);
+            }
             Operation::RaiseFence { to } => {
                 let to = *to;
                 return self.shared.enter(
@@ -281,7 +290,9 @@ impl Engine for LocalEngine {
                 Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now),
                 Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason),
                 Operation::Unfreeze { .. } => table.unfreeze(),
-                Operation::RaiseFence { .. } => Ok(Ok(OperationReply::Done)),
+                Operation::RaiseFence { .. } | Operation::Latch { .. } => {
+                    Ok(Ok(OperationReply::Done))
+                }
             })
         };
         self.shared.command(&name, work, |reply| reply)

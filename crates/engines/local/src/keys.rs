@@ -36,6 +36,8 @@ pub(crate) const COUNTER: &[u8] = b"";
 /// All keys of names come after this: names have no control characters.
 pub(crate) const FIRST_NAME: &[u8] = b" ";
 
+/// What the key of a latch begins with.
+const LATCH: u8 = 1;
 const ENTRY: u8 = 0;
 const INDEX: u8 = 1;
 const END: u8 = 2;
@@ -84,6 +86,11 @@ impl Files {
 /// The file name of a client.
 pub(crate) fn client_name(client: ClientId) -> String {
     format!("{:016x}", client.as_u64())
+}
+
+/// The key of a latch: no name's key, which has no control characters, begins so.
+pub(crate) fn latch(name: &LockName) -> Vec<u8> {
+    [&[LATCH], head(name)].concat()
 }
 
 /// The key of a name's head.

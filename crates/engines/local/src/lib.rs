@@ -31,6 +31,7 @@ mod grant_processes;
 mod housekeeping;
 mod keys;
 mod listing;
+mod latch;
 mod liveness;
 mod machine;
 mod names;

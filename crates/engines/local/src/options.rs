@@ -157,6 +157,7 @@ impl LocalOptions {
     pub fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::reference(ENGINE, String::new());
         capabilities.live = true;
+        capabilities.latch = true;
         capabilities.expiry = Expiry::Lease;
         capabilities.clock = ClockKind::Monotonic;
         capabilities.max_waiters = self.max_waiters;

@@ -273,6 +273,8 @@ impl<'a> Step<'a> {
                         dead.grants.push((lease_id, token));
                     }
                 }
+                // A server asked for it: the process whose death we could see is not the holder.
+                _ if client.is_remote() => {}
                 _ if self.clients.is_ours(client) || dead.clients.contains(&client) => {}
                 _ if living.contains(&client) => {}
                 _ if self.probes.is_client_dead(client)? => dead.clients.push(client),

@@ -109,6 +109,18 @@ impl WakeSocket {
         Ok(())
     }
 
+    /// Stops receiving for a client. Returns `false` for the first one: the addresses of the others
+    /// are hard links to its address.
+    pub(crate) fn forget(&self, client: ClientId) -> bool {
+        if self.own.lock().socket.as_ref().is_some_and(|(first, _)| *first == client) {
+            return false;
+        }
+        if let Err(error) = std::fs::remove_file(self.address(client)) {
+            tracing::debug!(%error, "a name for wake-ups was not removed");
+        }
+        true
+    }
+
     /// Reads the socket from now on, if there is one yet.
     pub(crate) fn listen(&self) {
         let mut own = self.own.lock();

@@ -44,6 +44,7 @@ impl MemoryEngine {
     ) -> MemoryEngine {
         let mut capabilities = Capabilities::reference("memory", identity);
         capabilities.max_waiters = options.max_waiters();
+        capabilities.latch = true;
         MemoryEngine {
             capabilities: Arc::new(capabilities),
             clock,
@@ -242,6 +243,15 @@ impl Engine for MemoryEngine {
                 self.step(name, |table| table.freeze(*duration, reason))
             }
             Operation::Unfreeze { name } => self.step(name, |table| table.unfreeze()),
+            Operation::Latch { name, command } => {
+                let mut shard = self.shards.of(name).lock();
+                let reply = command.apply(shard.latches.get(name).copied().unwrap_or(0));
+                match reply.count {
+                    0 => drop(shard.latches.remove(name)),
+                    count => drop(shard.latches.insert(name.clone(), count)),
+                }
+                Ok(OperationReply::Latch(reply))
+            }
             Operation::RaiseFence { to } => {
                 for shard in self.shards.all() {
                     let mut shard = shard.lock();

@@ -26,6 +26,8 @@ pub(crate) struct Shard {
     /// from this process, and no outsider can time the look-ups.
     pub(crate) names: HashMap<LockName, Name, RandomState>,
     pub(crate) counter: u64,
+    /// The counts of latches, which are no locks; none is zero.
+    pub(crate) latches: HashMap<LockName, u64, RandomState>,
     /// Names that nobody holds or queues for, and when they can be removed: swept a few at a time,
     /// soonest first. Each name is listed at most once.
     pub(crate) fading: BTreeSet<(Moment, LockName)>,

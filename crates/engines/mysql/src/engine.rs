@@ -335,6 +335,7 @@ impl Inner {
             Operation::Unfreeze { name } => {
                 self.operated("unfreeze", &[Value::Bytes(&bytes(name))]).await
             }
+            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::RaiseFence { to } => {
                 self.operated("raise", &[Value::Number(requests::token(*to))]).await
             }

@@ -325,7 +325,11 @@ fn judge_snapshots(seconds: i64, dead: i64, hidden: i64) -> Finding {
             "end the oldest transaction (xact_start in pg_stat_activity, or pg_prepared_xacts); \
              let dumps and reports run on a standby or in another database",
         ),
-        (_, true) => finding.warn("let autovacuum reach the tables `heads` and `waiters`"),
+        (_, true) => finding.warn(
+            "let autovacuum reach the tables `heads` and `waiters`; a standby with \
+             hot_standby_feedback (backend_xmin in pg_stat_replication) or the slot of one that is \
+             gone (xmin in pg_replication_slots) keeps dead rows, too",
+        ),
         _ => finding,
     }
 }

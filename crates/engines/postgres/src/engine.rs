@@ -336,6 +336,7 @@ impl Inner {
                 let rows = self.link.ask(&statements.unfreeze, &[(&name, Type::BYTEA)]).await;
                 replies::unfrozen(&rows?)
             }
+            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::RaiseFence { to } => {
                 let to = requests::token(*to);
                 let rows = self.link.ask(&statements.raise, &[(&to, Type::INT8)]).await;

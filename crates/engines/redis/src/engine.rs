@@ -132,6 +132,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.clock = ClockKind::Boottime;
     capabilities.max_waiters = options.max_waiters();
     capabilities.max_batch = MAX_BATCH;
+    capabilities.latch = true;
     if let Some(group) = options.group() {
         capabilities.lease.max = group.max_lease();
     }

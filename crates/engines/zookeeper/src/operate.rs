@@ -19,6 +19,7 @@ impl Store {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze: a new node is always last in its queue"))
             }
+            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: the ensemble counts its transactions by itself, and anew \
                  after a restore",

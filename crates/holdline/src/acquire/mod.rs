@@ -31,6 +31,7 @@ use crate::guard::Guard;
 use crate::janitor::Ticket;
 use crate::observer::Subject;
 use crate::plan::Plan;
+use crate::progress::Progress;
 use queued::QueuePlace;
 pub(crate) use unqueued::{LocalQueues, Turn};
 
@@ -95,7 +96,7 @@ impl Wait {
 }
 
 /// Returns whether the store may soon answer differently.
-fn is_transient(error: &LockError) -> bool {
+pub(crate) fn is_transient(error: &LockError) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. } | ErrorKind::Quarantined { .. }
@@ -115,10 +116,12 @@ pub(crate) async fn acquire(
     let lease_id = plan.lease_id.unwrap_or_else(|| shared.entropy.lease_id());
     let queue = wait != Wait::Try && shared.engine.capabilities().queue;
     let began = shared.clock.now();
+    let mut progress = Progress::new(shared, plan, lease_id, wait.since(began));
     let (turn, mut reported_wait) = (unqueued::join(shared, plan, wait), false);
     if let Some(turn) = &turn {
-        let subject = Subject { name: &plan.name, lease_id: lease_id.short(), mode: plan.mode };
-        reported_wait = Box::pin(unqueued::wait_behind_others(shared, subject, turn, wait)).await;
+        let subject = Subject::of(plan, lease_id);
+        reported_wait =
+            Box::pin(unqueued::wait_behind_others(shared, &progress, subject, (turn, wait))).await;
     }
     let request = plan.request(core, lease_id, queue);
     let mut ticket = Ticket::new(shared, plan, lease_id);
@@ -130,8 +133,9 @@ pub(crate) async fn acquire(
             let (token, left, anchor) = (*token, *left, anchor.take());
             let granted = Granted { lease_id, token, sent, left, anchor, unsettled: false };
             let guard = ticket.granted(core, plan, granted);
-            shared.observe(|observer| observer.acquired(guard.subject(), token, Duration::ZERO));
+            shared.observe_acquired(&guard.grant, Duration::ZERO);
             drop(answer);
+            progress.finish();
             return Ok(unqueued::held(turn, guard.with_name(request.name)));
         }
         match answer {
@@ -165,9 +169,12 @@ pub(crate) async fn acquire(
         unqueued_hints: None,
         reported_wait,
         turn,
+        progress: &progress,
         span: Span::none(),
     };
-    Box::pin(attempt.resume(sent, reply)).await
+    let outcome = Box::pin(attempt.resume(sent, reply)).await;
+    progress.finish();
+    outcome
 }
 
 /// Waits for the answer to a request until its limit.
@@ -218,6 +225,7 @@ struct Attempt<'a> {
     reported_wait: bool,
     /// Its turn among the attempts of this process, if the engine has no queue.
     turn: Option<Turn>,
+    progress: &'a Progress<'a>,
     span: Span,
 }
 
@@ -235,17 +243,18 @@ impl Attempt<'_> {
             "lock.wait", name = %self.plan.name, mode = %self.plan.mode,
             holder = tracing::field::Empty, holder_traceparent = tracing::field::Empty,
         );
-        let (name, span, shared) = (self.plan.name.clone(), self.span.clone(), self.shared);
-        let (mode, short) = (self.plan.mode, self.ticket.lease_id.short());
+        let (plan, span, shared) = (self.plan, self.span.clone(), self.shared);
+        let lease_id = self.ticket.lease_id;
         let outcome = async {
             match self.run(sent, reply).await {
                 Ok(granted) => self.finish(granted),
                 Err(next) => Err(self.fail(next).await),
             }
         };
-        let outcome = outcome.instrument(span).await.map_err(|error| error.with_name(&name));
+        let outcome = outcome.instrument(span).await;
+        let outcome = outcome.map_err(|error| error.with_name(&plan.name));
         if let Err(error) = &outcome {
-            let subject = Subject { name: &name, lease_id: short, mode };
+            let subject = Subject::of(plan, lease_id);
             shared.observe(|observer| observer.failed(subject, error));
         }
         outcome
@@ -350,8 +359,7 @@ impl Attempt<'_> {
     }
 
     fn subject(&self) -> Subject<'_> {
-        let lease_id = self.ticket.lease_id.short();
-        Subject { name: &self.plan.name, lease_id, mode: self.plan.mode }
+        Subject::of(self.plan, self.ticket.lease_id)
     }
 
     /// Returns whether the caller's own lease id is used up: an engine that accepts no id twice has
@@ -388,6 +396,7 @@ impl Attempt<'_> {
             None => tracing::warn!(%error, "waits for a quorum"),
             Some(_) => tracing::debug!(%error, "waits for a quorum"),
         }
+        self.progress.wait();
         self.shared.observe(|observer| observer.without_quorum(self.subject(), &error));
         self.outage = Some(error);
         let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
@@ -445,7 +454,7 @@ impl Attempt<'_> {
     fn finish(mut self, granted: Granted) -> Result<Guard, LockError> {
         let shared = self.shared;
         self.place = None;
-        let (token, started) = (granted.token, self.started);
+        let started = self.started;
         let guard = self.ticket.granted(self.core, self.plan, granted);
         let guard = unqueued::held(self.turn.take(), guard);
         let now = shared.clock.now();
@@ -454,7 +463,7 @@ impl Attempt<'_> {
             let message = "the lease had expired when its answer arrived".to_owned();
             return Err(shared.error(ErrorKind::Unavailable { message }, Certainty::Unknown));
         }
-        shared.observe(|observer| observer.acquired(guard.subject(), token, started.until(now)));
+        shared.observe_acquired(&guard.grant, started.until(now));
         Ok(guard)
     }
 

@@ -45,6 +45,7 @@ impl Attempt<'_> {
             let hints = self.shared.runtime.within(|| self.watch());
             self.place = Some(QueuePlace { cell, hints, hints_end: false, position });
             let holder = self.holder.as_deref();
+            self.progress.wait();
             self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
         }
         self.record_position(position);

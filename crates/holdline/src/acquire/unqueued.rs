@@ -26,6 +26,7 @@ use crate::core::Shared;
 use crate::guard::Guard;
 use crate::observer::Subject;
 use crate::plan::Plan;
+use crate::progress::Progress;
 
 /// The local queues of this process, by lock name. A name without attempts and holders has no
 /// entry.
@@ -127,13 +128,14 @@ pub(super) fn join(shared: &Shared, plan: &Plan, wait: Wait) -> Option<Turn> {
 /// Waits for earlier attempts, at most for a polling pause; returns whether there were any.
 pub(super) async fn wait_behind_others(
     shared: &Shared,
+    progress: &Progress<'_>,
     subject: Subject<'_>,
-    turn: &Turn,
-    wait: Wait,
+    (turn, wait): (&Turn, Wait),
 ) -> bool {
     if !turn.has_waiters_before() {
         return false;
     }
+    progress.wait();
     shared.observe(|observer| observer.queued(subject, None, None));
     let end = shared.clock.now().after(POLL_PAUSE.1).min(wait.deadline());
     select(shared.clock.sleep_until(end), pin!(turn.wait_for_first())).await;
@@ -166,6 +168,7 @@ impl Attempt<'_> {
         }
         if !std::mem::replace(&mut self.reported_wait, true) {
             let holder = self.holder.as_deref();
+            self.progress.wait();
             self.shared.observe(|observer| observer.queued(self.subject(), None, holder));
         }
         match self.turn.take_if(|turn| !turn.is_first()) {

@@ -8,6 +8,7 @@ mod examples {
     pub(crate) mod blocking;
     pub(crate) mod cron_once;
     pub(crate) mod fenced_update;
+    pub(crate) mod leader_election;
     pub(crate) mod redis_mutex;
     pub(crate) mod semaphore_pool;
 }
@@ -21,7 +22,9 @@ use holdline::{Client, LockName};
 use holdline_services::{PostgresConfig, PostgresServer, RedisConfig, RedisServer};
 use tower::ServiceExt;
 
-use examples::{axum_handler, blocking, cron_once, fenced_update, redis_mutex, semaphore_pool};
+use examples::{
+    axum_handler, blocking, cron_once, fenced_update, leader_election, redis_mutex, semaphore_pool,
+};
 
 /// A server, and two clients as two processes would have them.
 async fn redis() -> (RedisServer, [Client; 2]) {
@@ -99,6 +102,37 @@ async fn cron_once_runs_in_each_period_on_one_machine() {
     assert_eq!(once(&first, 7, job()).await.expect("an answer"), Slot::Taken);
     assert_eq!(once(&first, 8, job()).await.expect("an answer"), Slot::Done);
     assert_eq!(ran.into_inner(), 2);
+}
+
+#[tokio::test]
+async fn leader_election_hands_the_work_to_an_instance_that_stands_by() {
+    let (_server, clients) = redis().await;
+    let [first, second] = clients.each_ref().map(leader_election::election);
+    let (first, second) = (first.expect("a name"), second.expect("a name"));
+    let (worked, mut terms) = tokio::sync::mpsc::unbounded_channel();
+    let (done, is_done) = tokio::sync::watch::channel(false);
+    let lead = |election: holdline::Election, address: &'static str| {
+        let (worked, is_done) = (worked.clone(), is_done.clone());
+        let work = async move |term: holdline::FencingToken| {
+            worked.send((address, term.get())).expect("it is read");
+            is_done.clone().wait_for(|done| *done).await.expect("the sender lives");
+        };
+        async move { leader_election::lead(&election, address, work).await.expect("it leads") }
+    };
+    let mut seen = Vec::new();
+    let leads = async {
+        let (_, term) = terms.recv().await.expect("one leads");
+        done.send(true).expect("they listen");
+        let (_, next) = terms.recv().await.expect("the other leads");
+        assert!(next > term, "{next} follows {term}");
+    };
+    let first_seen = |term: u64, address: &str| seen.push((term, address.to_owned()));
+    let all = async { tokio::join!(lead(first.clone(), "one"), lead(second, "two"), leads) };
+    tokio::select! {
+        ended = leader_election::follow(&first, first_seen) => panic!("{ended:?}"),
+        _ = all => {}
+    }
+    assert!(seen.iter().is_sorted() && seen.len() <= 2, "{seen:?}");
 }
 
 #[tokio::test]

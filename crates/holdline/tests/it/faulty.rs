@@ -1,5 +1,6 @@
 //! A memory engine behind a bad line: it loses requests and replies, is slow, hangs, refuses.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -80,6 +81,8 @@ pub(crate) struct Line {
     pub(crate) ending: AtomicBool,
     /// Nobody is told how a name stands.
     pub(crate) mute: AtomicBool,
+    /// What the next looks at names are answered with.
+    pub(crate) looks: Mutex<VecDeque<Result<Snapshot, LockError>>>,
     /// What every renewal is answered with, if anything.
     pub(crate) nonsense: Mutex<Option<RenewReply>>,
     late: Mutex<Vec<AcquireRequest>>,
@@ -131,6 +134,7 @@ impl Faulty {
             nagging: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             mute: AtomicBool::new(false),
+            looks: Mutex::default(),
             nonsense: Mutex::new(None),
             late: Mutex::default(),
             delay: Mutex::new(None),
@@ -262,6 +266,9 @@ impl Engine for Faulty {
     fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
         if self.line.mute.load(Ordering::Relaxed) {
             return Answer::later(std::future::pending());
+        }
+        if let Some(look) = self.line.looks.lock().pop_front() {
+            return Answer::ready(look);
         }
         Answer::ready(now(self.inner().inspect(name)))
     }

@@ -1,14 +1,20 @@
 //! The library on the memory engine: what users do, and what goes wrong.
 
+mod any_of;
 mod basics;
 mod cancel;
 mod drops;
+mod election;
 mod faulty;
 mod keeping;
+mod latch;
 mod lines;
 #[cfg(feature = "local")]
 mod local;
+mod once;
+mod metrics;
 mod races;
+mod recorder;
 mod releases;
 mod slow;
 mod spans;

@@ -10,6 +10,7 @@ mod cluster;
 mod connections;
 mod copies;
 mod crowds;
+mod elections;
 mod forks;
 mod holders;
 mod inputs;

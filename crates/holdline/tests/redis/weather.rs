@@ -1,15 +1,17 @@
 //! Bad weather: a slow network, and one that breaks at random.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdline::{Certainty, ErrorKind};
-use holdline_services::{Fault, FaultProxy, Frames};
+use holdline_services::{Fault, FaultProxy, Frames, Traffic};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{
     Referee, clean, client, hasty_url_of, let_go, patient, queued, renewed, server, soon, take,
+    until,
 };
 
 /// A hundred milliseconds each way cost time, no lease and no order; and a lease is believed from
@@ -39,6 +41,47 @@ async fn a_slow_network_costs_time_and_no_lease() {
     let_go(soon("the next", next).await.expect("no panic")).await;
     proxy.pass();
     clean(&server, &[&holder, &waiter]).await;
+}
+
+/// Replies take a second and a half: more than a heartbeat's reply was once waited for. The store
+/// receives each heartbeat in time, so it keeps every place, and the waiters are served in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_keep_their_places_where_replies_take_one_and_a_half_seconds() {
+    let server = server();
+    let near = client(&format!("redis://{}", server.address())).await;
+    let first = take(&near, "a", &patient()).await;
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut far = Vec::new();
+    for number in 0..3 {
+        let proxy = FaultProxy::start(server.address());
+        let client = client(&format!("redis://{}?command_timeout_ms=10000", proxy.address())).await;
+        proxy.inject(Frames::replies(), Fault::Delay(Duration::from_millis(1_500)));
+        let (mine, served) = (client.clone(), served.clone());
+        let waiter = tokio::spawn(async move {
+            let guard = take(&mine, "a", &patient()).await;
+            served.lock().expect("no panic").push(number);
+            let_go(guard).await;
+        });
+        queued(&server, "a", number + 1).await;
+        far.push((proxy, client, waiter));
+    }
+    // A place whose heartbeats failed was given up after 4 s of them.
+    let beats: Vec<u64> = far.iter().map(|(proxy, ..)| proxy.seen(Traffic::Replies)).collect();
+    until("eight more heartbeats", || {
+        let seen = far.iter().zip(&beats);
+        seen.into_iter().all(|((proxy, ..), before)| proxy.seen(Traffic::Replies) >= before + 8)
+    })
+    .await;
+    queued(&server, "a", 3).await;
+    let_go(first).await;
+    let mut clients = vec![near];
+    for (proxy, client, waiter) in far {
+        soon("a waiter", waiter).await.expect("no panic");
+        proxy.pass();
+        clients.push(client);
+    }
+    assert_eq!(*served.lock().expect("no panic"), [0, 1, 2]);
+    clean(&server, &clients.iter().collect::<Vec<_>>()).await;
 }
 
 /// Every tenth message is lost with its connection or comes late. Attempts may fail, and say how

@@ -8,6 +8,9 @@ use clap::{Args, ValueEnum, ValueHint};
 use holdline_core::LockName;
 
 use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
+use super::any_of::AnyOfArgs;
+use super::metrics_file::MetricsArgs;
+use super::slot::SlotArgs;
 use crate::duration;
 use crate::failure::Failure;
 
@@ -25,13 +28,16 @@ pub(crate) enum OnLost {
 
 /// What `run` takes.
 #[derive(Debug, Args)]
-#[command(override_usage = "holdline run [OPTIONS] NAME [--] COMMAND...")]
+#[command(override_usage = "holdline run [OPTIONS] NAME [--] COMMAND...\n       \
+    holdline run [OPTIONS] --any-of NAME,... -- COMMAND...")]
 #[command(
     after_help = "The job's terminal, input, output and signals are its own. Without --lease, \
     on local: the grant lives as long as the job, even if this program is killed. Otherwise it is \
     a lease, renewed meanwhile, and a job whose lease cannot be renewed is stopped before anybody \
     else can get NAME.\n\nExamples:\n  holdline run nightly-backup -- backup.sh --full\n  \
-    holdline run deploy --try -E 0 -- ./deploy\n  holdline run gpu --permits 1/4 -- train.py"
+    holdline run deploy --try -E 0 -- ./deploy\n  holdline run gpu --permits 1/4 -- train.py\n  \
+    holdline run report --once-per 15m -- report.sh\n  \
+    holdline run --any-of gpu/0,gpu/1 -- train.py"
 )]
 pub(crate) struct RunArgs {
     /// Hold NAME by a lease of this length instead of a live grant [default where the engine has no
@@ -70,15 +76,21 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) close: bool,
     #[command(flatten)]
+    pub(crate) any: AnyOfArgs,
+    #[command(flatten)]
+    pub(crate) slot: SlotArgs,
+    #[command(flatten)]
     pub(crate) about: AboutArgs,
     /// Write what happened to FILE, as one JSON object
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
     /// The lock name
     #[arg(value_parser = common::name)]
     pub(crate) name: LockName,
     /// The program to run and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "any_of", trailing_var_arg = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
@@ -96,20 +108,51 @@ impl RunArgs {
     /// # Errors
     /// NAME comes after the `--`, does not begin with `-`, and no second `--` follows.
     pub(crate) fn check_dashes(&mut self, words: &[OsString]) -> Result<(), Failure> {
+        let Some(first) = self.any.any_of.first().cloned() else {
+            return check_dashes("run", &self.name, &mut self.command, words);
+        };
+        // The names stand behind the flag, so what was read as NAME begins the command.
         let dashes = words.iter().position(|word| word == "--");
-        let behind = dashes.map_or(0, |at| words.len() - at - 1);
-        if behind != self.command.len() + 1 {
-            return Ok(());
+        let behind = dashes.map(|at| words.len() - at - 1);
+        if behind == Some(self.command.len()) {
+            let message = format!("NAME: {} is one too many beside --any-of", self.name);
+            let fix = "write holdline run --any-of NAME,NAME -- COMMAND";
+            return Err(Failure::usage(message).fix(fix));
         }
-        if self.command.first().is_some_and(|word| word == "--") {
-            self.command.remove(0);
-            let missing = || Failure::usage("COMMAND: is missing behind the second `--`");
-            return if self.command.is_empty() { Err(missing()) } else { Ok(()) };
-        }
-        if self.name.as_str().starts_with('-') {
-            return Ok(());
-        }
-        let message = format!("NAME: is missing before `--`, and {} would be it", self.name);
-        Err(Failure::usage(message).fix("write holdline run NAME -- COMMAND"))
+        let program = std::mem::replace(&mut self.name, first);
+        self.command.insert(0, program.as_str().into());
+        Ok(())
     }
+
+    /// The names of which one is to be held.
+    pub(crate) fn names(&self) -> &[LockName] {
+        match self.any.any_of.as_slice() {
+            [] => std::slice::from_ref(&self.name),
+            names => names,
+        }
+    }
+}
+
+/// The check of [`RunArgs::check_dashes`] for a verb.
+pub(super) fn check_dashes(
+    verb: &str,
+    name: &LockName,
+    command: &mut Vec<OsString>,
+    words: &[OsString],
+) -> Result<(), Failure> {
+    let dashes = words.iter().position(|word| word == "--");
+    let behind = dashes.map_or(0, |at| words.len() - at - 1);
+    if behind != command.len() + 1 {
+        return Ok(());
+    }
+    if command.first().is_some_and(|word| word == "--") {
+        command.remove(0);
+        let missing = || Failure::usage("COMMAND: is missing behind the second `--`");
+        return if command.is_empty() { Err(missing()) } else { Ok(()) };
+    }
+    if name.as_str().starts_with('-') {
+        return Ok(());
+    }
+    let message = format!("NAME: is missing before `--`, and {name} would be it");
+    Err(Failure::usage(message).fix(format_args!("write holdline {verb} NAME -- COMMAND")))
 }

@@ -4,9 +4,13 @@
 //! lease that leaves no time to stop the job, a name that a command above holds.
 //! Read next: [`supervise`], which stops the job before its lease ends.
 
+mod any_of;
 mod args;
+pub(crate) mod elect;
 mod environment;
+mod metrics_file;
 mod report;
+mod slot;
 mod supervise;
 mod window;
 
@@ -22,8 +26,11 @@ use holdline_core::{Hold, LostReason, Purpose, RenewReply};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
+pub(crate) use any_of::AnyOfArgs;
 pub(crate) use args::{OnLost, RunArgs};
+use metrics_file::MetricsFile;
 use report::{Report, ReportFile};
+pub(crate) use slot::SlotArgs;
 use supervise::{Ended, Stop, Supervision};
 use window::Window;
 
@@ -46,6 +53,7 @@ const REVOKE_CHECK_LIMIT: Duration = Duration::from_secs(1);
 
 /// Acquires the name, runs the job, releases; always writes the report.
 pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
+    let metrics = MetricsFile::check(&arguments.metrics)?;
     let file = ReportFile::open(arguments.report.as_deref())?;
     let since = Instant::now();
     let waiting = Arc::new(WaitStatus::default());
@@ -67,7 +75,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
     let outcome = match session {
         Ok(Ok(session)) => {
             report.engine = Some(session.capabilities().engine);
-            let run = Run { arguments, session: &session, waiting: &waiting, console };
+            let run = Run { arguments, value: "", session: &session, waiting: &waiting, console };
             let outcome = run.run(&mut signals, &mut report).await;
             session.close().await;
             outcome
@@ -82,9 +90,11 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         Ok(exit) => report.exit = *exit,
         Err(failure) => report.failed(failure),
     }
-    if let Err(failure) = file.write(&report) {
-        // The job is done, and its own exit code matters more than this failure.
-        console.failure(&failure);
+    for written in [file.write(&report), metrics.write(&report)] {
+        if let Err(failure) = written {
+            // The job is done, and its own exit code matters more than this failure.
+            console.failure(&failure);
+        }
     }
     match outcome {
         Err(failure) if failure.exit == Exit::Success => {
@@ -113,6 +123,8 @@ struct Terms {
 
 struct Run<'a> {
     arguments: &'a RunArgs,
+    /// What a leader proclaims; empty for a lock.
+    value: &'a str,
     session: &'a Session,
     waiting: &'a Arc<WaitStatus>,
     console: &'a Console,
@@ -123,10 +135,15 @@ impl Run<'_> {
         let arguments = self.arguments;
         let mode = arguments.mode.mode();
         let outer = OuterLocks::from_environment()?;
-        let checking = self.session.check_nesting(&outer, &arguments.name, mode);
-        match self.session.unless_ended(checking, signals).await {
-            Ok(checked) => checked?,
-            Err(signal) => return Ok(report.interrupted(signal)),
+        for name in arguments.names() {
+            let checking = self.session.check_nesting(&outer, name, mode);
+            match self.session.unless_ended(checking, signals).await {
+                Ok(checked) => checked?,
+                Err(signal) => return Ok(report.interrupted(signal)),
+            }
+        }
+        if let Some(slot) = &arguments.slot.once_per {
+            return Box::pin(self.in_slot(slot, &outer, signals, report)).await;
         }
         let (options, terms) = self.terms()?;
         let granted = self.wait(&options, signals).await;
@@ -153,7 +170,7 @@ impl Run<'_> {
             let message = format!("--min-hold {least}: is longer than --max-hold {most}");
             return Err(Failure::usage(message).fix("swap them, or leave one out"));
         }
-        let mut options = arguments.about.options(LockOptions::default())?;
+        let mut options = arguments.about.options(LockOptions::default())?.with_value(self.value);
         if let Some(wait) = arguments.wait.wait {
             options = options.with_wait(self.session.remaining_wait(wait));
         }
@@ -179,6 +196,9 @@ impl Run<'_> {
         signals: &mut Signals,
     ) -> Result<Result<Guard, Failure>, Signal> {
         let RunArgs { name, mode, .. } = self.arguments;
+        if !self.arguments.any.any_of.is_empty() {
+            return self.wait_for_any(options, signals).await;
+        }
         let only_try = self.arguments.only_tries();
         let attempt = self.session.acquire(name, mode.mode(), options, only_try);
         let attempt = waiting::report(attempt, self.waiting, name, self.session, self.console);
@@ -271,6 +291,7 @@ impl Run<'_> {
         let lost = revoked.or(lost);
         report.lost.clone_from(&lost);
         let ended = ended?;
+        report.asked_to_end = ended.asked_to_end;
         let (outcome, exit) = self.outcome(&ended, lost.as_ref());
         (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
         if let (None, Some(reason)) = (&ended.stop, &report.lost) {
@@ -298,6 +319,7 @@ impl Run<'_> {
         match (&ended.stop, lost) {
             (Some(Stop::MaxHold), _) => ("max_hold", Exit::MaxHold),
             (Some(Stop::Lost(_)), _) => ("lost", Exit::Lost),
+            (Some(Stop::Resign), _) => ("resigned", Exit::Success),
             // It ended by itself, but had lost the lock before.
             (None, Some(_)) if self.arguments.on_lost != OnLost::Warn => ("lost", Exit::Lost),
             (None, _) => ("finished", Exit::Job(ended.exit)),

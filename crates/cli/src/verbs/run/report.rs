@@ -117,6 +117,10 @@ pub(super) struct Report {
     pub(super) in_the_way: Option<Holder>,
     pub(super) lost: Option<LostReason>,
     pub(super) confirmed: Option<bool>,
+    /// Somebody asked us to end, by a signal to the job; not part of what is written.
+    pub(super) asked_to_end: bool,
+    /// Who ran the job in this slot, of `--once-per`.
+    ran_by: Option<Value>,
     error: Option<Value>,
 }
 
@@ -135,14 +139,22 @@ impl Report {
             in_the_way: None,
             lost: None,
             confirmed: None,
+            asked_to_end: false,
+            ran_by: None,
             error: None,
         }
     }
 
     /// Records the grant.
     pub(super) fn granted(&mut self, guard: &Guard) {
+        self.name = guard.name().clone();
         let short = guard.lease_id().short().to_string();
         self.grant = Some((short, guard.fencing_token().get(), guard.anchor().is_some()));
+    }
+
+    /// Returns the fencing token of the grant.
+    pub(super) fn token(&self) -> Option<u64> {
+        self.grant.as_ref().map(|(_, token, _)| *token)
     }
 
     /// Records a failure.
@@ -162,6 +174,12 @@ impl Report {
         Exit::Job(child::Exit::before_start(signal))
     }
 
+    /// Takes note that the job has run in this slot.
+    pub(super) fn already_ran(&mut self, by: Value) {
+        self.outcome = "already_ran";
+        self.ran_by = Some(by);
+    }
+
     fn object(&self) -> Value {
         json!({
             "name": self.name.as_str(),
@@ -177,6 +195,7 @@ impl Report {
             "in_the_way": self.in_the_way.as_ref().map(view::in_the_way),
             "lost": self.lost.as_ref().map(lost_object),
             "release_confirmed": self.confirmed,
+            "ran_by": self.ran_by,
             "error": self.error,
         })
     }

@@ -41,6 +41,8 @@ pub(super) enum Stop {
     Lost(LostReason),
     /// It ran for too long.
     MaxHold,
+    /// The leader was told to resign.
+    Resign,
 }
 
 /// How the job ended.
@@ -49,6 +51,8 @@ pub(super) struct Ended {
     pub(super) exit: child::Exit,
     /// Why it was asked to stop, if it was.
     pub(super) stop: Option<Stop>,
+    /// Somebody asked us to end, by a signal.
+    pub(super) asked_to_end: bool,
 }
 
 /// What ended a wait of the supervision.
@@ -86,6 +90,7 @@ impl Supervision<'_> {
             match self.next(&mut job, signals, &progress).await {
                 Wakeup::Job(Ok(Event::Ended)) => break,
                 Wakeup::Job(Ok(Event::Stopped)) => self.suspended(&mut job, signals),
+                Wakeup::Job(Ok(Event::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
                 Wakeup::Job(Err(error)) => return Err(error.into()),
                 Wakeup::Risk(reason) => self.at_risk(reason, &job, &mut progress),
                 Wakeup::Cancelled => self.cancelled(&job, &mut progress).await,
@@ -96,8 +101,9 @@ impl Supervision<'_> {
         if progress.stop.is_some() {
             job.kill();
         }
+        let asked_to_end = job.was_asked_to_end();
         let exit = job.finish()??;
-        Ok(Ended { exit, stop: progress.stop })
+        Ok(Ended { exit, stop: progress.stop, asked_to_end })
     }
 
     /// Reads the clock of the lease.
@@ -208,7 +214,10 @@ impl Supervision<'_> {
         } else {
             job.terminate();
         }
-        self.console.failure(&stop_failure(self.guard.name(), &why));
+        match stop_failure(self.guard.name(), &why) {
+            Some(failure) => self.console.failure(&failure),
+            None => self.console.info(&format!("{}: resigning", self.guard.name())),
+        }
         progress.stop = Some(why);
     }
 
@@ -225,17 +234,18 @@ impl Supervision<'_> {
     }
 }
 
-/// The message when the job is stopped.
-fn stop_failure(name: &LockName, why: &Stop) -> Failure {
+/// The message when the job is stopped; a resignation is no failure.
+fn stop_failure(name: &LockName, why: &Stop) -> Option<Failure> {
     match why {
         Stop::Lost(reason) => {
-            Failure::lost(format_args!("{name}: the lock is lost, stopping the job: {reason}"))
+            let message = format_args!("{name}: the lock is lost, stopping the job: {reason}");
+            Some(Failure::lost(message))
         }
         Stop::MaxHold => {
-            Failure::lost(format_args!("{name}: --max-hold is over, stopping the job"))
-                .kind("max_hold")
-                .exit(Exit::MaxHold)
+            let message = format_args!("{name}: --max-hold is over, stopping the job");
+            Some(Failure::lost(message).kind("max_hold").exit(Exit::MaxHold))
         }
+        Stop::Resign => None,
     }
 }
 

@@ -240,6 +240,24 @@ fn a_wrapper_ends_soon_after_its_job_without_its_server() {
     });
 }
 
+#[test]
+fn a_release_that_the_server_does_not_answer_ends_as_unavailable_within_its_bound() {
+    steady(|| {
+        let redis = Redis::start();
+        let id = ["demo", "--lease-id", "00112233445566778899aabbccddeeff"];
+        let acquired = redis.run(&[&["acquire", "--lease", "1m"], &id[..]].concat());
+        assert_eq!(acquired.code, 0, "{acquired:?}");
+        redis.server.stop();
+        let begun = Instant::now();
+        let told = redis.run(&[&["--json", "release"], &id[..]].concat());
+        let took = begun.elapsed();
+        redis.server.cont();
+        assert_eq!((told.code, told.stdout.as_str()), (69, ""), "{told:?}");
+        // 5 s for the answer, and what connecting takes.
+        assert!(took < Duration::from_secs(9), "{took:?}: {told:?}");
+    });
+}
+
 /// The network is cut, and the job does not listen to TERM: it is dead before the next starts,
 /// which reaches the server by another way.
 #[test]

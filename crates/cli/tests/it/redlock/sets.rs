@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use holdline_services::{RedisServer, Reply};
+use serde_json::Value;
 
 use super::{ID, Redlock, UNHURRIED};
 use crate::world::{Told, told};
@@ -114,6 +115,61 @@ fn verbs_that_only_look_change_nothing() {
     let check = redlock.run_on(&right, &["check", "demo", "--lease-id", ID]);
     assert_eq!(check.code, 0, "{check:?}");
     assert_eq!(redlock.all_kept(), before);
+}
+
+/// The six steps of docs/cli.md, "From three servers to five".
+#[test]
+fn a_set_of_five_takes_the_place_of_a_set_of_three() {
+    let redlock = Redlock::start(8);
+    let (old, new) = ([0, 1, 2], [3, 4, 5, 6, 7]);
+    let done = |list: &[usize], arguments: &[&str]| {
+        let told = redlock.run_on(list, arguments);
+        assert_eq!(told.code, 0, "{arguments:?}: {told:?}");
+        told
+    };
+    let token = |list: &[usize]| {
+        let job = ["run", "demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"];
+        done(list, &job).stdout.trim().parse::<u64>().expect("a token")
+    };
+    let largest = |list: &[usize]| {
+        let told = done(list, &["--json", "quorum", "status"]);
+        let status: Value = serde_json::from_str(&told.stdout).expect("JSON");
+        let nodes = status["nodes"].as_array().expect("a list");
+        nodes.iter().filter_map(|node| node["largest_token"].as_u64()).max().expect("a token")
+    };
+    done(&old, &["quorum", "init", "--max-lease", "2m"]);
+    done(&old, &["quorum", "vouch", "--yes"]);
+    // An operator has raised the tokens of the old set, so no clock gives the new one larger ones.
+    let raised = token(&old) + 1_000_000_000_000;
+    done(&old, &["fence", "bump", "--to", &raised.to_string()]);
+    let held = ["acquire", "demo", "--lease-id", ID, "--lease", "2m"];
+    done(&old, &held);
+    // 1 and 2.
+    let made = done(&new, &["quorum", "init", "--max-lease", "2m"]);
+    assert!(made.stdout.contains("longest lease 2m"), "{made:?}");
+    done(&new, &["quorum", "vouch", "--yes"]);
+    // 3: what is given until all have stopped is covered by the margin.
+    let seen = largest(&old);
+    let shown = done(&old, &["quorum", "status"]);
+    assert!(shown.stdout.contains(&seen.to_string()), "{shown:?}");
+    assert!(seen > raised, "{seen} {raised}");
+    done(&new, &["fence", "bump", "--to", &(seen + 3_600_000_000).to_string()]);
+    // 4.
+    done(&old, &["who", "demo"]);
+    done(&old, &["release", "demo", "--lease-id", ID]);
+    let last = token(&old);
+    assert!(last > seen, "tokens are given until then: {last} {seen}");
+    assert_eq!(redlock.run_on(&old, &["who", "demo"]).code, 1, "nothing is held");
+    // 5.
+    assert!(token(&new) > last);
+    // A list of both is no way between them.
+    let mixed = redlock.run_on(&[0, 1, 2, 3, 4], &["run", "demo", "--try", "--", "true"]);
+    assert_eq!(mixed.code, 77, "{mixed:?}");
+    assert!(mixed.stderr.contains("not one set"), "{mixed:?}");
+    // 6.
+    old.iter().for_each(|server| redlock.servers[*server].kill());
+    assert!(token(&new) > last);
+    assert_eq!(redlock.run_on(&old, &["run", "demo", "--try", "--", "true"]).code, 69);
 }
 
 #[test]

@@ -119,6 +119,19 @@ fn a_report_says_where_and_how_many() {
     assert_eq!(report.boot_id, boot.trim().replace('-', ""));
 }
 
+/// A counter that has given nothing out must not take a raise to 1 for done.
+#[test]
+fn a_fence_that_is_raised_before_its_first_token_gives_a_larger_one() {
+    for raise in [1, 2, 7] {
+        let scratch = Scratch::new();
+        let engine = scratch.open();
+        let to = FencingToken::new(raise).expect("a token");
+        wait(engine.operate(&Operation::RaiseFence { to })).expect("raised");
+        let (token, _) = engine.granted(&ask("a", 1));
+        assert!(token > to, "raised to {raise}: {token}");
+    }
+}
+
 /// Found in a real store by `doctor`, which changes nothing there.
 #[test]
 fn stale_files_few_tokens_and_foreign_rows_are_warnings() {

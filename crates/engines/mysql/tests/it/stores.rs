@@ -27,6 +27,18 @@ async fn found_again(engine: &MysqlEngine) {
     while engine.inspect(&name("a")).await.is_err() {}
 }
 
+/// A counter that has granted no token must not treat a raise to 1 as done.
+#[tokio::test]
+async fn a_fence_that_is_raised_before_its_first_token_gives_a_larger_one() {
+    let to = |number| FencingToken::new(number).expect("a token");
+    for raise in [1, 2, 7] {
+        let server = MariaDbServer::start(MariaDbConfig::default());
+        let engine = engine(&server).await;
+        engine.operate(&Operation::RaiseFence { to: to(raise) }).await.expect("raised");
+        assert!(take(&engine, &request("a")).await > to(raise), "raised to {raise}");
+    }
+}
+
 /// The database does not know that it is an old copy: tokens fall, until an operator raises
 /// the fence. Until then the resource is what refuses them.
 #[tokio::test]

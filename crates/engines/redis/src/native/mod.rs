@@ -29,6 +29,7 @@ pub(crate) struct Scripts {
     inspect: Script,
     operate: Script,
     raise: Script,
+    latch: Script,
     lock_key_only: LockKeyScripts,
 }
 
@@ -79,6 +80,7 @@ macro_rules! scripts {
             inspect: script!("inspect", "head", $many, "native", "draw", "common", "inspect"),
             operate: script!("operate", "head", $one, "native", "draw", "common", "operate"),
             raise: script!("raise", "raise"),
+            latch: script!("latch", "latch"),
             lock_key_only: LockKeyScripts {
                 acquire: script!("acquire_lock_key", "head", $one, "native", "acquire_lock_key"),
                 release: script!("release_lock_key", "head", $one, "release_lock_key"),
@@ -100,9 +102,10 @@ pub(crate) static CLUSTER: Scripts = scripts!("cluster_one", "cluster_many");
 
 #[cfg(test)]
 impl Scripts {
-    /// Returns the texts of all scripts but `raise`, which a cluster never runs.
+    /// Returns the texts of all scripts but `raise`, which a cluster never runs, and `latch`, which
+    /// draws no token.
     pub(crate) fn texts(&self) -> String {
-        let Scripts { acquire, release, renew, inspect, operate, raise: _, lock_key_only } = self;
+        let Scripts { acquire, release, renew, inspect, operate, lock_key_only, .. } = self;
         let LockKeyScripts { acquire: claim, release: end, renew: keep } = lock_key_only;
         let all = [acquire, release, renew, inspect, operate, claim, end, keep];
         all.map(Script::text).join("\n")

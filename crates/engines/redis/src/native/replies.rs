@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, FreezeView, HolderSummary, HolderView,
-    LockError, LockName, LostReason, OperationReply, ReleaseReply, RenewReply, Snapshot,
+    LatchReply, LockError, LockName, LostReason, OperationReply, ReleaseReply, RenewReply,
+    Snapshot,
 };
 
 use super::record::Record;
@@ -216,6 +217,10 @@ pub(crate) fn operated(value: &Value) -> Result<OperationReply, LockError> {
         "done" => Ok(OperationReply::Done),
         "told" => Ok(OperationReply::Notified { left: Some(reply.millis(0)?) }),
         "nothing" => Ok(OperationReply::NothingThere),
+        "latch" => {
+            let count = reply.text(0)?.parse().map_err(|_| reply.unexpected(0))?;
+            Ok(OperationReply::Latch(LatchReply { count, changed: reply.text(1)? == "1" }))
+        }
         _ => Err(reply.unknown_status()),
     }
 }

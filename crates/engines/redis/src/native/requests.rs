@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{
-    AcquireRequest, Ending, FencingToken, Hold, LockName, Mode, Operation, Purpose, ReleaseRequest,
-    RenewRequest,
+    AcquireRequest, Ending, FencingToken, Hold, LatchCommand, LockName, Mode, Operation, Purpose,
+    ReleaseRequest, RenewRequest,
 };
 
 use super::Scripts;
@@ -156,6 +156,7 @@ pub(crate) fn operate(context: &RequestContext, operation: &Operation) -> Call {
         }
         Operation::Unfreeze { name } => (name, vec!["unfreeze".into()]),
         Operation::RaiseFence { to } => return raise(context, *to),
+        Operation::Latch { name, command } => return latch(context, name, *command),
     };
     Call {
         script: &context.scripts.operate,
@@ -171,6 +172,23 @@ fn raise(context: &RequestContext, to: FencingToken) -> Call {
         script: &context.scripts.raise,
         keys: Args::from([context.layout.counter()]),
         arguments: Args::from([token_digits(to)]),
+        routing: RoutingPolicy::Any,
+        deadline: context.deadline,
+    }
+}
+
+/// A latch has the key and the channel of Redisson's RCountDownLatch: it is the same object.
+fn latch(context: &RequestContext, name: &LockName, command: LatchCommand) -> Call {
+    let (verb, by) = match command {
+        LatchCommand::Set(count) => ("set", count),
+        LatchCommand::CountDown(by) => ("down", by),
+        LatchCommand::Count => ("count", 0),
+    };
+    let channel = format!("redisson_countdownlatch__channel__{{{}}}", name.as_str());
+    Call {
+        script: &context.scripts.latch,
+        keys: Args::from([name.as_str()]),
+        arguments: Args::from([verb.to_owned(), by.to_string(), channel]),
         routing: RoutingPolicy::Any,
         deadline: context.deadline,
     }

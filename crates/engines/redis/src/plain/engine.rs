@@ -223,6 +223,7 @@ impl Inner {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))
             }
+            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
         }
     }
 

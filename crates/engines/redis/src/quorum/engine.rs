@@ -203,6 +203,7 @@ impl Verbs for QuorumEngine {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.0.capabilities.lacks("freeze"))
             }
+            Operation::Latch { .. } => Err(self.0.capabilities.lacks("latches")),
         }
     }
 

@@ -84,10 +84,10 @@ impl<'a> CaseRun<'a> {
         verb: &str,
         name: &str,
         lease: Duration,
-        answer: &str,
+        expected: &str,
     ) -> Result<(), String> {
         let answer = self.ask(verb, name, lease).await?;
-        ensure!(answer == answer, "`{verb}` was answered `{answer}`, not `{answer}`");
+        ensure!(answer == expected, "`{verb}` was answered `{answer}`, not `{expected}`");
         Ok(())
     }
 

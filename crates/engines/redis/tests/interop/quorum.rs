@@ -92,9 +92,14 @@ impl<'a> CaseRun<'a> {
     }
 
     /// Sends a request, and expects this answer.
-    async fn expect_answer(&mut self, verb: &str, name: &str, answer: &str) -> Result<(), String> {
+    async fn expect_answer(
+        &mut self,
+        verb: &str,
+        name: &str,
+        expected: &str,
+    ) -> Result<(), String> {
         let answer = self.driver.ask(&format!("{verb} {name} {}", LONG.as_millis())).await?;
-        ensure!(answer == answer, "`{verb}` was answered `{answer}`, not `{answer}`");
+        ensure!(answer == expected, "`{verb}` was answered `{answer}`, not `{expected}`");
         Ok(())
     }
 

@@ -174,6 +174,27 @@ async fn servers_of_two_sets_are_an_error() {
     assert!(set.found().contains(&format!("{stranger} belongs to")), "{found:?}");
 }
 
+/// A majority agrees on one set, so the fifth is a missing vote, and is named.
+#[tokio::test]
+async fn one_server_of_another_set_among_five_is_a_warning_with_its_address() {
+    let config = RedisConfig::default();
+    let (mut nodes, others) = (Nodes::start(5, &config), Nodes::start(1, &config));
+    nodes.init().await;
+    others.init().await;
+    nodes.servers.truncate(4);
+    nodes.servers.extend(others.servers);
+    let found = run_checkup(&nodes).await;
+    assert_eq!(ill(&found), ["votes", "guard"], "{found:?}");
+    assert_eq!(one(&found, "set").health(), Health::Ok, "{found:?}");
+    assert!(one(&found, "margin").found().contains("4 of 5 vote, 1 more"), "{found:?}");
+    let stranger = nodes.servers[4].address().to_string();
+    let votes = one(&found, "votes");
+    assert_eq!(votes.health(), Health::Warning, "{found:?}");
+    assert!(votes.found().starts_with(&format!("{stranger}: ")), "{found:?}");
+    assert!(votes.found().contains("belongs to another set"), "{found:?}");
+    assert!(votes.fix().is_some_and(|fix| fix.contains("holdline:node:1")), "{found:?}");
+}
+
 #[tokio::test]
 async fn a_replica_is_reported() {
     let mut nodes = Nodes::start(2, &RedisConfig::default());

@@ -224,6 +224,36 @@ async fn an_init_never_uses_another_longest_lease_than_requested() {
     assert!(reported.contains("90s and not 60s"), "{reported}");
 }
 
+/// Nothing is left of the set, not even its longest lease, so the next client brings its own.
+#[tokio::test]
+async fn after_a_total_loss_a_set_has_the_longest_lease_of_the_client_that_initialises_it() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let before = nodes.init_with("&max_lease_duration_ms=90000").await;
+    assert_eq!(before.max_lease_ms, Some(90_000), "{before:?}");
+    for (parameters, longest) in [("&max_lease_duration_ms=45000", 45_000), ("", 60_000)] {
+        for server in &nodes.servers {
+            server.raw().say("FLUSHALL").expect("flushed");
+        }
+        let client = connect(&nodes.options(parameters)).await;
+        let mut id = 1;
+        let initialised = loop {
+            let error = client.try_acquire(&request(id)).await.expect_err("they wait");
+            let status = nodes.admin().status().await;
+            if states(&status) == [NodeState::Quarantined; 3] {
+                break status;
+            }
+            id += 1;
+            assert!(id < 250, "{error:?} {status:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await; // event: until it is initialised
+        };
+        assert_eq!((initialised.epoch, initialised.max_lease_ms), (Some(1), Some(longest)), "{initialised:?}");
+        assert_ne!(initialised.set, before.set, "it is another set");
+        // No lease of the set before can be longer than this wait.
+        let left = initialised.nodes.iter().filter_map(|node| node.quarantine_left_ms);
+        assert!(left.into_iter().all(|left| left > 500_000), "{initialised:?}");
+    }
+}
+
 /// A server has lost its data, and a read-only client does not readmit it.
 #[tokio::test]
 async fn a_read_only_client_readmits_no_server() {

@@ -276,6 +276,34 @@ async fn a_client_with_other_servers_than_the_set_gets_nothing() {
     nodes.clean(&[&client]).await;
 }
 
+/// The dump of another set is put back on one of five, under a lock that is held: its renewals go
+/// on, and whoever else asks is refused as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_lock_is_renewed_while_one_server_gets_the_dump_of_another_set() {
+    let (nodes, others) = (Nodes::start(5, MINUTE).await, Nodes::start(3, MINUTE).await);
+    let (holder, other) = (nodes.client_at_home().await, nodes.client_at_home().await);
+    let guard = nodes.take_on_all(&holder, "a", &patient()).await;
+    let [server, theirs] = [&nodes.0[4], &others.0[0]];
+    behind(theirs, "SAVE");
+    server.kill();
+    let [from, to] = [theirs, server].map(|one| one.directory().join("dump.rdb"));
+    std::fs::copy(from, to).expect("put back");
+    server.restart();
+    let is_foreign = |status: &QuorumStatus| status.nodes[4].state == NodeState::Mislisted;
+    let status = seen_as(&nodes.addresses(), is_foreign).await;
+    assert_eq!((status.votes, status.works()), (4, true), "{status:?}");
+    // The second is sent after the first was answered, so after the server came back.
+    renewed(&guard).await;
+    renewed(&guard).await;
+    let busy = try_take(&other, "a", &patient()).await.expect_err("held");
+    assert!(matches!(busy.kind(), ErrorKind::Busy { .. }), "{busy:?}");
+    let_go(try_take(&other, "b", &patient()).await.expect("four vote")).await;
+    nodes.held_on(&guard, 4).await;
+    let_go(guard).await;
+    let_go(take(&other, "a", &patient()).await).await;
+    nodes.clean(&[&holder, &other]).await;
+}
+
 /// Two operators, each with other servers and one in common, at the same moment: at most one of
 /// the two sets comes to be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

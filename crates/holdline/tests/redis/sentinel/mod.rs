@@ -1,5 +1,6 @@
 //! Servers that real Sentinels look after, and real failovers.
 
+mod elections;
 mod failovers;
 mod ground;
 mod network;

@@ -1,6 +1,11 @@
 //! Planted bugs, to prove that the worlds detect them. They are injected from outside: into the
 //! scripts in transit, or between library and engine. One bug that only the library can have is there
 //! behind its feature `planted`.
+//!
+//! The client decides which servers belong to a set (M2 and M5: members of the current
+//! configuration count, each slot is seen or placed, a new server needs a sign) and with which
+//! token a lease is healed (Q6). Those rules are in no script, so bugs in them are planted in the
+//! models of the core instead: `quorum::tests::data_loss` and `quorum::tests::clients`.
 
 use super::run::{Scenario, ScenarioKind};
 use super::stress::{self, Stress};

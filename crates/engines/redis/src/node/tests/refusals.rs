@@ -55,17 +55,19 @@ async fn too_few_replicas() {
 
 #[tokio::test]
 async fn a_disk_that_cannot_be_written() {
-    let config = RedisConfig::default().with_line("save 3600 1").with_line("dbfilename x.rdb");
-    let server = RedisServer::start(config);
-    // A directory stands where the file must go, so saving fails.
-    std::fs::create_dir_all(server.directory().join("x.rdb/full")).expect("made");
-    let failed = || {
-        ask_server(&server, "BGSAVE");
-        let info = ask_server(&server, "INFO persistence").text().unwrap_or_default();
-        info.contains("rdb_last_bgsave_status:err")
-    };
-    until("saving has failed", failed).await;
-    refuses(&server, "cannot save to disk").await;
+    for flavour in FORMS {
+        let config = RedisConfig::default().with_line("save 3600 1").with_line("dbfilename x.rdb");
+        let server = RedisServer::start(config.with_flavour(flavour));
+        // A directory stands where the file must go, so saving fails.
+        std::fs::create_dir_all(server.directory().join("x.rdb/full")).expect("made");
+        let failed = || {
+            ask_server(&server, "BGSAVE");
+            let info = ask_server(&server, "INFO persistence").text().unwrap_or_default();
+            info.contains("rdb_last_bgsave_status:err")
+        };
+        until("saving has failed", failed).await;
+        refuses(&server, "cannot save to disk").await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,71 @@
+//! `run --any-of A,B,C`: the job runs under whichever of several names is free first.
+
+use clap::Args;
+use holdline::{AnyOf, Guard, LockOptions};
+use holdline_core::{ErrorKind, LockName};
+use rustix::process::Signal;
+
+use super::super::common;
+use super::Run;
+use crate::child::Signals;
+use crate::duration;
+use crate::failure::Failure;
+use crate::session::TRY_LIMIT;
+
+/// The arguments of `run --any-of`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AnyOfArgs {
+    /// Hold the first of these names that is free, in place of NAME; HOLDLINE_NAME is that one. May
+    /// be given several times
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = common::name)]
+    #[arg(conflicts_with_all = ["shared", "permits", "once_per"])]
+    pub(crate) any_of: Vec<LockName>,
+}
+
+impl Run<'_> {
+    /// Acquires the first name that is free, or the first that becomes free.
+    pub(super) async fn wait_for_any(
+        &self,
+        options: &LockOptions,
+        signals: &mut Signals,
+    ) -> Result<Result<Guard, Failure>, Signal> {
+        let names = &self.arguments.any.any_of;
+        let any_of = self.session.client().any_of_with(names, options);
+        let any_of = match any_of {
+            Ok(any_of) => any_of,
+            Err(error) => return Ok(Err(named_twice(error.into()))),
+        };
+        let attempt = self.first_free(&any_of);
+        self.session.unless_ended(attempt, signals).await
+    }
+
+    async fn first_free(&self, any_of: &AnyOf) -> Result<Guard, Failure> {
+        let only_try = self.arguments.only_tries();
+        let tried = tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
+        let error = match tried {
+            Ok(Ok(guard)) => return Ok(guard),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                let message = format!("no answer within {}", duration::written(TRY_LIMIT));
+                self.session.error(ErrorKind::Unavailable { message })
+            }
+        };
+        if only_try {
+            return Err(self.session.failure(error).await);
+        }
+        if error.is_contended() {
+            let names: Vec<String> = any_of.names().iter().map(ToString::to_string).collect();
+            self.console.info(&format!("waiting for the first of {}", names.join(", ")));
+        }
+        match any_of.lock().await {
+            Ok(guard) => Ok(guard),
+            Err(error) => Err(self.session.failure(error).await),
+        }
+    }
+}
+
+/// Returns the failure with the flag of the names.
+fn named_twice(failure: Failure) -> Failure {
+    let message = format!("--any-of: {}", failure.message);
+    Failure { message, ..failure }
+}

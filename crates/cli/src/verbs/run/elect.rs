@@ -1,0 +1,273 @@
+//! `holdline elect NAME -- COMMAND`: run COMMAND while this candidate leads, and campaign again.
+//!
+//! A term is a `run`: the same grant, the same way to stop the job before another may lead.
+//! Invariant E1: a signal to end ends this program, also if the signal went to the job.
+//! Invariant E2: an election that cannot be held (no store, a program that is not there) is not
+//! tried for ever; one that passes (no answer, no quorum, a lost term) is.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::{Args, ValueHint};
+use holdline::{Leader, MAX_VALUE_BYTES};
+use holdline_core::LockName;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
+use super::args::check_dashes;
+use super::metrics_file::MetricsArgs;
+use super::report::Report;
+use super::{AnyOfArgs, OnLost, Run, RunArgs, SlotArgs};
+use crate::child::{self, Signals};
+use crate::config::Address;
+use crate::console::Console;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::session::{NoStore, Session, SessionOptions};
+use crate::verbs::waiting::WaitStatus;
+use crate::view::millis;
+
+/// How long a candidate waits before it campaigns again, when its command ended by itself or the
+/// store did not answer: another candidate has the time to lead.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The arguments of `elect`.
+#[derive(Debug, Args)]
+#[command(override_usage = "holdline elect [OPTIONS] NAME [--] COMMAND...\n       \
+    holdline elect NAME --observe")]
+#[command(
+    after_help = "COMMAND is stopped before another candidate may lead. Whenever it has ended, \
+    this candidate resigns and campaigns again, at the end of the queue; TERM, INT, HUP and QUIT \
+    go to COMMAND and end the campaigns. HOLDLINE_FENCING_TOKEN is the term.\n\nExamples:\n  \
+    holdline elect scheduler --value $(hostname):8080 -- ./scheduler\n  \
+    holdline elect scheduler --observe"
+)]
+pub(crate) struct ElectArgs {
+    /// What observers see while this candidate leads, such as an address; at most 1024 bytes
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(value_parser = value)]
+    value: String,
+    /// Lead once: end as `run` does, with COMMAND's exit code, or with 79 if the term was lost
+    #[arg(long)]
+    once: bool,
+    /// Resign at this signal (HUP, USR1 or USR2): COMMAND is stopped, and does not get the signal
+    #[arg(long, value_name = "SIGNAL", value_parser = resign_signal)]
+    resign_on: Option<Signal>,
+    /// Run nothing: print one JSON object for the present leader, and one for each new leader
+    #[arg(long, conflicts_with_all = ["value", "once", "resign_on", "lease", "grace", "command"])]
+    #[arg(conflicts_with_all = ["reason", "labels"])]
+    observe: bool,
+    /// Lead by a lease of this length instead of a live grant [default where the engine has no live
+    /// grants: 30s, or the longest that it keeps]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(value_parser = duration::lease)]
+    lease: Option<Duration>,
+    /// How long the command may take to end after TERM, before KILL [default: 5s; less where the
+    /// engine keeps no lease of 30s]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(value_parser = duration::any)]
+    grace: Option<Duration>,
+    #[command(flatten)]
+    about: AboutArgs,
+    /// The lock name of the election
+    #[arg(value_parser = common::name)]
+    name: LockName,
+    /// The program to run and its arguments
+    #[arg(required_unless_present = "observe", trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+impl ElectArgs {
+    /// Checks where NAME stands, as `run` does.
+    ///
+    /// # Errors
+    /// NAME seems to be the beginning of the command.
+    pub(crate) fn check_dashes(&mut self, words: &[OsString]) -> Result<(), Failure> {
+        if self.observe {
+            return Ok(());
+        }
+        check_dashes("elect", &self.name, &mut self.command, words)
+    }
+
+    /// Returns how one term is held.
+    fn of_a_term(&self) -> RunArgs {
+        RunArgs {
+            lease: self.lease,
+            wait: WaitArgs::default(),
+            skip: false,
+            conflict_exit_code: None,
+            mode: ModeArgs::default(),
+            grace: self.grace,
+            max_hold: None,
+            min_hold: None,
+            on_lost: OnLost::Term,
+            close: false,
+            any: AnyOfArgs::default(),
+            slot: SlotArgs::default(),
+            about: self.about.clone(),
+            report: None,
+            metrics: MetricsArgs::default(),
+            name: self.name.clone(),
+            command: self.command.clone(),
+        }
+    }
+}
+
+fn value(text: &str) -> Result<String, String> {
+    match text.len() {
+        0..=MAX_VALUE_BYTES => Ok(text.to_owned()),
+        bytes => Err(format!("may have {MAX_VALUE_BYTES} bytes, this one has {bytes}: shorten it")),
+    }
+}
+
+fn resign_signal(text: &str) -> Result<Signal, String> {
+    let upper = text.to_ascii_uppercase();
+    match upper.strip_prefix("SIG").unwrap_or(&upper) {
+        "HUP" => Ok(Signal::HUP),
+        "USR1" => Ok(Signal::USR1),
+        "USR2" => Ok(Signal::USR2),
+        _ => Err("write HUP, USR1 or USR2".to_owned()),
+    }
+}
+
+/// Observes, or leads again and again.
+pub(crate) async fn run(arguments: &ElectArgs, address: Address, console: &Console) -> Outcome {
+    if arguments.observe {
+        return observe(arguments, address, console).await;
+    }
+    let waiting = Arc::new(WaitStatus::default());
+    let program = Path::new(&arguments.command[0]);
+    let program = program.file_name().unwrap_or(program.as_os_str());
+    let options = SessionOptions {
+        observer: Some(waiting.clone()),
+        program: Some(program.to_string_lossy().into_owned()),
+        progress: Some(console),
+        ..SessionOptions::default()
+    };
+    // Before the session has threads of its own.
+    let mut signals = Signals::listen()?;
+    if let Some(signal) = arguments.resign_on {
+        signals.reserve(signal);
+    }
+    let session = match Session::open_unless_ended(address, options, &mut signals).await {
+        Ok(session) => session?,
+        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+    };
+    let outcome = terms(arguments, &session, &waiting, &mut signals, console).await;
+    session.close().await;
+    outcome
+}
+
+/// Leads for one term after the other, until there is a reason to end.
+async fn terms(
+    arguments: &ElectArgs,
+    session: &Session,
+    waiting: &Arc<WaitStatus>,
+    signals: &mut Signals,
+    console: &Console,
+) -> Outcome {
+    // The name and the value are checked before anything is asked of the store.
+    session.client().election(arguments.name.as_str())?;
+    let of_a_term = arguments.of_a_term();
+    let value = arguments.value.as_str();
+    let run = Run { arguments: &of_a_term, value, session, waiting, console };
+    loop {
+        let mut report = Report::new(&of_a_term.name, of_a_term.mode.mode());
+        let outcome = run.run(signals, &mut report).await;
+        let Some(pause) = again(arguments, &outcome, &report, console) else { return outcome };
+        let rested = session.unless_ended(tokio::time::sleep(pause), signals).await;
+        if let Err(signal) = rested {
+            return Ok(report.interrupted(signal));
+        }
+        session.hold_anew();
+        waiting.forget();
+    }
+}
+
+/// Decides whether to campaign again, and after which pause.
+fn again(
+    arguments: &ElectArgs,
+    outcome: &Outcome,
+    report: &Report,
+    console: &Console,
+) -> Option<Duration> {
+    if arguments.once || report.asked_to_end || report.outcome == "interrupted" {
+        return None;
+    }
+    let name = &arguments.name;
+    match outcome {
+        Ok(exit) if report.outcome == "finished" => {
+            let code = exit.code();
+            console.info(&format!("{name}: COMMAND ended with {code}; campaigning again"));
+            Some(PAUSE)
+        }
+        Ok(_) => {
+            console.info(&format!("{name}: campaigning again"));
+            Some(Duration::ZERO)
+        }
+        Err(failure) if matches!(failure.exit, Exit::Unavailable | Exit::Lost) => {
+            console.warn(&format!("{}; campaigning again", failure.message));
+            Some(PAUSE)
+        }
+        Err(_) => None,
+    }
+}
+
+/// Prints each leader.
+async fn observe(arguments: &ElectArgs, address: Address, console: &Console) -> Outcome {
+    let mut said = false;
+    // A store that is not there yet is not made: a misspelt directory would look like a good one.
+    while let Some(no_store) = NoStore::at(&address)? {
+        if !std::mem::replace(&mut said, true) {
+            console.info(&no_store.to_string());
+        }
+        tokio::time::sleep(PAUSE / 2).await;
+    }
+    let options =
+        SessionOptions { progress: Some(console), read_only: true, ..SessionOptions::default() };
+    let session = Session::open(address, options).await?;
+    let mut leaders = session.client().election(arguments.name.as_str())?.observe();
+    while let Some(leader) = leaders.next().await {
+        console.object(&object(&arguments.name, &leader?))?;
+    }
+    Ok(Exit::Success)
+}
+
+fn object(name: &LockName, leader: &Leader) -> Value {
+    let since = leader.since().and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+    let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+    json!({
+        "name": name.as_str(),
+        "term": leader.term(),
+        "value": text(leader.value()),
+        "since_ms": since.map(millis),
+        "host": text(leader.host()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_to_resign_at_are_read() {
+        for (text, signal) in [("HUP", Signal::HUP), ("sigusr1", Signal::USR1)] {
+            assert_eq!(resign_signal(text), Ok(signal), "{text}");
+        }
+        for bad in ["", "TERM", "KILL", "INT", "1", "USR3"] {
+            assert!(resign_signal(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_too_long_is_refused() {
+        assert!(value(&"x".repeat(MAX_VALUE_BYTES)).is_ok());
+        let refused = value(&"x".repeat(MAX_VALUE_BYTES + 1)).expect_err("too long");
+        assert!(refused.contains("1024 bytes, this one has 1025"), "{refused}");
+    }
+}

@@ -1,0 +1,151 @@
+//! `holdline serve`.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use clap::Args;
+use holdline_core::{Engine, Escaped};
+use holdline_server::{Reloader, Server, ServerConfig, ServerError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::Address;
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::session::url_failure;
+
+/// The largest configuration file that is read.
+const LARGEST: u64 = 1024 * 1024;
+
+/// What `serve` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "The table [server] of the file of --config has tokens, TLS and limits; \
+    SIGHUP reads it again. See docs/server.md.\n\nExample:\n  holdline serve --url \
+    redis://localhost --listen 127.0.0.1:7654")]
+pub(crate) struct ServeArgs {
+    /// Where to listen; without authentication only on this machine [default: the file of
+    /// --config, or 127.0.0.1:7654]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(
+    arguments: &ServeArgs,
+    file: Option<&Path>,
+    address: &Address,
+    console: &Console,
+) -> Outcome {
+    let config = config(arguments, file)?;
+    raise_file_limit();
+    log_to_stderr(console);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let engine = open(address, console).await?;
+        // Before the first word about the address: whoever reads it may send a signal.
+        let (stop, hangups) = (stop()?, signal(SignalKind::hangup())?);
+        let server = Server::bind(engine, &config).await.map_err(failure)?;
+        console.info(&format!("serves {}://{}", scheme(&config), server.address()));
+        let reloader = server.reloader();
+        tokio::select! {
+            biased;
+            () = server.run(stop) => {}
+            () = reload(hangups, &reloader, arguments, file, console) => {}
+        }
+        Ok(Exit::Success)
+    })
+}
+
+fn scheme(config: &ServerConfig) -> &'static str {
+    if config.has_tls() { "https" } else { "http" }
+}
+
+async fn open(address: &Address, console: &Console) -> Result<Arc<dyn Engine>, Failure> {
+    if address.url.starts_with("memory:") {
+        console.warn("memory: the locks end with this server; use it for tests only");
+    }
+    let client = holdline::Client::connect(&address.url).await.map_err(url_failure)?;
+    Ok(client.engine().clone())
+}
+
+fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Failure> {
+    let config = match file {
+        Some(file) => {
+            let wrong = |error: &dyn std::fmt::Display| {
+                Failure::config(format_args!("{}: {error}", Escaped(&file.to_string_lossy())))
+            };
+            let about = std::fs::metadata(file).map_err(|error| wrong(&error))?;
+            if !about.is_file() || about.len() > LARGEST {
+                return Err(wrong(&"is no configuration file"));
+            }
+            let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+            ServerConfig::from_toml(&text).map_err(|error| wrong(&error))?
+        }
+        None => ServerConfig::default(),
+    };
+    let config = match arguments.listen {
+        Some(listen) => config.with_listen(listen),
+        None => config,
+    };
+    config.validate().map_err(|error| Failure::config(error))?;
+    Ok(config)
+}
+
+fn failure(error: ServerError) -> Failure {
+    match error {
+        ServerError::Store(error) => url_failure(error),
+        other => Failure::config(other),
+    }
+}
+
+/// Becomes ready at SIGTERM or SIGINT.
+fn stop() -> Result<impl Future<Output = ()>, Failure> {
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Reads the settings again at each SIGHUP. Wrong ones change nothing.
+async fn reload(
+    mut hangups: Signal,
+    reloader: &Reloader,
+    arguments: &ServeArgs,
+    file: Option<&Path>,
+    console: &Console,
+) {
+    while hangups.recv().await.is_some() {
+        let done = config(arguments, file)
+            .and_then(|config| reloader.reload(&config).map_err(|error| Failure::config(error)));
+        match done {
+            Ok(()) => console.info("the configuration was read again"),
+            Err(failure) => console.warn(&format!("not reloaded: {}", failure.message)),
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Each connection is a descriptor: the limit that shells set is too low for many waiters.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // If the limit cannot be raised, the listener waits for descriptors.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// What the store says in its own words goes to standard error, and to no client.
+fn log_to_stderr(console: &Console) {
+    let level = match console.is_verbose() {
+        true => tracing_subscriber::filter::LevelFilter::DEBUG,
+        false => tracing_subscriber::filter::LevelFilter::WARN,
+    };
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    // Another subscriber of this process would be one of a test.
+    let _ = log.with_ansi(false).try_init();
+}

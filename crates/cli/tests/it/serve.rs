@@ -1,0 +1,183 @@
+//! `holdline serve`: programs of any language, and servers that are killed, stopped and reloaded.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::world::{Running, World, eventually, told};
+
+/// A server on a port of its own, and its URL.
+struct Served(Running, String);
+
+impl Served {
+    fn start(world: &World, listen: &str, more: &[&str]) -> Served {
+        let server = world.start(&[&["serve", "--listen", listen], more].concat());
+        loop {
+            let line = server.said();
+            if let Some((_, url)) = line.split_once("serves ") {
+                let url = url.trim().to_owned();
+                return Served(server, url);
+            }
+        }
+    }
+
+    fn fresh(world: &World) -> Served {
+        Served::start(world, "127.0.0.1:0", &[])
+    }
+
+    fn port(&self) -> &str {
+        self.1.rsplit(':').next().expect("a port")
+    }
+}
+
+const WALKED: [&str; 5] =
+    ["locked walk/1", "renewed", "wrote with a token", "refused token 0", "released walk/1"];
+
+fn walk(command: &mut Command, name: &str) {
+    let walked = told(command);
+    assert_eq!(walked.code, 0, "{walked:?}");
+    let lines: Vec<String> =
+        walked.stdout.lines().map(|line| line.replace(name, "walk/1")).collect();
+    assert_eq!(lines, WALKED, "{walked:?}");
+}
+
+fn interop(path: &str) -> String {
+    format!("{}/../../interop/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_shell_and_node_walk_from_session_to_release() {
+    let world = World::new();
+    let server = Served::fresh(&world);
+    // A shell has no percent-encoding, so the name has no slash.
+    walk(Command::new("sh").args([&interop("walk/walk.sh"), &server.1, "walk"]), "walk");
+    walk(Command::new("node").args([&interop("walk/walk.mjs"), &server.1, "walk/1"]), "walk/1");
+}
+
+/// The program is built by `cargo xtask interop prepare`.
+#[test]
+fn a_go_program_walks_from_session_to_release() {
+    let target = Path::new(env!("CARGO_BIN_EXE_holdline")).ancestors().nth(2).expect("target");
+    let program = target.join("interop/go/bin/walk");
+    assert!(program.is_file(), "it is not there: run `cargo xtask interop prepare`");
+    let world = World::new();
+    let server = Served::fresh(&world);
+    walk(Command::new(program).args([&server.1, "walk/1"]), "walk/1");
+}
+
+#[test]
+fn a_job_runs_through_a_server_with_the_token_of_the_store() {
+    let world = World::new();
+    let server = Served::fresh(&world);
+    let script = "echo token $HOLDLINE_FENCING_TOKEN";
+    let run = world.run(&["--url", &server.1, "run", "a", "--", "sh", "-c", script]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "token 1\n"), "{run:?}");
+    let next = world.run(&["run", "a", "--", "sh", "-c", script]);
+    assert_eq!((next.code, next.stdout.as_str()), (0, "token 2\n"), "{next:?}");
+}
+
+/// A killed server frees nothing that its clients hold: leases live in the store.
+#[test]
+fn a_job_goes_on_when_its_server_is_killed_and_started_again() {
+    let world = World::new();
+    let mut server = Served::fresh(&world);
+    let port = server.port().to_owned();
+    let mut holder = world.hold(&["--url", &server.1, "--lease", "30s", "a"]);
+    let token = world.token("a");
+    server.0.signal(Signal::KILL);
+    server.0.status();
+    // Whoever asks the store itself finds the name held, and the dead server's process changes
+    // nothing about that.
+    let busy = world.run(&["run", "--try", "a", "--", "true"]);
+    assert_eq!(busy.code, 75, "{busy:?}");
+    let server = Served::start(&world, &format!("127.0.0.1:{port}"), &[]);
+    let left = || world.who("a")["holders"][0]["left_ms"].as_u64().expect("a number");
+    let before = left();
+    eventually("renewed through the new server", || left() > before);
+    assert_eq!(world.token("a"), token, "the grant of before");
+    holder.let_go();
+    assert_eq!(holder.code(), 3);
+    world.free("a");
+    drop(server);
+}
+
+#[test]
+fn waiters_survive_the_death_of_their_server() {
+    let world = World::new();
+    let mut server = Served::fresh(&world);
+    let port = server.port().to_owned();
+    let mut holder = world.hold(&["a"]);
+    let waiter = world.start(&["--url", &server.1, "run", "a", "--", "echo", "mine"]);
+    world.queued("a", 1);
+    server.0.signal(Signal::KILL);
+    server.0.status();
+    let _server = Served::start(&world, &format!("127.0.0.1:{port}"), &[]);
+    holder.let_go();
+    assert_eq!(waiter.line(), "mine");
+}
+
+#[test]
+fn a_client_that_is_killed_frees_its_name_within_its_lease() {
+    let world = World::new();
+    let server = Served::fresh(&world);
+    let mut holder = world.hold(&["--url", &server.1, "--lease", "5s", "--grace", "500ms", "a"]);
+    holder.signal(Signal::KILL);
+    holder.status();
+    let next = world.run(&["--url", &server.1, "run", "--wait", "60s", "a", "--", "true"]);
+    assert_eq!(next.code, 0, "{next:?}");
+}
+
+#[test]
+fn a_token_in_a_file_lets_in_and_a_reload_takes_it_back() {
+    let world = World::new();
+    let config = |digest: &str| {
+        let text = format!(
+            "[[server.tokens]]\nname = \"ci\"\nsha256 = \"{digest}\"\nrights = [\"lock\", \
+             \"view\"]\n"
+        );
+        std::fs::write(world.path("server.toml"), text).expect("written");
+    };
+    // `printf s3cret | sha256sum`
+    config("1ec1c26b50d5d3c58d9583181af8076655fe00756bf7285940ba3670f99fcba0");
+    std::fs::write(world.path("token"), "s3cret\n").expect("written");
+    let more = ["--config", &world.path("server.toml").display().to_string()];
+    let server = Served::start(&world, "127.0.0.1:0", &more);
+    let with = format!("{}?token_file={}", server.1, world.path("token").display());
+    let good = world.run(&["--url", &with, "run", "a", "--", "true"]);
+    assert_eq!(good.code, 0, "{good:?}");
+    let bad = world.run(&["--url", &server.1, "run", "a", "--", "true"]);
+    assert!(bad.code == 77 && bad.stderr.contains("token_file"), "{bad:?}");
+    config(&"0".repeat(64));
+    server.0.signal(Signal::HUP);
+    assert!(server.0.said().contains("was read again"));
+    let gone = world.run(&["--url", &with, "run", "a", "--", "true"]);
+    assert!(gone.code == 77 && !gone.stderr.contains("s3cret"), "{gone:?}");
+    std::fs::write(world.path("server.toml"), "[server]\nfoo = 1\n").expect("written");
+    server.0.signal(Signal::HUP);
+    assert!(server.0.said().contains("not reloaded"));
+}
+
+#[test]
+fn strangers_are_not_let_in_by_mistake() {
+    let world = World::new();
+    let open = world.run(&["serve", "--listen", "0.0.0.0:0"]);
+    assert!(open.code == 78 && open.stderr.contains("nobody is authenticated"), "{open:?}");
+}
+
+#[test]
+fn a_server_ends_well_at_sigterm() {
+    let world = World::new();
+    let mut server = Served::fresh(&world);
+    let mut holder = world.hold(&["a"]);
+    let url = format!("{}/v1/locks/a", server.1);
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "-d", r#"{"wait_ms": 60000}"#, "-H", "Content-Type: application/json", &url]);
+    let waiting = curl.stdout(Stdio::piped()).spawn().expect("curl starts");
+    world.queued("a", 1);
+    server.0.signal(Signal::TERM);
+    assert_eq!(server.0.code(), 0);
+    let output = waiting.wait_with_output().expect("it ends");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("stopping"), "{output:?}");
+    holder.let_go();
+}

@@ -1,0 +1,78 @@
+//! What failures mean: of a connection, of a response, of the server.
+
+use holdline_core::{Certainty, ErrorKind, LockError};
+use http::StatusCode;
+use serde::Deserialize;
+
+pub(crate) const ENGINE: &str = "http";
+
+/// What the body of a refusal says about the request.
+#[derive(Deserialize)]
+struct Problem {
+    #[serde(default)]
+    certainty: String,
+}
+
+/// The server did not answer, and this is what is certain about the request.
+pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
+    LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
+}
+
+/// The response is none that a server gives.
+pub(crate) fn protocol(message: impl Into<String>, certainty: Certainty) -> LockError {
+    LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, certainty)
+}
+
+/// The server, or a proxy before it, refused the request by its status. A proxy cannot know what
+/// the server did; the server says so in the body.
+pub(crate) fn of_status(status: StatusCode, body: &[u8]) -> LockError {
+    let says: Option<Problem> = serde_json::from_slice(body).ok();
+    let is_sure = says.is_some_and(|problem| problem.certainty == "not_applied");
+    let certainty = if is_sure { Certainty::NotApplied } else { Certainty::Unknown };
+    let refused = |message: &str| {
+        let kind = ErrorKind::Refused { message: message.to_owned() };
+        LockError::new(ENGINE, kind, Certainty::NotApplied)
+    };
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            refused("the server does not know this token: name its file by `token_file`")
+        }
+        StatusCode::FORBIDDEN => refused("the token lacks the right, or the name's prefix"),
+        StatusCode::TOO_MANY_REQUESTS => {
+            unavailable("the server has too many requests of this client", Certainty::NotApplied)
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            refused("this is no Holdline server, or one of another version")
+        }
+        _ if status.is_server_error() => {
+            unavailable(format!("the server answered {status}"), certainty)
+        }
+        _ => protocol(format!("the server answered {status}"), Certainty::NotApplied),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_fault_on_the_way_leaves_the_outcome_open() {
+        for (status, certainty) in [
+            (401, Certainty::NotApplied),
+            (403, Certainty::NotApplied),
+            (404, Certainty::NotApplied),
+            (429, Certainty::NotApplied),
+            (503, Certainty::Unknown),
+            (500, Certainty::Unknown),
+            (502, Certainty::Unknown),
+            (504, Certainty::Unknown),
+            (418, Certainty::NotApplied),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(of_status(status, b"").certainty(), certainty, "{status}");
+        }
+        let body = br#"{"status":503,"certainty":"not_applied"}"#;
+        let sure = of_status(StatusCode::SERVICE_UNAVAILABLE, body);
+        assert_eq!(sure.certainty(), Certainty::NotApplied);
+    }
+}

@@ -1,0 +1,191 @@
+//! The settings of the engine, in code or in a URL.
+//!
+//! `http://host[:port][/path]` and `https://host[:port][/path]`, with the parameters
+//! `token_file`, `token_env`, `ca`, `cert`, `key`, `connect_timeout_ms` and `command_timeout_ms`.
+//! No token is ever shown: not by `Debug`, not in a message.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdline_core::LockError;
+use holdline_net::secret::Secret;
+use holdline_net::tls::TlsFiles;
+use holdline_net::url::{Reader, Server};
+
+use crate::error::ENGINE;
+
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(60);
+const PARAMETERS: [&str; 7] =
+    ["ca", "cert", "command_timeout_ms", "connect_timeout_ms", "key", "token_env", "token_file"];
+
+/// The settings of an HTTP engine.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    pub(crate) server: Server,
+    /// What precedes the paths of the API, without a final slash.
+    pub(crate) base: String,
+    pub(crate) token: Secret,
+    /// The files of TLS; `None` for `http://`.
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) command_timeout: Duration,
+}
+
+impl HttpOptions {
+    /// Reads the settings of a URL.
+    ///
+    /// # Errors
+    /// `Invalid`: the URL names no server, has an unknown parameter, or would send a token to
+    /// another machine in clear text.
+    pub fn from_url(url: &str) -> Result<HttpOptions, LockError> {
+        let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
+        let tls = match scheme {
+            "http" => None,
+            "https" => Some(TlsFiles::default()),
+            _ => return Err(reader(false).bad("must begin with `http://` or `https://`")),
+        };
+        let reader = reader(tls.is_some());
+        let (credentials, parameters) = reader.split(rest)?;
+        if credentials.user.is_some() || credentials.password.is_some() {
+            return Err(reader.bad("has a user or a password: use `token_file` or `token_env`"));
+        }
+        let (place, base) = match credentials.rest.find('/') {
+            Some(at) => credentials.rest.split_at(at),
+            None => (credentials.rest, ""),
+        };
+        let base = base.trim_end_matches('/').to_owned();
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "/-._~%".contains(c);
+        if !base.chars().all(is_path) {
+            return Err(reader.bad("has a path with characters that must be percent-encoded"));
+        }
+        let mut options = HttpOptions {
+            server: reader.server(place)?,
+            base,
+            token: Secret::default(),
+            tls,
+            connect_timeout: Duration::from_secs(3),
+            command_timeout: Duration::from_secs(10),
+        };
+        for (key, value) in &parameters {
+            options.set(reader, key, value)?;
+        }
+        options.validate()?;
+        Ok(options)
+    }
+
+    fn set(&mut self, reader: Reader, key: &str, value: &str) -> Result<(), LockError> {
+        match (key, &mut self.tls) {
+            ("token_file", _) => self.token = Secret::from_file(ENGINE, Path::new(value))?,
+            ("token_env", _) => self.token = Secret::from_variable(ENGINE, value)?,
+            ("connect_timeout_ms", _) => self.connect_timeout = reader.millis(key, value)?,
+            ("command_timeout_ms", _) => self.command_timeout = reader.millis(key, value)?,
+            ("ca", Some(tls)) => tls.ca = Some(PathBuf::from(value)),
+            ("cert", Some(tls)) => tls.cert = Some(PathBuf::from(value)),
+            ("key", Some(tls)) => tls.key = Some(PathBuf::from(value)),
+            ("ca" | "cert" | "key", None) => {
+                return Err(reader.bad(format_args!("has a `{key}`, which needs `https://`")));
+            }
+            _ => return Err(reader.unknown(key, PARAMETERS, &PARAMETERS)),
+        }
+        Ok(())
+    }
+
+    /// Sets the bearer token, which then need not be in a file.
+    #[must_use]
+    pub fn with_token(mut self, token: impl Into<String>) -> HttpOptions {
+        self.token = Secret::new(Some(token.into()));
+        self
+    }
+
+    /// Sets the time limit of one request; the default is 10 s.
+    #[must_use]
+    pub fn with_command_timeout(mut self, limit: Duration) -> HttpOptions {
+        self.command_timeout = limit;
+        self
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// `Invalid` names the setting and what it may be.
+    pub fn validate(&self) -> Result<(), LockError> {
+        let limits =
+            [("connect_timeout", self.connect_timeout), ("command_timeout", self.command_timeout)];
+        for (field, value) in limits {
+            if !TIMEOUTS.contains(&value) {
+                let message = format!("must be from 10ms to 60s, not {value:?}");
+                return Err(LockError::invalid(ENGINE, field, message));
+            }
+        }
+        let printable = |token: &str| token.bytes().all(|byte| byte.is_ascii_graphic());
+        if self.token.expose().is_some_and(|token| !printable(token)) {
+            let message = "has characters that no HTTP header can carry";
+            return Err(LockError::invalid(ENGINE, "token", message));
+        }
+        if let Some(TlsFiles { cert, key, .. }) = &self.tls
+            && cert.is_some() != key.is_some()
+        {
+            return Err(LockError::invalid(ENGINE, "cert", "needs `key`, and `key` needs `cert`"));
+        }
+        if self.tls.is_none() && self.token.expose().is_some() && !self.server.is_here() {
+            let message = "would be sent to another machine in clear text: use `https://`";
+            return Err(LockError::invalid(ENGINE, "token", message));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+fn reader(tls: bool) -> Reader {
+    Reader { engine: ENGINE, port: if tls { 443 } else { 7654 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_server_and_a_path() {
+        for (url, shown) in [
+            ("http://localhost", "http localhost:7654 "),
+            ("http://127.0.0.1:80/", "http 127.0.0.1:80 "),
+            ("https://locks.example/a/b/", "https locks.example:443 /a/b"),
+        ] {
+            let options = HttpOptions::from_url(url).expect("a good URL");
+            assert_eq!(format!("{} {} {}", options.scheme(), options.server, options.base), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_without_a_secret() {
+        for (url, says) in [
+            ("ftp://h", "must begin with"),
+            ("http://ann:s3cret@h", "token_file"),
+            ("http://h?ca=/x", "needs `https://`"),
+            ("http://h?tokn_file=/x", "did you mean `token_file`?"),
+            ("https://h?cert=/x", "needs `key`"),
+            ("http://h?command_timeout_ms=1", "from 10ms to 60s"),
+            ("http://h/a b", "percent-encoded"),
+            ("http://h?token_env=HOLDLINE_NO_SUCH_VARIABLE", "is not set"),
+        ] {
+            let error = HttpOptions::from_url(url).expect_err(url).to_string();
+            assert!(error.contains(says) && !error.contains("s3cret"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_token_leaves_this_machine_only_encrypted() {
+        let with = |url: &str| {
+            HttpOptions::from_url(url).expect("a good URL").with_token("s3cret").validate()
+        };
+        assert!(with("http://127.0.0.1").is_ok() && with("https://h").is_ok());
+        let error = with("http://h").expect_err("refused").to_string();
+        assert!(error.contains("clear text") && !error.contains("s3cret"), "{error}");
+        let options = HttpOptions::from_url("http://h").expect("good").with_token("s3cret");
+        assert!(!format!("{options:?}").contains("s3cret"));
+    }
+}

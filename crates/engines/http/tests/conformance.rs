@@ -1,0 +1,192 @@
+//! The HTTP engine, through two servers of the same store: each client uses the next server, as
+//! behind a load balancer. The stores are memory, a local directory, and a real Redis server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use holdline_conformance::clock::MachineClock;
+use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Opened, Scale, Time, run};
+use holdline_core::{Engine, LockError, LockName};
+use holdline_http::{HttpEngine, HttpOptions};
+use holdline_local::{LocalEngine, LocalOptions};
+use holdline_memory::{MemoryEngine, MemoryOptions};
+use holdline_redis::{RedisEngine, RedisOptions};
+use holdline_server::{Server, ServerConfig};
+use holdline_services::{RedisConfig, RedisServer, Reply};
+use rusqlite::{Connection, OptionalExtension, params};
+
+const FOREIGN: &str = "somebody else's lock";
+/// A queue short enough that the suite can fill it.
+const WAITERS: usize = 100;
+/// The store's own suite has the many histories.
+const HISTORIES: usize = 50;
+/// The whole suite watches from one address.
+const CONFIG: &str = "[server.limits]\nwaiters_per_client = 20000\n";
+
+/// What is behind the servers.
+enum Store {
+    Memory,
+    Local(PathBuf),
+    Redis(RedisServer),
+}
+
+struct Served {
+    store: Store,
+    test: &'static str,
+    servers: [SocketAddr; 2],
+    opened: AtomicUsize,
+    engines: Opened,
+}
+
+impl Served {
+    async fn start(test: &'static str, store: Store, engines: [Arc<dyn Engine>; 2]) -> Served {
+        let config = ServerConfig::from_toml(CONFIG).expect("good");
+        let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let mut servers = Vec::new();
+        for engine in engines {
+            let server = Server::bind(engine, &config).await.expect("listens");
+            servers.push(server.address());
+            tokio::spawn(server.run(std::future::pending()));
+        }
+        let servers = [servers[0], servers[1]];
+        Served { store, test, servers, opened: AtomicUsize::new(0), engines: Opened::default() }
+    }
+
+    fn plant(&self, name: &LockName) -> Result<(), String> {
+        match &self.store {
+            Store::Memory => Err("unreachable".to_owned()),
+            Store::Local(directory) => {
+                let sql = "INSERT INTO slot (key, value) VALUES (?1, ?2)";
+                let row = params![name.as_str().as_bytes(), FOREIGN.as_bytes()];
+                let database = Connection::open(directory.join("locks.db"));
+                let done = database.and_then(|database| database.execute(sql, row));
+                done.map(drop).map_err(|error| error.to_string())
+            }
+            Store::Redis(server) => {
+                let words = ["SET", &key(name), FOREIGN, "NX", "PX", "600000"];
+                server.raw().send(&words).map(drop).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    fn planted(&self, name: &LockName) -> Result<Option<String>, String> {
+        match &self.store {
+            Store::Memory => Err("unreachable".to_owned()),
+            Store::Local(directory) => {
+                let sql = "SELECT value FROM slot WHERE key = ?1";
+                let key = [name.as_str().as_bytes()];
+                let read = |database: Connection| {
+                    database.query_row(sql, key, |row| row.get::<_, Vec<u8>>(0)).optional()
+                };
+                let row = Connection::open(directory.join("locks.db")).and_then(read);
+                let row = row.map_err(|error| error.to_string())?;
+                Ok(row.and_then(|row| String::from_utf8(row).ok()))
+            }
+            Store::Redis(server) => {
+                let reply = server.raw().send(&["GET", &key(name)]);
+                reply.map(|reply| Reply::text(&reply)).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+fn key(name: &LockName) -> String {
+    format!("holdline:{{{}}}", name.as_str())
+}
+
+impl Factory for Served {
+    fn name(&self) -> String {
+        format!("http, {}", self.test)
+    }
+
+    fn command(&self) -> String {
+        format!("cargo test -p holdline-http --test conformance {} -- --nocapture", self.test)
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
+        Box::pin(async {
+            let next = self.opened.fetch_add(1, Ordering::Relaxed) % self.servers.len();
+            let url = format!("http://{}", self.servers[next]);
+            let engine = HttpEngine::connect(&HttpOptions::from_url(&url)?).await?;
+            Ok(self.engines.add(engine))
+        })
+    }
+
+    fn time(&self) -> Time {
+        Time::Real(Arc::new(MachineClock))
+    }
+
+    fn scale(&self) -> Scale {
+        Scale { histories: HISTORIES, ..Scale::quick() }
+    }
+
+    fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
+        Box::pin(async move {
+            match (disturbance, &self.store) {
+                (_, Store::Memory) => Disturbed::Impossible("nobody can reach its memory"),
+                (Disturbance::PlantForeign(name), _) => match self.plant(name) {
+                    Ok(()) => Disturbed::Done,
+                    Err(error) => Disturbed::Failed(error),
+                },
+                (Disturbance::CheckForeign(name), _) => match self.planted(name) {
+                    Ok(Some(found)) if found == FOREIGN => Disturbed::Done,
+                    other => Disturbed::Failed(format!("{other:?}")),
+                },
+                (Disturbance::Restart, Store::Redis(server)) => {
+                    server.restart();
+                    self.engines.reconnect().await
+                }
+                (Disturbance::Restart, Store::Local(_)) => {
+                    Disturbed::Impossible("the store is a file, and the machine stays up")
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Store::Local(directory) = &self.store {
+            // What cannot be removed is the system's to clean.
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// One at a time: the suite goes by a real clock.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_memory() {
+    let _turn = TURN.lock().await;
+    let options = MemoryOptions::default().with_max_waiters(WAITERS);
+    let engine = Arc::new(MemoryEngine::new("served", Arc::new(MachineClock), &options));
+    run(Served::start("on_memory", Store::Memory, [engine.clone(), engine]).await).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_local() {
+    let _turn = TURN.lock().await;
+    let name = format!("holdline-http-conformance-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    let options = LocalOptions::default().with_dir(&directory).with_max_waiters(WAITERS);
+    let open = || Arc::new(LocalEngine::open(&options).expect("opens"));
+    let (one, other) = (open(), open());
+    run(Served::start("on_local", Store::Local(directory), [one, other]).await).await.conclude();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_redis() {
+    let _turn = TURN.lock().await;
+    let server = RedisServer::start(RedisConfig::default().with_appendonly("always"));
+    let options = RedisOptions::from_url(&server.url()).expect("good");
+    let options = options.with_max_waiters(WAITERS).with_command_timeout(Duration::from_secs(10));
+    let open = || async {
+        Arc::new(RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connects"))
+    };
+    let (one, other) = (open().await, open().await);
+    run(Served::start("on_redis", Store::Redis(server), [one, other]).await).await.conclude();
+}

@@ -1,0 +1,176 @@
+//! Elections: a lock whose holder leads, with a value that observers see.
+//!
+//! Invariant L1: the term of a leadership is the fencing token of its grant. So terms grow, and a
+//! resource that checks tokens rejects a deposed leader.
+//! Invariant L2: a leadership is valid exactly while its lease is: on a loss, `lost` resolves
+//! before the store can grant the name to another candidate.
+//! Invariant L3: observers never see an older term after a newer one, nor one term twice.
+//! Read next: [`leadership`], what a leader has; [`observe`], what the others see; [`value`], where
+//! the value is stored.
+
+mod leader;
+mod leadership;
+mod observe;
+mod value;
+
+pub use leader::Leader;
+pub use leadership::Leadership;
+pub use observe::Leaders;
+pub use value::MAX_VALUE_BYTES;
+
+use holdline_core::{GrantState, LockError, LockName, Mode, Snapshot};
+
+use crate::client::Client;
+use crate::options::LockOptions;
+use value::Proclaimed;
+
+/// An election: at most one candidate leads at a time, and everybody can see which. A description
+/// only; cheap to clone.
+///
+/// An election is the exclusive lock of its name: [`Client::mutex`] with the same name excludes the
+/// leader, and `holdline who`, `revoke` and `freeze` work on it. Candidates lead in the order in
+/// which they queued, where the engine is fair.
+///
+/// It does not promise that a deposed leader has stopped: a process that is paused for longer than
+/// its lease can act when it resumes. Give [`Leadership::term`] to the resource, and let it reject
+/// smaller terms.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdline::LockError> {
+/// use holdline::Client;
+///
+/// let client = Client::connect("memory:election").await?;
+/// let election = client.election("scheduler")?;
+/// let leadership = election.campaign("http://10.0.0.7:8080").await?;
+///
+/// let leader = election.leader().await?.expect("somebody leads");
+/// assert_eq!(leader.term(), leadership.term());
+/// assert_eq!(leader.value(), "http://10.0.0.7:8080");
+///
+/// // The future is dropped if the leadership is lost.
+/// let done = leadership.run(async { "scheduled" }).await?;
+/// assert_eq!(done, "scheduled");
+/// leadership.resign().await;
+/// assert!(election.leader().await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    client: Client,
+    name: LockName,
+    options: LockOptions,
+    proclaimed: Proclaimed,
+}
+
+impl Election {
+    /// Checks everything that can be checked without the store.
+    pub(crate) fn new(
+        client: &Client,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<Election, LockError> {
+        let capabilities = client.capabilities();
+        if !capabilities.fencing {
+            return Err(capabilities.lacks("elections, whose terms are fencing tokens"));
+        }
+        if !capabilities.metadata {
+            return Err(capabilities.lacks("elections, whose values are metadata of the holder"));
+        }
+        if options.lease_id.is_some() {
+            let message = "an election draws a new one for each campaign: leave it out";
+            return Err(LockError::invalid(capabilities.engine, "lease_id", message));
+        }
+        let name = client.mutex_with(name, options)?.name().clone();
+        let proclaimed = Proclaimed::of(client, &name)?;
+        Ok(Election { client: client.clone(), name, options: options.clone(), proclaimed })
+    }
+
+    /// Returns the lock name of the election.
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Waits until this candidate leads, or the wait limit has passed.
+    ///
+    /// Observers see `value` while it leads: an address, for example. The value may have
+    /// [`MAX_VALUE_BYTES`] bytes, and together with reason, labels and the rest of the holder's
+    /// metadata 1,024 bytes when encoded as JSON.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock`]; and `Invalid` for a value that is too long: nothing was asked of
+    /// the store.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the candidate, as [`crate::Mutex::lock`] does.
+    ///
+    /// # Fairness
+    /// Where the engine is fair, candidates lead in the order in which they queued.
+    pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, LockError> {
+        let options = self.options.clone().with_value(value);
+        let guard = self.client.mutex_with(self.name.as_str(), &options)?.lock().await?;
+        Ok(Leadership::new(self, guard))
+    }
+
+    /// Returns who leads now; `None` if nobody does.
+    ///
+    /// The answer is old when it arrives: the leader may have changed since. It decides nothing.
+    ///
+    /// # Errors
+    /// What the engine says. Nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer.
+    pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
+        match self.look().await? {
+            Some(leader) => self.with_proclaimed(leader).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the leaders one after the other: the present one at once, then each new one.
+    ///
+    /// The stream looks at the store twice a second. So it returns each term that lasts longer
+    /// than a second, and may miss a shorter one: between two items there can be a gap. Terms only
+    /// grow. While nobody leads, it returns nothing. An error that passes by itself (no answer, no
+    /// quorum) is retried; any other error is the last item.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:observe").await?;
+    /// let election = client.election("scheduler")?;
+    /// let leadership = election.campaign("node 1").await?;
+    /// let mut leaders = election.observe();
+    /// let leader = leaders.next().await.expect("the stream goes on")?;
+    /// assert_eq!((leader.term(), leader.value()), (leadership.term(), "node 1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn observe(&self) -> Leaders {
+        Leaders::of(self)
+    }
+
+    /// Returns who leads now, with the value of its campaign.
+    async fn look(&self) -> Result<Option<Leader>, LockError> {
+        let snapshot = self.client.inspect(&self.name).await?;
+        Ok(leader_of(&snapshot))
+    }
+
+    /// Returns the leader with the value that it proclaimed last.
+    async fn with_proclaimed(&self, leader: Leader) -> Result<Leader, LockError> {
+        match self.proclaimed.read(&self.client, leader.term()).await? {
+            Some(value) => Ok(leader.with_value(value)),
+            None => Ok(leader),
+        }
+    }
+}
+
+/// Finds the leader in a snapshot: the exclusive holder that has claimed its grant. A freeze, a
+/// reader and a client without tokens lead nothing.
+fn leader_of(snapshot: &Snapshot) -> Option<Leader> {
+    let holder = snapshot.holders.first()?;
+    let leads = holder.summary.mode == Mode::Exclusive && holder.state != GrantState::Handed;
+    if leads { Leader::of(&holder.summary) } else { None }
+}

@@ -1,0 +1,169 @@
+//! Count-down latches: wait until others have counted to zero.
+//!
+//! A latch is no lock, so nothing here has a lease or a token. The rules are those of
+//! `holdline_core::latch`; waiting is asking again.
+
+use std::time::Duration;
+
+use holdline_core::{
+    Backoff, ErrorKind, LatchCommand, LatchReply, LockError, LockName, Moment, Operation,
+    OperationReply,
+};
+
+use crate::acquire;
+use crate::client::Client;
+
+/// The pauses between two looks of whoever waits.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+impl Client {
+    /// Describes a count-down latch. Nothing is asked of the store yet.
+    ///
+    /// # Errors
+    /// `Invalid` when the name is no lock name, `Unsupported` where the engine has no latches.
+    pub fn latch(&self, name: impl AsRef<str>) -> Result<Latch, LockError> {
+        let capabilities = self.capabilities();
+        if !capabilities.latch {
+            return Err(capabilities.lacks("latches"));
+        }
+        let name = LockName::new(name)
+            .map_err(|error| LockError::invalid(capabilities.engine, "name", error))?;
+        Ok(Latch { client: self.clone(), name })
+    }
+}
+
+/// A count-down latch: a number in the store that others count down, and whoever waits for zero. A
+/// description only; cheap to clone.
+///
+/// A latch that was never set is open, as one that was counted down: set it before anybody waits.
+/// It has no lease, and stays in the store until it is counted down. It does not promise that each
+/// participant counts once: a process that dies does not count, and one whose answer was lost may
+/// count twice if it asks again.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), holdline::LockError> {
+/// let client = holdline::Client::connect("memory:latch").await?;
+/// let ready = client.latch("services ready")?;
+/// assert!(ready.try_set(2).await?);
+/// let waiting = tokio::spawn({
+///     let ready = ready.clone();
+///     async move { ready.wait().await }
+/// });
+/// assert_eq!(ready.count_down(1).await?, 1);
+/// assert_eq!(ready.count_down(1).await?, 0);
+/// waiting.await.expect("no panic")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Latch {
+    client: Client,
+    name: LockName,
+}
+
+impl Latch {
+    /// Returns the name.
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// Sets the count, unless it is above zero. Returns whether it was set.
+    ///
+    /// # Errors
+    /// `Invalid` for a count of zero or above a thousand million; otherwise what the store says.
+    /// With an unknown certainty the latch may have been set.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer: the latch may have been set.
+    pub async fn try_set(&self, count: u64) -> Result<bool, LockError> {
+        Ok(self.ask(LatchCommand::Set(count)).await?.changed)
+    }
+
+    /// Lowers the count by `by`, at most to zero, and returns what is left.
+    ///
+    /// # Errors
+    /// `Invalid` for zero or more than a thousand million; otherwise what the store says. With an
+    /// unknown certainty it may have counted: do not ask again blindly.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer: it may have counted.
+    pub async fn count_down(&self, by: u64) -> Result<u64, LockError> {
+        Ok(self.ask(LatchCommand::CountDown(by)).await?.count)
+    }
+
+    /// Returns the count; zero for a latch that was never set.
+    ///
+    /// # Errors
+    /// What the store says. Nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer.
+    pub async fn count(&self) -> Result<u64, LockError> {
+        Ok(self.ask(LatchCommand::Count).await?.count)
+    }
+
+    /// Waits until the count is zero. It asks the store at least twice a second, so it returns
+    /// within half a second; a latch that is set again in between may be missed. A store that does
+    /// not answer is asked again.
+    ///
+    /// # Errors
+    /// What the store says, except that it does not answer. Nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn wait(&self) -> Result<(), LockError> {
+        self.wait_until(Moment::NEVER).await.map(drop)
+    }
+
+    /// Waits until the count is zero or `limit` has passed. Returns whether the count is zero.
+    ///
+    /// # Errors
+    /// As [`Latch::wait`]; and `Unavailable` or `NoQuorum` when the store does not answer at the
+    /// limit.
+    ///
+    /// # Cancel safety
+    /// As [`Latch::wait`].
+    pub async fn wait_for(&self, limit: Duration) -> Result<bool, LockError> {
+        let now = self.client.clock().now();
+        self.wait_until(now.after(limit)).await
+    }
+
+    async fn wait_until(&self, limit: Moment) -> Result<bool, LockError> {
+        let shared = &self.client.core().shared;
+        let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
+        loop {
+            let count = self.count().await;
+            let now = shared.clock.now();
+            match count {
+                Ok(0) => return Ok(true),
+                Ok(_) if now >= limit => return Ok(false),
+                Err(error) if now >= limit || !acquire::is_transient(&error) => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+            let pause = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
+            shared.clock.sleep_until(now.after(pause).min(limit)).await;
+        }
+    }
+
+    async fn ask(&self, command: LatchCommand) -> Result<LatchReply, LockError> {
+        let operation = Operation::Latch { name: self.name.clone(), command };
+        match self.client.operate(&operation).await {
+            Ok(OperationReply::Latch(reply)) => Ok(reply),
+            Ok(other) => {
+                let message = format!("a latch was asked for, and the answer is {other:?}");
+                let kind = ErrorKind::Protocol { message };
+                let shared = &self.client.core().shared;
+                let error = shared.error(kind, holdline_core::Certainty::Unknown);
+                Err(error.with_name(&self.name))
+            }
+            Err(error) => Err(error.with_name(&self.name)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Latch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Latch").field("name", &self.name).finish_non_exhaustive()
+    }
+}

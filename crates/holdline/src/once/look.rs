@@ -1,0 +1,118 @@
+//! Who has the slot: read from how the lock stands.
+//!
+//! A holder whose lease is detached has done the job, and keeps the slot; any other runs the job.
+//! A slot that is longer than the engine keeps leases is kept by a freeze, whose reason says so.
+
+use std::time::Duration;
+
+use holdline_core::{HolderFields, HolderView, Snapshot};
+
+use super::slot::Span;
+
+/// The label under which a holder reports its slot: the slot's start in milliseconds since 1970.
+pub(super) const SLOT: &str = "slot";
+/// What the reason of a freeze that keeps a slot begins with.
+const MARK: &str = "once:";
+
+/// What a look at the lock showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Nobody has the name.
+    Free,
+    /// Somebody has it for a slot.
+    Slot(Box<Seat>),
+    /// Somebody has it who knows of no slot: another kind of lock, or an operator's freeze.
+    Other,
+}
+
+/// Who has the name for which slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seat {
+    /// When that slot starts.
+    pub(super) start: u64,
+    /// The job is done, or runs at most once.
+    pub(super) done: bool,
+    pub(super) by: HolderFields,
+    pub(super) held_for: Option<Duration>,
+    /// How long the store keeps it, where the engine can tell.
+    pub(super) left: Option<Duration>,
+}
+
+/// Reads a snapshot.
+pub(super) fn read(snapshot: &Snapshot, now: u64) -> Seen {
+    if let Some(holder) = snapshot.holders.first() {
+        return of_holder(holder).map_or(Seen::Other, |seat| Seen::Slot(Box::new(seat)));
+    }
+    match &snapshot.freeze {
+        Some(freeze) => {
+            let seat = of_reason(&freeze.reason, freeze.left, now);
+            seat.map_or(Seen::Other, |seat| Seen::Slot(Box::new(seat)))
+        }
+        None if snapshot.is_held() => Seen::Other,
+        None => Seen::Free,
+    }
+}
+
+fn of_holder(holder: &HolderView) -> Option<Seat> {
+    let summary = &holder.summary;
+    let by = summary.metadata.fields();
+    Some(Seat {
+        start: by.labels.get(SLOT)?.parse().ok()?,
+        done: holder.detached,
+        by,
+        held_for: summary.held_for,
+        left: summary.left,
+    })
+}
+
+/// Writes the reason of a freeze that keeps a slot.
+pub(super) fn reason(span: Span, at: u64, by: &HolderFields) -> String {
+    let mut text = format!("{MARK} {SLOT}={} at={at}", span.start);
+    for (key, value) in [("host", &by.host), ("program", &by.program)] {
+        let value: String = value.chars().filter(|c| !c.is_whitespace()).take(60).collect();
+        if !value.is_empty() {
+            text += &format!(" {key}={value}");
+        }
+    }
+    text
+}
+
+fn of_reason(reason: &str, left: Duration, now: u64) -> Option<Seat> {
+    let fields = reason.strip_prefix(MARK)?;
+    let field = |key: &str| {
+        fields.split_whitespace().find_map(|field| field.strip_prefix(key)?.strip_prefix('='))
+    };
+    let text = |key| field(key).unwrap_or_default().to_owned();
+    let at: Option<u64> = field("at").and_then(|at| at.parse().ok());
+    Some(Seat {
+        start: field(SLOT)?.parse().ok()?,
+        done: true,
+        by: HolderFields {
+            host: text("host"),
+            program: text("program"),
+            ..HolderFields::default()
+        },
+        held_for: at.map(|at| Duration::from_millis(now.saturating_sub(at))),
+        left: Some(left),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_freeze_tells_the_slot_and_who_ran() {
+        let span = Span { start: 7_000, end: 9_000 };
+        let host = "h".repeat(600);
+        let by = HolderFields { host, program: "a report".into(), ..HolderFields::default() };
+        let reason = reason(span, 7_100, &by);
+        assert!(reason.len() <= holdline_core::contract::MAX_REASON_BYTES, "{}", reason.len());
+        let seat = of_reason(&reason, Duration::from_secs(1), 7_500).expect("ours");
+        assert_eq!((seat.start, seat.done, &*seat.by.program), (7_000, true, "areport"));
+        assert_eq!(seat.held_for, Some(Duration::from_millis(400)));
+        for other in ["", "moving house", "once: ", "once: slot=x at=1"] {
+            assert_eq!(of_reason(other, Duration::ZERO, 0), None, "{other:?}");
+        }
+    }
+}

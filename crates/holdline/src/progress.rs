@@ -1,0 +1,67 @@
+//! What observers learn of an attempt, however it ends.
+//!
+//! Invariant P1: `wait_started` is followed by one `wait_finished`, and an attempt ends with one of
+//! `acquired`, `failed` and `cancelled`: also if its future is dropped.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdline_core::{LeaseId, Moment};
+
+use crate::core::Shared;
+use crate::observer::Subject;
+use crate::plan::Plan;
+
+/// An attempt that is under way. Dropping it before [`Progress::finish`] cancels the attempt.
+pub(crate) struct Progress<'a> {
+    shared: &'a Shared,
+    plan: &'a Plan,
+    /// The first one: later requests of the attempt may have others.
+    lease_id: LeaseId,
+    started: Moment,
+    waits: AtomicBool,
+    finished: AtomicBool,
+}
+
+impl<'a> Progress<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        plan: &'a Plan,
+        lease_id: LeaseId,
+        started: Moment,
+    ) -> Progress<'a> {
+        let (waits, finished) = (AtomicBool::new(false), AtomicBool::new(false));
+        Progress { shared, plan, lease_id, started, waits, finished }
+    }
+
+    /// The attempt waits from now on, if it has not before.
+    pub(crate) fn wait(&self) {
+        if !self.waits.swap(true, Ordering::Relaxed) {
+            self.shared.observe(|observer| observer.wait_started(self.subject()));
+        }
+    }
+
+    /// The attempt has ended by itself, and that was reported.
+    pub(crate) fn finish(&mut self) {
+        *self.finished.get_mut() = true;
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject::of(self.plan, self.lease_id)
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        let (waits, finished) = (*self.waits.get_mut(), *self.finished.get_mut());
+        if finished && !waits || !self.shared.is_own_process() {
+            return;
+        }
+        if waits {
+            self.shared.observe(|observer| observer.wait_finished(self.subject()));
+        }
+        if !finished {
+            let waited = self.started.until(self.shared.clock.now());
+            self.shared.observe(|observer| observer.cancelled(self.subject(), waited));
+        }
+    }
+}

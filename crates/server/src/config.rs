@@ -1,0 +1,289 @@
+//! The settings of a server: the table `[server]` of a configuration file.
+//!
+//! Tokens stand there as SHA-256 digests, so that whoever reads the file cannot use them. A token
+//! is 128 random bits or more, so a plain digest is enough: there is nothing to guess.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::access::{Access, Rights};
+
+/// What is wrong with the settings, as text for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    pub(crate) fn new(message: impl fmt::Display) -> ConfigError {
+        ConfigError(message.to_string())
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The settings of a server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Where the server listens.
+    pub(crate) listen: SocketAddr,
+    /// The names by which clients reach the server, besides its address and `localhost`.
+    pub(crate) hosts: Vec<String>,
+    /// Who may do what. Without an entry everybody on this machine may do everything.
+    pub(crate) tokens: Vec<TokenConfig>,
+    pub(crate) proxy: Option<ProxyConfig>,
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) limits: LimitsConfig,
+}
+
+/// One bearer token.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenConfig {
+    pub(crate) name: String,
+    /// The SHA-256 digest of the token in hexadecimal digits.
+    pub(crate) sha256: String,
+    pub(crate) rights: Vec<String>,
+    /// The prefixes of lock names that it is good for; all names if there is none.
+    #[serde(default)]
+    pub(crate) prefixes: Vec<String>,
+    #[serde(default)]
+    pub(crate) expires: Option<String>,
+}
+
+/// A reverse proxy that authenticates people and names them in a header.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProxyConfig {
+    /// The header, such as `X-Forwarded-User`.
+    pub(crate) header: String,
+    /// The addresses of the proxy: from all others the header is refused.
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) users: Vec<UserConfig>,
+}
+
+/// A person that a proxy names.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UserConfig {
+    pub(crate) name: String,
+    pub(crate) rights: Vec<String>,
+    #[serde(default)]
+    pub(crate) prefixes: Vec<String>,
+}
+
+/// The files of TLS.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsConfig {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    /// Whoever shows no certificate of this authority gets no connection.
+    #[serde(default)]
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+/// The limits.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LimitsConfig {
+    pub(crate) connections: usize,
+    pub(crate) waiters_per_client: usize,
+    pub(crate) sessions: usize,
+    pub(crate) event_streams: usize,
+    pub(crate) body_bytes: usize,
+    pub(crate) header_bytes: usize,
+    pub(crate) max_wait_ms: u64,
+    pub(crate) request_timeout_ms: u64,
+    pub(crate) stop_timeout_ms: u64,
+}
+
+impl LimitsConfig {
+    /// The longest wait for a lock in one request.
+    pub(crate) fn max_wait(&self) -> Duration {
+        Duration::from_millis(self.max_wait_ms)
+    }
+
+    /// How long headers or a body may take to arrive.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        Duration::from_millis(self.request_timeout_ms)
+    }
+
+    /// How long requests may go on after the server was told to stop.
+    pub(crate) fn stop_timeout(&self) -> Duration {
+        Duration::from_millis(self.stop_timeout_ms)
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> LimitsConfig {
+        LimitsConfig {
+            connections: 20_000,
+            waiters_per_client: 1_000,
+            sessions: 100_000,
+            event_streams: 1_000,
+            body_bytes: 256 * 1024,
+            header_bytes: 16 * 1024,
+            max_wait_ms: 60 * 60 * 1_000,
+            request_timeout_ms: 15_000,
+            stop_timeout_ms: 10_000,
+        }
+    }
+}
+
+impl Default for ServerConfig {
+    fn default() -> ServerConfig {
+        ServerConfig {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7654)),
+            hosts: Vec::new(),
+            tokens: Vec::new(),
+            proxy: None,
+            tls: None,
+            limits: LimitsConfig::default(),
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Reads the table `[server]` of a configuration file; the defaults where there is none.
+    ///
+    /// # Errors
+    /// What is wrong, without the line that it is about: it may hold a secret.
+    pub fn from_toml(text: &str) -> Result<ServerConfig, ConfigError> {
+        let mut file: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            ConfigError::new(format_args!("line {line}: {}", error.message()))
+        })?;
+        let Some(server) = file.remove("server") else { return Ok(ServerConfig::default()) };
+        let config: Result<ServerConfig, _> = server.try_into();
+        let config = config
+            .map_err(|error| ConfigError::new(format_args!("[server]: {}", error.message())))?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Sets where the server listens.
+    #[must_use]
+    pub fn with_listen(mut self, listen: SocketAddr) -> ServerConfig {
+        self.listen = listen;
+        self
+    }
+
+    /// Returns where the server listens.
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// Tells whether connections are encrypted.
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.access()?;
+        let limits = &self.limits;
+        let positive = [
+            ("connections", limits.connections),
+            ("body_bytes", limits.body_bytes),
+            ("sessions", limits.sessions),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(ConfigError::new(format_args!("limits.{name} must be above 0")));
+        }
+        if limits.header_bytes < 8 * 1024 {
+            return Err(ConfigError::new("limits.header_bytes must be at least 8192"));
+        }
+        if limits.request_timeout_ms == 0 || limits.max_wait_ms > 24 * 60 * 60 * 1_000 {
+            return Err(ConfigError::new(
+                "limits.request_timeout_ms must be above 0, and limits.max_wait_ms at most a day",
+            ));
+        }
+        let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let authenticates = !self.tokens.is_empty() || self.proxy.is_some() || certificates;
+        if !self.listen.ip().is_loopback() && !authenticates {
+            return Err(ConfigError::new(format_args!(
+                "{} is reachable from other machines, and nobody is authenticated: add tokens, \
+                 `tls.client_ca` or `proxy`, or listen on 127.0.0.1",
+                self.listen
+            )));
+        }
+        if !self.listen.ip().is_loopback() && self.tls.is_none() && self.proxy.is_none() {
+            return Err(ConfigError::new(format_args!(
+                "{} is reachable from other machines, and tokens would travel in clear text: add \
+                 `tls`, or `proxy` for a reverse proxy that has it",
+                self.listen
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn access(&self) -> Result<Access, ConfigError> {
+        Access::of(self)
+    }
+}
+
+/// Reads the rights by their names.
+pub(crate) fn rights(names: &[String], of: &str) -> Result<Rights, ConfigError> {
+    names.iter().try_fold(Rights::default(), |rights, name| {
+        rights.with(name).ok_or_else(|| {
+            ConfigError::new(format_args!(
+                "{of}: no right `{name}`: known are view, lock, operate, admin"
+            ))
+        })
+    })
+}
+
+/// Reads when a token expires.
+pub(crate) fn expiry(text: Option<&str>, of: &str) -> Result<Option<Timestamp>, ConfigError> {
+    let parsed = text.map(str::parse::<Timestamp>).transpose();
+    parsed.map_err(|_| {
+        ConfigError::new(format_args!("{of}: `expires` is no time such as 2027-01-31T00:00:00Z"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+    #[test]
+    fn what_would_let_strangers_in_is_refused() {
+        let token = format!(
+            "[[server.tokens]]\nname = \"ci\"\nsha256 = \"{DIGEST}\"\nrights = [\"lock\"]\n"
+        );
+        let open = "[server]\nlisten = \"0.0.0.0:1\"\n";
+        let tls = "[server.tls]\ncert = \"/a\"\nkey = \"/b\"\n";
+        for (text, says) in [
+            (open.to_owned(), "nobody is authenticated"),
+            (format!("{open}{token}"), "clear text"),
+            (format!("{open}{tls}"), "nobody is authenticated"),
+            (token.replace("lock\"]", "lok\"]"), "no right `lok`"),
+            (token.replace(DIGEST, "abc"), "64 hexadecimal digits"),
+            ("[server]\nlisten = \"here\"\n".to_owned(), "[server]"),
+            ("[server]\nfoo = 1\n".to_owned(), "unknown field `foo`"),
+            ("[server.limits]\nconnections = 0\n".to_owned(), "connections"),
+            ("x = \n".to_owned(), "line 1"),
+        ] {
+            let error = ServerConfig::from_toml(&text).expect_err(&text).to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+        for text in [String::new(), token.clone(), format!("{open}{tls}{token}")] {
+            assert!(ServerConfig::from_toml(&text).is_ok(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The engine contract for Holdline's own programs: one request a command, passed on as it is.
+//!
+//! - C1: nothing is decided here but who may ask. Kind and certainty of an error are the engine's.
+//! - C2: every client is a remote one: this process is not the holder, so its death must not end
+//!   what the holder was granted.
+//! - C3: no live grant crosses a network: a descriptor keeps it.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body as HttpBody;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use holdline_core::{
+    AcquireReply, Hints, Hold, ListRequest, LockError, Operation, Purpose, ReleaseReply,
+    RenewRequest,
+};
+use holdline_http::wire::{
+    Acquire, Acquired, Batch, Description, Failure, Inspect, List, Operate, Operated, Outcome,
+    Page, Release, Released, Renew, Renewed, STILL_HERE, SnapshotMessage, Watch, hint_byte,
+};
+use sha2::{Digest, Sha256};
+
+use crate::access::{Identity, Right};
+use crate::app::App;
+use crate::events::{Event, What};
+use crate::input::Body;
+use crate::problem::Problem;
+
+/// How often a watch without hints writes a byte, so that a broken connection is noticed.
+const BEAT: Duration = Duration::from_secs(5);
+/// How many lines a batch has at most.
+const MOST_LINES: usize = 128;
+
+type Answer<T> = Result<Json<Outcome<T>>, Problem>;
+
+fn answer<T>(reply: Result<impl Into<T>, LockError>) -> Answer<T> {
+    Ok(Json(outcome(reply)))
+}
+
+fn outcome<T>(reply: Result<impl Into<T>, LockError>) -> Outcome<T> {
+    match reply {
+        Ok(reply) => Outcome::Ok(reply.into()),
+        Err(error) => {
+            tracing::debug!(%error, "a command failed");
+            Outcome::Error(Failure::of(&error))
+        }
+    }
+}
+
+fn not_live(app: &App, hold: Hold) -> Result<(), LockError> {
+    match hold {
+        Hold::Live => Err(app.engine().capabilities().lacks("live grants through a server")),
+        Hold::Leased(_) | Hold::Detached(_) => Ok(()),
+    }
+}
+
+pub(crate) async fn describe(
+    State(app): State<App>,
+    _: Identity,
+) -> Result<Json<Description>, Problem> {
+    let capabilities = app.engine().capabilities();
+    // Servers of one store have one identity; it must not name a host or a path.
+    let digest = Sha256::digest(capabilities.identity.as_bytes());
+    let digits: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    Ok(Json(Description::of(capabilities, format!("{}:{digits}", capabilities.engine))))
+}
+
+pub(crate) async fn acquire(
+    State(app): State<App>,
+    identity: Identity,
+    Body(body): Body<Acquire>,
+) -> Answer<Acquired> {
+    let request = body.into_request();
+    let request = request.map_err(|error| Problem::invalid("metadata", error.to_string()))?;
+    identity.may_on(Right::Lock, request.name.as_str())?;
+    if let Err(error) = not_live(&app, request.hold) {
+        return answer(Err::<AcquireReply, _>(error));
+    }
+    let reply = app.engine().try_acquire(&request).await;
+    if let Ok(AcquireReply::Granted { token, .. }) = &reply {
+        let event = Event::of(What::Granted, &request.name).by(identity.name());
+        app.events.publish(event.lease(request.lease_id).token(&token.to_string()));
+    }
+    answer(reply)
+}
+
+pub(crate) async fn renew(
+    State(app): State<App>,
+    identity: Identity,
+    Body(Batch { lines }): Body<Batch>,
+) -> Answer<Vec<Outcome<Renewed>>> {
+    if lines.len() > MOST_LINES {
+        return Err(Problem::invalid("lines", format!("may have {MOST_LINES} lines at most")));
+    }
+    let lines: Vec<RenewRequest> = lines.into_iter().map(Renew::into_request).collect();
+    for line in &lines {
+        identity.may_on(Right::Lock, line.name.as_str())?;
+        if let Purpose::Keep(hold) = line.purpose
+            && let Err(error) = not_live(&app, hold)
+        {
+            return Ok(Json(Outcome::Error(Failure::of(&error))));
+        }
+    }
+    let replies = app.engine().renew(&lines).await;
+    Ok(Json(Outcome::Ok(replies.into_iter().map(outcome).collect())))
+}
+
+pub(crate) async fn release(
+    State(app): State<App>,
+    identity: Identity,
+    Body(body): Body<Release>,
+) -> Answer<Released> {
+    let request = body.into_request();
+    identity.may_on(Right::Lock, request.name.as_str())?;
+    let reply = app.engine().release(&request).await;
+    if let Ok(ReleaseReply::Released { .. }) = &reply {
+        let event = Event::of(What::Released, &request.name).by(identity.name());
+        app.events.publish(event.lease(request.lease_id));
+    }
+    answer(reply)
+}
+
+pub(crate) async fn inspect(
+    State(app): State<App>,
+    identity: Identity,
+    Body(Inspect { name }): Body<Inspect>,
+) -> Answer<SnapshotMessage> {
+    identity.may_on(Right::View, name.as_str())?;
+    let snapshot = app.engine().inspect(&name).await;
+    answer(snapshot.map(|snapshot| SnapshotMessage::of(&snapshot)))
+}
+
+pub(crate) async fn list(
+    State(app): State<App>,
+    identity: Identity,
+    Body(body): Body<List>,
+) -> Answer<Page> {
+    let request: ListRequest = body.into_request();
+    identity.may_on(Right::View, &request.prefix)?;
+    answer(app.engine().list(&request).await.map(|page| Page::of(&page)))
+}
+
+pub(crate) async fn operate(
+    State(app): State<App>,
+    identity: Identity,
+    Body(body): Body<Operate>,
+) -> Answer<Operated> {
+    let operation = Operation::from(body);
+    let event = match &operation {
+        Operation::RaiseFence { .. } => {
+            identity.may_on(Right::Admin, "")?;
+            None
+        }
+        Operation::Revoke { name, token, reason, .. } => {
+            identity.may_on(Right::Operate, name.as_str())?;
+            Some(Event::of(What::Revoked, name).token(&token.to_string()).reason(reason))
+        }
+        Operation::Freeze { name, reason, .. } => {
+            identity.may_on(Right::Operate, name.as_str())?;
+            Some(Event::of(What::Frozen, name).reason(reason))
+        }
+        Operation::Unfreeze { name } => {
+            identity.may_on(Right::Operate, name.as_str())?;
+            Some(Event::of(What::Unfrozen, name))
+        }
+    };
+    let reply = app.engine().operate(&operation).await;
+    if let (Some(event), Ok(reply)) = (event, &reply)
+        && !matches!(reply, holdline_core::OperationReply::NothingThere)
+    {
+        app.events.publish(event.by(identity.name()));
+    }
+    answer(reply)
+}
+
+/// Sends the hints of one lease id, a byte each, until the client closes the connection.
+pub(crate) async fn watch(
+    State(app): State<App>,
+    identity: Identity,
+    Body(Watch { name, lease_id }): Body<Watch>,
+) -> Result<Response, Problem> {
+    identity.may_on(Right::Lock, name.as_str())?;
+    let waiter = app.limits.waiter(identity.name())?;
+    let hints = app.engine().watch(&name, lease_id);
+    let state = (app, hints, waiter);
+    let bytes = stream::unfold(state, |(app, mut hints, waiter)| async move {
+        let byte = next_byte(&app, &mut hints).await?;
+        Some((Ok::<_, Infallible>(vec![byte]), (app, hints, waiter)))
+    });
+    // A first byte, so that the client knows that the watch stands.
+    let bytes = stream::once(async { Ok(vec![STILL_HERE]) }).chain(bytes);
+    Ok(HttpBody::from_stream(bytes).into_response())
+}
+
+async fn next_byte(app: &App, hints: &mut Hints) -> Option<u8> {
+    tokio::select! {
+        biased;
+        () = app.stopping.cancelled() => None,
+        hint = hints.next() => hint.map(hint_byte),
+        () = tokio::time::sleep(BEAT) => Some(STILL_HERE),
+    }
+}

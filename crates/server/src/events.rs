@@ -1,0 +1,374 @@
+//! What happens to locks through this server, as a stream of server-sent events.
+//!
+//! - E1: events are kept for a while, so that a client that reconnects with `Last-Event-ID` misses
+//!   none; if it would, it receives `gap` first.
+//! - E2: a reader that is slower than the events loses its stream, with `gap` as the last word.
+//!   There is no queue for one reader, so it costs the server nothing.
+//! - E3: what other servers and programs do to the same store is not seen here.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use holdline_core::{LeaseId, LockName};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use utoipa::IntoParams;
+
+use crate::access::{Identity, Right};
+use crate::app::App;
+use crate::input::Parameters;
+use crate::limits::OpenStream;
+use crate::problem::Problem;
+
+/// How many events are kept.
+const KEPT: usize = 10_000;
+/// How many events one write has at most.
+const BATCH: usize = 256;
+/// Events of this time are written together: a thousand readers are woken fifty times a second,
+/// however much happens.
+const TOGETHER: Duration = Duration::from_millis(20);
+/// How often a stream without events writes a comment, so that a broken connection is noticed.
+const STILL_HERE: Duration = Duration::from_secs(10);
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Granted,
+    Released,
+    Refused,
+    Lost,
+    Revoked,
+    Frozen,
+    Unfrozen,
+}
+
+impl What {
+    fn word(self) -> &'static str {
+        match self {
+            What::Granted => "granted",
+            What::Released => "released",
+            What::Refused => "refused",
+            What::Lost => "lost",
+            What::Revoked => "revoked",
+            What::Frozen => "frozen",
+            What::Unfrozen => "unfrozen",
+        }
+    }
+}
+
+/// One event. The lease id is shown by its first digits.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Event {
+    #[serde(skip)]
+    what: What,
+    name: LockName,
+    at_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fencing_token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Event {
+    pub(crate) fn of(what: What, name: &LockName) -> Event {
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Event {
+            what,
+            name: name.clone(),
+            at_ms: crate::views::millis(at),
+            lease_id: None,
+            fencing_token: None,
+            by: None,
+            kind: None,
+            reason: None,
+        }
+    }
+
+    pub(crate) fn lease(self, id: LeaseId) -> Event {
+        Event { lease_id: Some(id.short().to_string()), ..self }
+    }
+
+    pub(crate) fn token(self, token: &str) -> Event {
+        Event { fencing_token: Some(token.to_owned()), ..self }
+    }
+
+    pub(crate) fn by(self, who: &str) -> Event {
+        Event { by: Some(who.to_owned()), ..self }
+    }
+
+    pub(crate) fn kind(self, kind: &'static str) -> Event {
+        Event { kind: Some(kind), ..self }
+    }
+
+    pub(crate) fn reason(self, reason: &str) -> Event {
+        Event { reason: Some(reason.to_owned()).filter(|reason| !reason.is_empty()), ..self }
+    }
+}
+
+/// An event as it is written.
+struct Written {
+    name: LockName,
+    text: Arc<str>,
+}
+
+/// The events of one server since it started.
+pub(crate) struct Events {
+    /// Tells the numbers of this run from those of another.
+    epoch: String,
+    ring: Mutex<Ring>,
+    published: Notify,
+    next: watch::Sender<u64>,
+}
+
+struct Ring {
+    /// The number of the first event that is kept.
+    first: u64,
+    kept: VecDeque<Written>,
+}
+
+impl Ring {
+    fn next(&self) -> u64 {
+        self.first + self.kept.len() as u64
+    }
+}
+
+/// What a reader gets.
+enum Read {
+    /// Text, perhaps none, and the number to go on with.
+    Events(String, u64),
+    /// Nothing new.
+    Nothing,
+    /// Events that it has not seen are gone.
+    Gap,
+}
+
+impl Events {
+    pub(crate) fn new(epoch: String) -> Events {
+        let ring = Mutex::new(Ring { first: 1, kept: VecDeque::new() });
+        Events { epoch, ring, published: Notify::new(), next: watch::Sender::new(1) }
+    }
+
+    /// Adds an event.
+    pub(crate) fn publish(&self, event: Event) {
+        // Strings and numbers always encode.
+        let data = serde_json::to_string(&event).unwrap_or_default();
+        let mut ring = self.ring.lock();
+        let number = ring.next();
+        let word = event.what.word();
+        let text = format!("id: {}-{number}\nevent: {word}\ndata: {data}\n\n", self.epoch);
+        ring.kept.push_back(Written { name: event.name, text: text.into() });
+        if ring.kept.len() > KEPT {
+            ring.kept.pop_front();
+            ring.first += 1;
+        }
+        drop(ring);
+        self.published.notify_one();
+    }
+
+    /// Wakes the readers, at most once in a while. Runs as long as the server.
+    pub(crate) async fn wake_readers(&self) {
+        loop {
+            self.published.notified().await;
+            tokio::time::sleep(TOGETHER).await;
+            let next = self.ring.lock().next();
+            self.next.send_replace(next);
+        }
+    }
+
+    /// Reads what there is from a number on, for one identity.
+    fn read(&self, from: u64, wanted: &impl Fn(&LockName) -> bool) -> Read {
+        let ring = self.ring.lock();
+        if from < ring.first {
+            return Read::Gap;
+        }
+        let skipped = usize::try_from(from - ring.first).unwrap_or(usize::MAX);
+        let part = ring.kept.iter().skip(skipped).take(BATCH);
+        let count = part.len() as u64;
+        if count == 0 {
+            return Read::Nothing;
+        }
+        let text = part.filter(|event| wanted(&event.name)).map(|event| &*event.text).collect();
+        Read::Events(text, from + count)
+    }
+
+    /// Finds out where a stream begins, and whether events are missing before that.
+    fn start(&self, last: Option<&str>) -> (u64, bool) {
+        let ring = self.ring.lock();
+        let Some(last) = last else { return (ring.next(), false) };
+        let number = last.rsplit_once('-').filter(|(epoch, _)| *epoch == self.epoch);
+        let number = number.and_then(|(_, number)| number.parse::<u64>().ok());
+        match number.map(|number| number.saturating_add(1)) {
+            Some(from) if (ring.first..=ring.next()).contains(&from) => (from, false),
+            _ => (ring.first, true),
+        }
+    }
+}
+
+/// Which events to send.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct EventParameters {
+    /// Only those of names that begin with this text.
+    #[serde(default)]
+    prefix: String,
+}
+
+/// Sends what happens to locks through this server, as server-sent events.
+///
+/// The events are `granted`, `released`, `refused`, `lost`, `revoked`, `frozen` and `unfrozen`;
+/// `gap` says that some were missed. `Last-Event-ID` resumes.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "events",
+    params(
+        EventParameters,
+        ("Last-Event-ID" = Option<String>, Header, description = "The last id that was received"),
+    ),
+    responses(
+        (status = 200, body = String, description = "The stream",
+         content_type = "text/event-stream"),
+        (status = "default", body = Problem, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn events(
+    State(app): State<App>,
+    identity: Identity,
+    Parameters(parameters): Parameters<EventParameters>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    identity.may_on(Right::View, &parameters.prefix)?;
+    let open = app.limits.stream()?;
+    let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+    let (from, gap) = app.events.start(last);
+    let changed = app.events.next.subscribe();
+    let reader = Reader {
+        app,
+        identity,
+        prefix: parameters.prefix,
+        from,
+        begins: Some(gap),
+        changed,
+        ended: false,
+        _open: open,
+    };
+    let body = Body::from_stream(stream::unfold(reader, |mut reader| async move {
+        let text = reader.next().await?;
+        Some((Ok::<_, Infallible>(text), reader))
+    }));
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    Ok((headers, body).into_response())
+}
+
+/// Whoever reads one stream.
+struct Reader {
+    app: App,
+    identity: Identity,
+    prefix: String,
+    from: u64,
+    /// Nothing was written yet; `true`: a gap comes first.
+    begins: Option<bool>,
+    changed: watch::Receiver<u64>,
+    ended: bool,
+    _open: OpenStream,
+}
+
+const GAP: &str = "event: gap\ndata: {}\n\n";
+
+impl Reader {
+    async fn next(&mut self) -> Option<String> {
+        if self.ended {
+            return None;
+        }
+        if let Some(gap) = self.begins.take() {
+            // A first byte, so that the client knows that the stream stands.
+            return Some(if gap { GAP.to_owned() } else { ": open\n\n".to_owned() });
+        }
+        loop {
+            self.changed.mark_unchanged();
+            let wanted = |name: &LockName| {
+                name.as_str().starts_with(&self.prefix) && self.identity.covers(name.as_str())
+            };
+            match self.app.events.read(self.from, &wanted) {
+                Read::Events(text, next) => {
+                    self.from = next;
+                    if !text.is_empty() {
+                        return Some(text);
+                    }
+                }
+                Read::Gap => {
+                    self.ended = true;
+                    return Some(GAP.to_owned());
+                }
+                Read::Nothing => {
+                    tokio::select! {
+                        biased;
+                        () = self.app.stopping.cancelled() => return None,
+                        changed = self.changed.changed() => changed.ok()?,
+                        () = tokio::time::sleep(STILL_HERE) => return Some(": \n\n".to_owned()),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publish(events: &Events, count: usize) {
+        let name = LockName::new("n").expect("a good name");
+        for _ in 0..count {
+            events.publish(Event::of(What::Granted, &name));
+        }
+    }
+
+    #[test]
+    fn a_reader_resumes_or_learns_of_the_gap() {
+        let events = Events::new("e".to_owned());
+        publish(&events, 3);
+        assert_eq!(events.start(None), (4, false));
+        for (last, start) in
+            [("e-1", (2, false)), ("e-3", (4, false)), ("e-9", (1, true)), ("f-1", (1, true))]
+        {
+            assert_eq!(events.start(Some(last)), start, "{last}");
+        }
+        assert_eq!(events.start(Some("nonsense")), (1, true));
+        let Read::Events(text, next) = events.read(2, &|_| true) else { panic!("two events") };
+        assert!(text.starts_with("id: e-2\nevent: granted\ndata: {\"name\":\"n\""), "{text}");
+        assert_eq!(next, 4);
+        assert!(matches!(events.read(4, &|_| true), Read::Nothing));
+        let Read::Events(text, _) = events.read(1, &|_| false) else { panic!("no gap") };
+        assert!(text.is_empty(), "a name that the reader may not see");
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound_and_a_slow_reader_falls_out() {
+        let events = Events::new("e".to_owned());
+        publish(&events, KEPT + 5);
+        assert_eq!(events.ring.lock().kept.len(), KEPT);
+        assert!(matches!(events.read(1, &|_| true), Read::Gap));
+        assert_eq!(events.start(Some("e-2")), (6, true));
+        assert_eq!(events.start(Some("e-5")), (6, false));
+    }
+}

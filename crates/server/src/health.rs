@@ -1,0 +1,94 @@
+//! Whether the server and its store are well.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use holdline_core::{Certainty, LockName};
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+use crate::access::{Identity, Right};
+use crate::app::App;
+use crate::problem::Problem;
+
+/// How long the store may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// A name to look at; nobody need hold it.
+const ANY_NAME: &str = "holdline/ready";
+
+/// All is well.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WellBody {
+    /// `ok`.
+    status: &'static str,
+}
+
+const WELL: Json<WellBody> = Json(WellBody { status: "ok" });
+
+/// Tells that the process runs.
+#[utoipa::path(
+    get, path = "/healthz", tag = "health",
+    responses(
+        (status = 200, body = WellBody, description = "The process runs"),
+        (status = "default", body = Problem, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn healthz() -> Json<WellBody> {
+    WELL
+}
+
+/// Tells whether the server takes requests: its store answers, and it is not stopping.
+#[utoipa::path(
+    get, path = "/readyz", tag = "health",
+    responses(
+        (status = 200, body = WellBody, description = "Ready"),
+        (status = 503, body = Problem, description = "The store does not answer, or the server \
+         is stopping", content_type = "application/problem+json"),
+        (status = "default", body = Problem, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<WellBody>, Problem> {
+    if app.stopping.is_cancelled() {
+        return Err(Problem::stopping(Certainty::NotApplied));
+    }
+    let name = LockName::new(ANY_NAME).map_err(|error| Problem::bad_request(error.to_string()))?;
+    let looked = timeout(ANSWER, app.client.inspect(&name)).await;
+    app.metrics.store_up(matches!(looked, Ok(Ok(_))));
+    match looked {
+        Ok(Ok(_)) => Ok(WELL),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the store is not ready");
+            Err(Problem::not_ready())
+        }
+        Err(_) => Err(Problem::not_ready()),
+    }
+}
+
+/// Shows the metrics as Prometheus reads them.
+#[utoipa::path(
+    get, path = "/metrics", tag = "health",
+    responses(
+        (status = 200, body = String, description = "The metrics",
+         content_type = "application/openmetrics-text"),
+        (status = "default", body = Problem, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn metrics(
+    State(app): State<App>,
+    identity: Identity,
+) -> Result<Response, Problem> {
+    identity.may(Right::View)?;
+    let (waiting, streams) = app.limits.counts();
+    let text = app.metrics.text(waiting, streams, app.sessions.count());
+    let text = text.ok_or_else(|| Problem::bad_request("the metrics cannot be written"))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response())
+}

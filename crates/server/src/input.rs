@@ -1,0 +1,135 @@
+//! Reading requests: what cannot be read is a problem with the field and the fix.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use holdline_core::{FencingToken, LeaseId, LockName};
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// A body of JSON. An empty body stands for an empty object.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Body<T>, Problem> {
+        let is_json = is_json(&request);
+        let limits = &app.limits.config;
+        let body = Limited::new(request.into_body(), limits.body_bytes).collect();
+        let body =
+            timeout(limits.request_timeout(), body).await.map_err(|_| Problem::too_slow())?;
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => Problem::too_large(limits.body_bytes),
+            None => Problem::bad_request("the body broke off"),
+        })?;
+        let bytes = body.to_bytes();
+        if bytes.is_empty() {
+            return read(b"{}").map(Body);
+        }
+        if !is_json {
+            return Err(Problem::not_json());
+        }
+        read(&bytes).map(Body)
+    }
+}
+
+fn is_json(request: &Request) -> bool {
+    let media_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = media_type.map(|text| text.split(';').next().unwrap_or_default().trim());
+    media_type.is_some_and(|media_type| media_type.eq_ignore_ascii_case("application/json"))
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // Serde would take a list for the fields in their order.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::invalid("body", "must be an object, not a list"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => {
+            // Serde quotes the field: it is the only word that says where.
+            let text = error.to_string();
+            let field = text.split('`').nth(1).unwrap_or("body").to_owned();
+            Problem::invalid(field, text)
+        }
+        _ => Problem::bad_request(format!("the body is not JSON: {error}")),
+    })
+}
+
+/// A lock name of the path. A slash in it is written as `%2F`.
+pub(crate) struct Name(pub(crate) LockName);
+
+impl FromRequestParts<App> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Name, Problem> {
+        let path: Result<Path<NameOnly>, PathRejection> =
+            Path::from_request_parts(parts, app).await;
+        let Path(NameOnly { name }) = path.map_err(|_| not_text())?;
+        lock_name(&name).map(Name)
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct NameOnly {
+    name: String,
+}
+
+/// A lease of the path.
+pub(crate) struct LeaseOf(pub(crate) LockName, pub(crate) LeaseId);
+
+#[derive(serde::Deserialize)]
+struct NameAndLease {
+    name: String,
+    lease_id: String,
+}
+
+impl FromRequestParts<App> for LeaseOf {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<LeaseOf, Problem> {
+        let path: Result<Path<NameAndLease>, PathRejection> =
+            Path::from_request_parts(parts, app).await;
+        let Path(path) = path.map_err(|_| not_text())?;
+        Ok(LeaseOf(lock_name(&path.name)?, lease_id("lease_id", &path.lease_id)?))
+    }
+}
+
+/// The parameters behind the `?`.
+pub(crate) struct Parameters<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Parameters<T>, Problem> {
+        let query: Result<Query<T>, _> = Query::from_request_parts(parts, app).await;
+        let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
+        Ok(Parameters(query))
+    }
+}
+
+fn not_text() -> Problem {
+    Problem::bad_request("the path has percent-encoded bytes that are not UTF-8")
+}
+
+/// Reads a lock name.
+pub(crate) fn lock_name(text: &str) -> Result<LockName, Problem> {
+    LockName::new(text).map_err(|error| Problem::invalid("name", error.to_string()))
+}
+
+/// Reads a lease id.
+pub(crate) fn lease_id(field: &str, text: &str) -> Result<LeaseId, Problem> {
+    text.parse()
+        .map_err(|error: holdline_core::LeaseIdError| Problem::invalid(field, error.to_string()))
+}
+
+/// Reads a fencing token.
+pub(crate) fn fencing_token(field: &str, text: &str) -> Result<FencingToken, Problem> {
+    text.parse()
+        .map_err(|error: holdline_core::TokenError| Problem::invalid(field, error.to_string()))
+}

@@ -1,0 +1,40 @@
+//! The Holdline server: locks over HTTP for programs in any language.
+//!
+//! It forwards every request to the library or to the engine of one store, and decides nothing
+//! about locks. Leases live in the store, so several servers serve the same locks.
+//!
+//! - S1: what the API grants is a grant of the library, under the lease id that the answer names.
+//! - S2: a lease id that the client chose (`Idempotency-Key`) is given up by the client only. The
+//!   server gives up the ids that it drew itself.
+//! - S3: a session renews leases when its client sends a heartbeat, and never by itself. So a
+//!   client that dies, is stopped or is cut off loses its leases within the session's duration.
+//! - S4: no answer contains a path, a secret, or the words of a store.
+//!
+//! # Reading order
+//! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
+//! `contract` for the engine protocol, `access` and `shield` for who may do what, `events` for
+//! the stream, `serve` for connections, `config` for the settings.
+
+mod access;
+mod app;
+mod config;
+mod contract;
+mod events;
+mod health;
+mod input;
+mod limits;
+mod locks;
+mod metrics;
+mod openapi;
+mod operators;
+mod problem;
+mod routes;
+mod serve;
+mod sessions;
+mod shield;
+mod tls;
+mod views;
+
+pub use config::{ConfigError, ServerConfig};
+pub use openapi::document;
+pub use serve::{Reloader, Server, ServerError};

@@ -1,0 +1,123 @@
+//! The metrics. A lock name is never a label: there may be any number of them.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The metrics of one server.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<Labels, Counter>,
+    acquire: Family<Labels, Counter>,
+    wait: Histogram,
+    request_time: Histogram,
+    lost: Counter,
+    waiting: Gauge,
+    streams: Gauge,
+    sessions: Gauge,
+    connections: Gauge,
+    store_up: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        let times = || Histogram::new(exponential_buckets(0.000_1, 4.0, 12));
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("holdline"),
+            requests: Family::default(),
+            acquire: Family::default(),
+            wait: times(),
+            request_time: times(),
+            lost: Counter::default(),
+            waiting: Gauge::default(),
+            streams: Gauge::default(),
+            sessions: Gauge::default(),
+            connections: Gauge::default(),
+            store_up: Gauge::default(),
+        };
+        metrics.store_up.set(1);
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version of the server", version);
+        registry.register("http_requests", "Requests by path and status", self.requests.clone());
+        registry.register_with_unit(
+            "http_request",
+            "How long requests took, waits included",
+            Unit::Seconds,
+            self.request_time.clone(),
+        );
+        registry.register("acquire", "Attempts by their outcome", self.acquire.clone());
+        registry.register_with_unit(
+            "wait",
+            "How long attempts took until they ended",
+            Unit::Seconds,
+            self.wait.clone(),
+        );
+        registry.register("lost", "Leases that were lost", self.lost.clone());
+        registry.register("waiting", "Requests that wait for a lock", self.waiting.clone());
+        registry.register("event_streams", "Open event streams", self.streams.clone());
+        registry.register("sessions", "Open sessions", self.sessions.clone());
+        registry.register("connections", "Open connections", self.connections.clone());
+        registry.register(
+            "store_up",
+            "Whether the store answered when readiness was last asked",
+            self.store_up.clone(),
+        );
+    }
+
+    /// Counts a request. `path` is the pattern of the route, never the path itself.
+    pub(crate) fn request(&self, path: &str, status: u16, took: Duration) {
+        let labels = vec![("path", path.to_owned()), ("status", status.to_string())];
+        self.requests.get_or_create(&labels).inc();
+        self.request_time.observe(took.as_secs_f64());
+    }
+
+    /// Counts an attempt to acquire.
+    pub(crate) fn acquired(&self, outcome: &str, waited: Duration) {
+        self.acquire.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
+        self.wait.observe(waited.as_secs_f64());
+    }
+
+    /// Counts a lease that was lost.
+    pub(crate) fn lost(&self) {
+        self.lost.inc();
+    }
+
+    /// Notes whether the store answers.
+    pub(crate) fn store_up(&self, up: bool) {
+        self.store_up.set(i64::from(up));
+    }
+
+    /// Counts a connection that was opened, or closed.
+    pub(crate) fn connection(&self, opened: bool) {
+        if opened {
+            self.connections.inc();
+        } else {
+            self.connections.dec();
+        }
+    }
+
+    /// Writes all metrics.
+    pub(crate) fn text(&self, waiting: usize, streams: usize, sessions: usize) -> Option<String> {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.waiting.set(number(waiting));
+        self.streams.set(number(streams));
+        self.sessions.set(number(sessions));
+        let mut text = String::new();
+        encode(&mut text, &self.registry).ok()?;
+        Some(text)
+    }
+}

@@ -1,0 +1,167 @@
+//! What operators do: revoke, freeze, unfreeze, raise the fence.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use holdline_core::{Operation, OperationReply};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::access::{Identity, Right};
+use crate::app::App;
+use crate::events::{Event, What};
+use crate::input::{Body, Name, fencing_token};
+use crate::locks::DONE;
+use crate::problem::Problem;
+use crate::views::millis;
+
+/// Which grant to take away.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RevokeBody {
+    /// The fencing token of the grant; another one changes nothing.
+    fencing_token: String,
+    /// Why, at most 512 bytes.
+    #[serde(default)]
+    reason: String,
+    /// Free the name at once, outside the promise of exclusion. Otherwise the holder is notified,
+    /// and keeps the name for the rest of its lease at most.
+    #[serde(default)]
+    force: bool,
+}
+
+/// What became of a revoke.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RevokedBody {
+    /// Whether the name is free of this grant already.
+    ended: bool,
+    /// How long the grant may still last.
+    left_ms: Option<u64>,
+}
+
+/// Revokes a grant.
+#[utoipa::path(
+    post, path = "/v1/locks/{name}/revoke", tag = "operators", request_body = RevokeBody,
+    params(("name" = String, Path, description = "The lock name, percent-encoded")),
+    responses(
+        (status = 200, body = RevokedBody, description = "The grant is revoked"),
+        (status = 409, body = Problem, description = "No holder has this fencing token",
+         content_type = "application/problem+json"),
+        (status = "default", body = Problem, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Body(body): Body<RevokeBody>,
+) -> Result<Json<RevokedBody>, Problem> {
+    identity.may_on(Right::Operate, name.as_str())?;
+    let token = fencing_token("fencing_token", &body.fencing_token)?;
+    let event = Event::of(What::Revoked, &name).by(identity.name());
+    let event = event.token(&body.fencing_token).reason(&body.reason);
+    let operation = Operation::Revoke { name, token, reason: body.reason, now: body.force };
+    let reply = app.client.operate(&operation).await?;
+    let body = match reply {
+        OperationReply::Done => RevokedBody { ended: true, left_ms: None },
+        OperationReply::Notified { left } => RevokedBody { ended: false, left_ms: left.map(millis) },
+        OperationReply::NothingThere => return Err(Problem::stale_token()),
+    };
+    app.events.publish(event);
+    Ok(Json(body))
+}
+
+/// How long to freeze a name.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FreezeRequest {
+    /// For how long, from now; at most a year.
+    #[schema(minimum = 1, maximum = 31_536_000_000_u64)]
+    duration_ms: u64,
+    /// Why, at most 512 bytes.
+    #[serde(default)]
+    reason: String,
+}
+
+/// Keeps everybody from a name for a while.
+#[utoipa::path(
+    put, path = "/v1/locks/{name}/freeze", tag = "operators", request_body = FreezeRequest,
+    params(("name" = String, Path, description = "The lock name, percent-encoded")),
+    responses(
+        (status = 204, description = "The name is frozen, or will be once its holders are done"),
+        (status = "default", body = Problem, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn freeze(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Body(body): Body<FreezeRequest>,
+) -> Result<StatusCode, Problem> {
+    identity.may_on(Right::Operate, name.as_str())?;
+    let event = Event::of(What::Frozen, &name).by(identity.name()).reason(&body.reason);
+    let duration = Duration::from_millis(body.duration_ms);
+    app.client.operate(&Operation::Freeze { name, duration, reason: body.reason }).await?;
+    app.events.publish(event);
+    Ok(DONE)
+}
+
+/// Ends a freeze.
+#[utoipa::path(
+    delete, path = "/v1/locks/{name}/freeze", tag = "operators",
+    params(("name" = String, Path, description = "The lock name, percent-encoded")),
+    responses(
+        (status = 204, description = "The freeze is over"),
+        (status = 404, body = Problem, description = "The name is not frozen",
+         content_type = "application/problem+json"),
+        (status = "default", body = Problem, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn unfreeze(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+) -> Result<StatusCode, Problem> {
+    identity.may_on(Right::Operate, name.as_str())?;
+    let event = Event::of(What::Unfrozen, &name).by(identity.name());
+    match app.client.operate(&Operation::Unfreeze { name }).await? {
+        OperationReply::NothingThere => Err(Problem::not_found("the name is not frozen")),
+        _ => {
+            app.events.publish(event);
+            Ok(DONE)
+        }
+    }
+}
+
+/// Above which token all later ones must be.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FenceBody {
+    /// The largest token that may have been given, as a string of digits.
+    above: String,
+}
+
+/// Makes all later fencing tokens larger, after a store was restored from an old copy.
+#[utoipa::path(
+    post, path = "/v1/fence", tag = "operators", request_body = FenceBody,
+    responses(
+        (status = 204, description = "All later tokens are larger"),
+        (status = "default", body = Problem, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn raise_fence(
+    State(app): State<App>,
+    identity: Identity,
+    Body(body): Body<FenceBody>,
+) -> Result<StatusCode, Problem> {
+    identity.may_on(Right::Admin, "")?;
+    let to = fencing_token("above", &body.above)?;
+    app.client.operate(&Operation::RaiseFence { to }).await?;
+    Ok(DONE)
+}

@@ -1,0 +1,355 @@
+//! Errors as problem details (RFC 9457).
+//!
+//! `detail` never contains what a store or a driver said in its own words: it may name paths,
+//! hosts and users. That goes to the log.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use holdline_core::{Certainty, ErrorKind, LockError, LostReason};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::access::Right;
+use crate::views::HolderBody;
+
+/// What went wrong, as `application/problem+json`.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// Identifies the kind of problem: `urn:holdline:problem:` and the kind.
+    #[serde(rename = "type")]
+    #[schema(rename = "type", example = "urn:holdline:problem:busy")]
+    type_: String,
+    /// The kind in a few words.
+    title: &'static str,
+    /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What happened.
+    detail: String,
+    /// A stable word for programs.
+    kind: &'static str,
+    /// Whether the request took effect: `applied`, `not_applied` or `unknown`.
+    certainty: &'static str,
+    /// After how many seconds another attempt is worth it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+    /// The field of the request that is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<&'static str>,
+    /// Why a lease is lost: `expired`, `missing`, `revoked`, `released` or `other`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<&'static str>,
+    /// Who holds the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<Box<HolderBody>>,
+}
+
+impl Problem {
+    fn new(
+        status: StatusCode,
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            type_: format!("urn:holdline:problem:{kind}"),
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            kind,
+            certainty: "not_applied",
+            retry_after: None,
+            field: None,
+            fix: None,
+            lost: None,
+            holder: None,
+        }
+    }
+
+    fn fix(mut self, fix: &'static str) -> Problem {
+        self.fix = Some(fix);
+        self
+    }
+
+    fn retry_after(mut self, after: Duration) -> Problem {
+        self.retry_after = Some(after.as_secs().max(1));
+        self
+    }
+
+    /// The kind, for metrics and events.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// A request of no known form.
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, "bad_request", "The request cannot be read", detail)
+    }
+
+    /// A field has a wrong value.
+    pub(crate) fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Problem {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        let mut problem = Problem::new(status, "invalid", "A field has a wrong value", detail);
+        problem.field = Some(field.into());
+        problem
+    }
+
+    pub(crate) fn unauthenticated() -> Problem {
+        let detail = "the request has no token that the server knows";
+        let title = "Authentication is required";
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", title, detail)
+            .fix("send `Authorization: Bearer TOKEN`")
+    }
+
+    pub(crate) fn lacks_right(right: Right) -> Problem {
+        let right = match right {
+            Right::View => "view",
+            Right::Lock => "lock",
+            Right::Operate => "operate",
+            Right::Admin => "admin",
+        };
+        let detail = format!("the token lacks the right `{right}`");
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", "A right is missing", detail)
+            .fix("ask the operator of the server for the right")
+    }
+
+    pub(crate) fn outside_prefixes() -> Problem {
+        let detail = "the token is not good for this name or prefix";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", "A right is missing", detail)
+            .fix("use a name with one of the prefixes of the token")
+    }
+
+    pub(crate) fn wrong_host() -> Problem {
+        let detail = "the `Host` header names none of the hosts of this server";
+        let title = "The request is for another server";
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", title, detail)
+            .fix("add the name to `hosts` in the configuration of the server")
+    }
+
+    pub(crate) fn wrong_origin() -> Problem {
+        let detail = "a page of another origin may not use this server";
+        Problem::new(StatusCode::FORBIDDEN, "wrong_origin", "The origin is refused", detail)
+    }
+
+    pub(crate) fn not_found(detail: &str) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, "not_found", "There is nothing here", detail)
+    }
+
+    pub(crate) fn method_not_allowed() -> Problem {
+        let detail = "the header `Allow` lists the methods of this path";
+        let title = "The method is not allowed";
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", title, detail)
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Problem {
+        let detail = format!("a body may have {limit} bytes");
+        let title = "The body is too large";
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", title, detail)
+    }
+
+    pub(crate) fn too_slow() -> Problem {
+        let detail = "the body did not arrive in time";
+        let title = "The request is too slow";
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", title, detail)
+    }
+
+    pub(crate) fn not_json() -> Problem {
+        let detail = "the body must be JSON";
+        let title = "The media type is not supported";
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", title, detail)
+            .fix("send `Content-Type: application/json`")
+    }
+
+    pub(crate) fn too_many(detail: &str) -> Problem {
+        let title = "A limit of the server is reached";
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", title, detail)
+            .retry_after(Duration::from_secs(1))
+    }
+
+    /// The server stops. What it was asked for may be asked of another one.
+    pub(crate) fn stopping(certainty: Certainty) -> Problem {
+        let detail = "the server is stopping";
+        let title = "The server is stopping";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", title, detail)
+            .retry_after(Duration::from_secs(1))
+            .certain(certainty)
+    }
+
+    /// The token of a revoke is not that of a holder.
+    pub(crate) fn stale_token() -> Problem {
+        let detail = "no holder of this name has this fencing token";
+        Problem::new(StatusCode::CONFLICT, "stale", "The fencing token does not match", detail)
+            .fix("look at the name again")
+    }
+
+    pub(crate) fn not_ready() -> Problem {
+        let detail = "the store does not answer";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not ready", detail)
+            .retry_after(Duration::from_secs(1))
+    }
+
+    pub(crate) fn certain(mut self, certainty: Certainty) -> Problem {
+        self.certainty = match certainty {
+            Certainty::Applied => "applied",
+            Certainty::NotApplied => "not_applied",
+            Certainty::Unknown => "unknown",
+        };
+        self
+    }
+
+    /// The store did not confirm a release.
+    pub(crate) fn unconfirmed() -> Problem {
+        let detail = "the store did not confirm; the end of the lease frees the name at the latest";
+        let title = "The store did not answer";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", title, detail)
+            .retry_after(Duration::from_secs(1))
+            .certain(Certainty::Unknown)
+    }
+
+    /// The lease is over.
+    pub(crate) fn lost(reason: &LostReason) -> Problem {
+        let detail = match reason {
+            LostReason::Revoked(_) => "an operator revoked the lease".to_owned(),
+            LostReason::StoreGone(_) => "the store that had the lease is gone".to_owned(),
+            other => format!("the lease is lost: {other}"),
+        };
+        let mut problem = Problem::new(StatusCode::GONE, "lost", "The lease is lost", detail);
+        problem.lost = Some(match reason {
+            LostReason::Expired | LostReason::RanOut | LostReason::MaxHold => "expired",
+            LostReason::Missing => "missing",
+            LostReason::Revoked(_) => "revoked",
+            LostReason::Released => "released",
+            _ => "other",
+        });
+        problem
+    }
+}
+
+impl From<LockError> for Problem {
+    fn from(error: LockError) -> Problem {
+        let certainty = error.certainty();
+        of_kind(&error).certain(certainty)
+    }
+}
+
+fn of_kind(error: &LockError) -> Problem {
+    let second = Duration::from_secs(1);
+    match error.kind() {
+        ErrorKind::Busy { holder } => {
+            let detail = "somebody else holds the lock, or waits for it";
+            let mut problem = Problem::new(StatusCode::LOCKED, "busy", "The lock is held", detail);
+            problem.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
+            problem.retry_after(holder.as_ref().and_then(|holder| holder.left).unwrap_or(second))
+        }
+        ErrorKind::TimedOut { holder, .. } => {
+            let detail = "the lock was not free before the wait ran out";
+            let status = StatusCode::REQUEST_TIMEOUT;
+            let mut problem = Problem::new(status, "timed_out", "The wait ran out", detail);
+            problem.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
+            problem
+        }
+        ErrorKind::Cancelled => {
+            let detail = "the lease id was given up before, so it is never granted again";
+            Problem::new(StatusCode::CONFLICT, "cancelled", "The lease id was given up", detail)
+                .fix("ask again with a new `Idempotency-Key`")
+        }
+        ErrorKind::Lost { reason } => Problem::lost(reason),
+        ErrorKind::TooManyWaiters { limit } => {
+            Problem::too_many(&format!("{limit} contenders wait for the lock already"))
+        }
+        ErrorKind::Quarantined { left } => {
+            let detail = "the store lost its memory, and grants nothing for a while";
+            let title = "The store is quarantined";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "quarantined", title, detail)
+                .retry_after(*left)
+        }
+        ErrorKind::Unsupported { feature } => {
+            let detail = format!("the store behind this server cannot do: {feature}");
+            let title = "The store cannot do that";
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unsupported", title, detail)
+        }
+        ErrorKind::Invalid { field, message } => Problem::invalid(*field, message.clone()),
+        other => of_store(other, error),
+    }
+}
+
+/// The store failed in its own words, which go to the log.
+fn of_store(kind: &ErrorKind, error: &LockError) -> Problem {
+    tracing::warn!(%error, "the store failed");
+    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+    let (status, kind, title) = match kind {
+        ErrorKind::NoQuorum { .. } => (unavailable, "no_quorum", "Too few nodes answer"),
+        ErrorKind::NotInitialised => {
+            (unavailable, "not_initialised", "The store is not set up for locks")
+        }
+        ErrorKind::Foreign { .. } => {
+            (StatusCode::CONFLICT, "foreign", "Something else stands under the name")
+        }
+        ErrorKind::Refused { .. } => (unavailable, "refused", "The store refused"),
+        ErrorKind::Unavailable { .. } => (unavailable, "unavailable", "The store did not answer"),
+        _ => (StatusCode::BAD_GATEWAY, "protocol", "The store gave no valid answer"),
+    };
+    let problem = Problem::new(status, kind, title, "the log of the server has the details");
+    match status {
+        StatusCode::CONFLICT => problem,
+        _ => problem.retry_after(Duration::from_secs(1)),
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_GATEWAY);
+        let retry_after = self.retry_after;
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_status_and_no_word_of_the_store() {
+        let secret = || "s3cret".to_owned();
+        let wait = Duration::from_millis(1);
+        for (kind, status) in [
+            (ErrorKind::Busy { holder: None }, 423),
+            (ErrorKind::TimedOut { waited: wait, holder: None }, 408),
+            (ErrorKind::Cancelled, 409),
+            (ErrorKind::Lost { reason: LostReason::StoreGone(secret()) }, 410),
+            (ErrorKind::Lost { reason: LostReason::Revoked(secret()) }, 410),
+            (ErrorKind::TooManyWaiters { limit: 1 }, 429),
+            (ErrorKind::NoQuorum { nodes: vec![secret()] }, 503),
+            (ErrorKind::Quarantined { left: wait }, 503),
+            (ErrorKind::NotInitialised, 503),
+            (ErrorKind::Unsupported { feature: "permits" }, 422),
+            (ErrorKind::Foreign { found: secret() }, 409),
+            (ErrorKind::Refused { message: secret() }, 503),
+            (ErrorKind::Unavailable { message: secret() }, 503),
+            (ErrorKind::Protocol { message: secret() }, 502),
+            (ErrorKind::Invalid { field: "mode", message: "why".to_owned() }, 422),
+        ] {
+            let error = LockError::new("e", kind, Certainty::Unknown);
+            let problem = Problem::from(error);
+            assert_eq!((problem.status, problem.certainty), (status, "unknown"));
+            let text = serde_json::to_string(&problem).expect("JSON");
+            assert!(!text.contains("s3cret"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The paths.
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{delete, get, post, put};
+
+use crate::app::App;
+use crate::problem::Problem;
+use crate::{contract, events, health, locks, openapi, operators, sessions, shield};
+
+/// Makes the router.
+pub(crate) fn router(app: App) -> Router {
+    let protect = from_fn_with_state(app.clone(), shield::protect);
+    Router::new()
+        .route("/v1/locks", get(locks::list))
+        .route("/v1/locks/{name}", post(locks::acquire).get(locks::inspect))
+        .route("/v1/locks/{name}/leases/{lease_id}", put(locks::renew).delete(locks::release))
+        .route("/v1/locks/{name}/revoke", post(operators::revoke))
+        .route("/v1/locks/{name}/freeze", put(operators::freeze).delete(operators::unfreeze))
+        .route("/v1/fence", post(operators::raise_fence))
+        .route("/v1/sessions", post(sessions::open))
+        .route("/v1/sessions/{session}", delete(sessions::close))
+        .route("/v1/sessions/{session}/heartbeat", post(sessions::heartbeat))
+        .route("/v1/events", get(events::events))
+        .route("/v1/engine", get(contract::describe))
+        .route("/v1/engine/acquire", post(contract::acquire))
+        .route("/v1/engine/renew", post(contract::renew))
+        .route("/v1/engine/release", post(contract::release))
+        .route("/v1/engine/inspect", post(contract::inspect))
+        .route("/v1/engine/list", post(contract::list))
+        .route("/v1/engine/operate", post(contract::operate))
+        .route("/v1/engine/watch", post(contract::watch))
+        .route("/api/openapi.json", get(openapi::show))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .fallback(async || Problem::not_found("no such path: see /api/openapi.json"))
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
+        .layer(protect)
+        .with_state(app)
+}

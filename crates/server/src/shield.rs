@@ -1,0 +1,141 @@
+//! What every request passes: is it for this server, and not from a page of another origin?
+//!
+//! - H1: a `Host` that is not this server's is refused, so that a name which an attacker resolves
+//!   to this address (DNS rebinding) is of no use.
+//! - H2: an `Origin` that is not this server's is refused, so that a page of another origin cannot
+//!   use the rights of a browser or of this machine.
+//! - H3: every answer forbids to be framed, sniffed or cached.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+
+use crate::access::Identity;
+use crate::app::App;
+use crate::problem::Problem;
+
+/// The headers of every answer.
+const HEADERS: [(&str, &str); 6] = [
+    ("cache-control", "no-store"),
+    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+];
+
+/// The names by which clients reach this server.
+pub(crate) struct Hosts {
+    names: Vec<String>,
+    listens_everywhere: bool,
+    local: IpAddr,
+}
+
+impl Hosts {
+    pub(crate) fn new(listen: SocketAddr, names: &[String]) -> Hosts {
+        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Hosts { names, listens_everywhere: listen.ip().is_unspecified(), local: listen.ip() }
+    }
+
+    /// Tells whether an authority (`host` or `host:port`) names this server. An address cannot be
+    /// rebound: whoever sends it means the machine that it reached.
+    fn is_ours(&self, authority: &str) -> bool {
+        let host = match authority.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or_default(),
+            None => authority.split(':').next().unwrap_or_default(),
+        };
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return self.listens_everywhere || address == self.local || address.is_loopback();
+        }
+        host.eq_ignore_ascii_case("localhost")
+            || self.names.iter().any(|name| name.eq_ignore_ascii_case(host))
+    }
+
+    fn check(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = hosts.next().and_then(|host| host.to_str().ok());
+        let host = uri.authority().map(http::uri::Authority::as_str).or(host);
+        if hosts.next().is_some() || !host.is_some_and(|host| self.is_ours(host)) {
+            return Err(Problem::wrong_host());
+        }
+        for origin in headers.get_all(ORIGIN) {
+            let origin: Option<Uri> = origin.to_str().ok().and_then(|text| text.parse().ok());
+            let authority = origin.as_ref().and_then(Uri::authority);
+            // The same host and port: a page of another port of this machine is another origin.
+            if authority.is_none_or(|authority| Some(authority.as_str()) != host) {
+                return Err(Problem::wrong_origin());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks a request, adds headers to the answer, and counts both.
+pub(crate) async fn protect(State(app): State<App>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let hosts = app.hosts.read().clone();
+    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let mut response = match hosts.check(request.headers(), request.uri()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    let path = path.unwrap_or_else(|| "other".to_owned());
+    app.metrics.request(&path, response.status().as_u16(), began.elapsed());
+    for (name, value) in HEADERS {
+        let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+impl FromRequestParts<App> for Identity {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Identity, Problem> {
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        let Some(ConnectInfo(peer)) = peer else { return Err(Problem::unauthenticated()) };
+        let access = app.access.read().clone();
+        access.identify(&parts.headers, peer.ip().to_canonical())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(HeaderName, &'static str)| {
+            (name.clone(), HeaderValue::from_static(value))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn only_requests_for_this_server_from_its_own_pages_pass() {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 7654));
+        let hosts = Hosts::new(listen, &["Locks.Example".to_owned()]);
+        let check = |pairs: &[(HeaderName, &'static str)]| {
+            hosts.check(&headers(pairs), &Uri::from_static("/v1/locks")).map_err(|p| p.kind())
+        };
+        for host in ["localhost", "LOCALHOST:7654", "127.0.0.1:1", "[::1]:7654", "locks.example"] {
+            assert_eq!(check(&[(HOST, host)]), Ok(()), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example", "10.0.0.1", ""] {
+            assert_eq!(check(&[(HOST, host)]), Err("wrong_host"), "{host}");
+        }
+        assert_eq!(check(&[]), Err("wrong_host"));
+        let here = (HOST, "localhost:7654");
+        assert_eq!(check(&[here.clone(), (ORIGIN, "http://localhost:7654")]), Ok(()));
+        for origin in ["http://evil.example", "http://localhost:8080", "null", "", "x y"] {
+            assert_eq!(check(&[here.clone(), (ORIGIN, origin)]), Err("wrong_origin"), "{origin}");
+        }
+    }
+}

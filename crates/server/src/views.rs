@@ -1,0 +1,278 @@
+//! What the API shows of locks. The fields are those of `holdline who --json`, but that fencing
+//! tokens are strings: JSON numbers of other languages end at 2^53.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use holdline_core::{
+    FencingToken, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Mode, Snapshot,
+    WaiterView,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ModeBody {
+    /// Alone.
+    #[default]
+    Exclusive,
+    /// Together with other shared holders.
+    Shared,
+    /// With some permits of a semaphore.
+    Permits,
+}
+
+impl ModeBody {
+    pub(crate) fn of(mode: Mode) -> ModeBody {
+        match mode {
+            Mode::Exclusive => ModeBody::Exclusive,
+            Mode::Shared => ModeBody::Shared,
+            Mode::Permits { .. } => ModeBody::Permits,
+        }
+    }
+}
+
+/// What a holder or a waiter reports about itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AboutBody {
+    /// The machine's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
+    /// The process id on that machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pid: Option<u32>,
+    /// The user's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
+    /// The program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) program: Option<String>,
+    /// Why the lock is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// Free labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) labels: BTreeMap<String, String>,
+    /// The W3C trace context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) traceparent: Option<String>,
+}
+
+impl AboutBody {
+    fn of(fields: HolderFields) -> AboutBody {
+        let text = |text: String| Some(text).filter(|text| !text.is_empty());
+        AboutBody {
+            host: text(fields.host),
+            pid: fields.pid,
+            user: text(fields.user),
+            program: text(fields.program),
+            reason: text(fields.reason),
+            labels: fields.labels,
+            traceparent: text(fields.traceparent),
+        }
+    }
+
+    /// Returns the fields for the store.
+    pub(crate) fn into_fields(self) -> HolderFields {
+        HolderFields {
+            host: self.host.unwrap_or_default(),
+            pid: self.pid,
+            user: self.user.unwrap_or_default(),
+            program: self.program.unwrap_or_default(),
+            reason: self.reason.unwrap_or_default(),
+            labels: self.labels,
+            traceparent: self.traceparent.unwrap_or_default(),
+            lease_duration_ms: None,
+        }
+    }
+}
+
+/// A holder.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct HolderBody {
+    /// The first eight digits of the lease id, which prove nothing.
+    lease_id: String,
+    /// The fencing token, as a string of digits.
+    fencing_token: Option<String>,
+    mode: ModeBody,
+    /// The number of permits.
+    permits: Option<u32>,
+    /// `held`, `handed` (not claimed yet) or `revoked`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    /// The operator's reason for a revoke.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoke_reason: Option<String>,
+    /// The time since the grant.
+    held_for_ms: Option<u64>,
+    /// The time until the store ends the grant.
+    left_ms: Option<u64>,
+    about: AboutBody,
+}
+
+impl HolderBody {
+    pub(crate) fn of(summary: &HolderSummary) -> HolderBody {
+        HolderBody {
+            lease_id: summary.lease_id.to_string(),
+            fencing_token: summary.token.map(|token| token.to_string()),
+            mode: ModeBody::of(summary.mode),
+            permits: permits(summary.mode),
+            state: None,
+            revoke_reason: None,
+            held_for_ms: summary.held_for.map(millis),
+            left_ms: summary.left.map(millis),
+            about: AboutBody::of(summary.metadata.fields()),
+        }
+    }
+
+    fn of_view(view: &HolderView) -> HolderBody {
+        let (state, revoke_reason) = match &view.state {
+            GrantState::Held => ("held", None),
+            GrantState::Handed => ("handed", None),
+            GrantState::Revoked(reason) => ("revoked", Some(reason.clone())),
+        };
+        HolderBody { state: Some(state), revoke_reason, ..HolderBody::of(&view.summary) }
+    }
+}
+
+/// A contender in the queue.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct WaiterBody {
+    /// The first eight digits of the lease id.
+    lease_id: String,
+    mode: ModeBody,
+    /// The number of permits.
+    permits: Option<u32>,
+    /// How long it has waited.
+    waited_ms: Option<u64>,
+    about: AboutBody,
+}
+
+impl WaiterBody {
+    fn of(view: &WaiterView) -> WaiterBody {
+        WaiterBody {
+            lease_id: view.lease_id.to_string(),
+            mode: ModeBody::of(view.mode),
+            permits: permits(view.mode),
+            waited_ms: view.waited.map(millis),
+            about: AboutBody::of(view.metadata.fields()),
+        }
+    }
+}
+
+/// An operator's freeze.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct FreezeBody {
+    /// Whether the freeze has the name; otherwise it waits for the holders.
+    active: bool,
+    /// The operator's reason.
+    reason: String,
+    /// The time until it ends.
+    left_ms: u64,
+    /// The fencing token of the freeze.
+    fencing_token: Option<String>,
+}
+
+impl FreezeBody {
+    fn of(view: &FreezeView) -> FreezeBody {
+        FreezeBody {
+            active: view.active,
+            reason: view.reason.clone(),
+            left_ms: millis(view.left),
+            fencing_token: view.token.map(|token| token.to_string()),
+        }
+    }
+}
+
+/// How a lock stands. It is old when it arrives.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct LockBody {
+    /// The lock name.
+    name: String,
+    /// Whether the lock is held or frozen.
+    held: bool,
+    /// The number of holders.
+    holder_count: usize,
+    /// The holders, oldest first, at most 1000.
+    holders: Vec<HolderBody>,
+    /// The number of waiters.
+    queue_length: usize,
+    /// The waiters, head first, at most 1000.
+    queue: Vec<WaiterBody>,
+    /// The total of permits, if the name is a semaphore.
+    permits_of: Option<u32>,
+    freeze: Option<FreezeBody>,
+}
+
+impl LockBody {
+    pub(crate) fn of(snapshot: &Snapshot) -> LockBody {
+        LockBody {
+            name: snapshot.name.as_str().to_owned(),
+            held: snapshot.is_held(),
+            holder_count: snapshot.holder_count,
+            holders: snapshot.holders.iter().map(HolderBody::of_view).collect(),
+            queue_length: snapshot.queue_length,
+            queue: snapshot.queue.iter().map(WaiterBody::of).collect(),
+            permits_of: snapshot.permits_of,
+            freeze: snapshot.freeze.as_ref().map(FreezeBody::of),
+        }
+    }
+}
+
+/// One page of names.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct PageBody {
+    /// The locks, by name.
+    pub(crate) locks: Vec<LockBody>,
+    /// Where the next page begins; `null` after the last one.
+    pub(crate) cursor: Option<String>,
+}
+
+/// A granted lease.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct LeaseBody {
+    /// The lock name.
+    pub(crate) name: String,
+    /// The proof of the grant: keep it secret. Whoever has it can renew and release.
+    pub(crate) lease_id: String,
+    /// The fencing token, as a string of digits, for the resource to compare.
+    pub(crate) fencing_token: String,
+    pub(crate) mode: ModeBody,
+    /// How long the store keeps the lease after each renewal.
+    pub(crate) lease_duration_ms: u64,
+    /// How long the holder may believe the lease, counted from when it *sent* this request.
+    pub(crate) valid_for_ms: u64,
+    /// How long the request waited.
+    pub(crate) waited_ms: u64,
+    /// The session that keeps the lease.
+    pub(crate) session: Option<String>,
+}
+
+/// A renewed lease.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct RenewedBody {
+    /// How long the holder may believe the lease, counted from when it *sent* this request.
+    pub(crate) valid_for_ms: u64,
+}
+
+/// A released lease.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ReleasedBody {
+    /// `released`.
+    pub(crate) outcome: &'static str,
+}
+
+/// Whole milliseconds, rounded down.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(FencingToken::MAX.get())
+}
+
+fn permits(mode: Mode) -> Option<u32> {
+    match mode {
+        Mode::Permits { count, .. } => Some(count),
+        Mode::Exclusive | Mode::Shared => None,
+    }
+}

@@ -1,0 +1,220 @@
+//! Acquire, renew, release, wait, repeat, give up.
+
+use std::time::Duration;
+
+use crate::ground::{Ground, request, store};
+
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+const LONG: &str = r#"{"wait_ms": 60000}"#;
+
+fn with_key() -> String {
+    format!("Idempotency-Key: {KEY}\r\n")
+}
+
+#[tokio::test]
+async fn a_lock_goes_from_hand_to_hand_with_growing_tokens() {
+    let ground = Ground::start().await;
+    let first = ground.ask("POST", "/v1/locks/a", "").await;
+    assert_eq!(first.status, 200, "{first:?}");
+    let token = first.text("fencing_token");
+    assert!(first.headers.contains(&format!("holdline-fencing-token: {token}")), "{first:?}");
+    let valid = first.json()["valid_for_ms"].as_u64().expect("a number");
+    assert!((1..30_000).contains(&valid), "{valid}");
+
+    let busy = ground.ask("POST", "/v1/locks/a", "").await;
+    assert_eq!((busy.status, busy.text("kind")), (423, "busy".to_owned()));
+    assert_eq!(busy.json()["holder"]["fencing_token"], token.as_str());
+    assert!(busy.headers.contains("retry-after: ") && busy.headers.contains("problem+json"));
+
+    let lease = format!("/v1/locks/a/leases/{}", first.text("lease_id"));
+    let renewed = ground.ask("PUT", &lease, r#"{"lease_duration_ms": 60000}"#).await;
+    assert_eq!(renewed.status, 200, "{renewed:?}");
+    assert!(renewed.json()["valid_for_ms"].as_u64().expect("a number") > 30_000);
+    assert_eq!(ground.ask("DELETE", &lease, "").await.status, 200);
+    let again = ground.ask("DELETE", &lease, "").await;
+    assert_eq!((again.status, again.text("kind")), (410, "lost".to_owned()));
+    assert_eq!(ground.ask("PUT", &lease, "").await.status, 410);
+
+    let next = ground.acquire("a", "").await;
+    let number = |text: &str| text.parse::<u64>().expect("digits");
+    assert!(number(next["fencing_token"].as_str().expect("a string")) > number(&token));
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_the_lock_or_with_its_limit() {
+    let ground = Ground::start().await;
+    let first = ground.acquire("a", "").await;
+    let late = ground.ask("POST", "/v1/locks/a", r#"{"wait_ms": 50}"#).await;
+    assert_eq!((late.status, late.text("kind")), (408, "timed_out".to_owned()));
+    let mut waiting = ground.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", "", LONG)).await;
+    ground.until_waiting("a", 1).await;
+    let lease = format!("/v1/locks/a/leases/{}", first["lease_id"].as_str().expect("an id"));
+    assert_eq!(ground.ask("DELETE", &lease, "").await.status, 200);
+    let told = waiting.told().await;
+    assert_eq!(told.status, 200, "{told:?}");
+    let body = told.json();
+    let (valid, waited) = (body["valid_for_ms"].as_u64(), body["waited_ms"].as_u64());
+    // What may be believed counts from the sending, so the wait is a part of it.
+    assert!(valid.expect("a number") > waited.expect("a number") + 20_000, "{told:?}");
+}
+
+#[tokio::test]
+async fn a_long_lease_is_reached_before_the_answer() {
+    let ground = Ground::start().await;
+    let lease = ground.acquire("a", r#"{"lease_duration_ms": 600000}"#).await;
+    assert!(lease["valid_for_ms"].as_u64().expect("a number") > 500_000, "{lease}");
+}
+
+#[tokio::test]
+async fn a_closed_connection_gives_its_place_up() {
+    let ground = Ground::start().await;
+    let _held = ground.acquire("a", "").await;
+    let mut waiting = ground.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", "", LONG)).await;
+    ground.until_waiting("a", 1).await;
+    drop(waiting);
+    ground.until_waiting("a", 0).await;
+}
+
+#[tokio::test]
+async fn a_place_under_a_key_is_left_to_the_client_and_lapses() {
+    let ground = Ground::start().await;
+    let held = ground.acquire("a", "").await;
+    let mut waiting = ground.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
+    ground.until_waiting("a", 1).await;
+    drop(waiting);
+    // Nobody gives the id up: it is good for another try, at any server.
+    let other = Ground::on(ground.client.clone(), "").await;
+    let mut again = other.open().await;
+    again.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
+    let lease = format!("/v1/locks/a/leases/{}", held["lease_id"].as_str().expect("an id"));
+    assert_eq!(ground.ask("DELETE", &lease, "").await.status, 200);
+    let told = again.told().await;
+    assert_eq!((told.status, told.text("lease_id")), (200, KEY.to_owned()));
+}
+
+#[tokio::test]
+async fn a_place_under_a_key_that_nobody_asks_for_again_lapses() {
+    let ground = Ground::start().await;
+    let _held = ground.acquire("a", "").await;
+    let mut waiting = ground.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
+    ground.until_waiting("a", 1).await;
+    drop(waiting);
+    ground.until_waiting("a", 0).await;
+}
+
+#[tokio::test]
+async fn a_repeated_request_gets_the_same_grant_also_elsewhere() {
+    let ground = Ground::start().await;
+    let other = Ground::on(ground.client.clone(), "").await;
+    let first = ground.ask_with("POST", "/v1/locks/a", &with_key(), "").await;
+    assert_eq!(first.status, 200, "{first:?}");
+    for server in [&ground, &other] {
+        let again = server.ask_with("POST", "/v1/locks/a", &with_key(), "").await;
+        assert_eq!(again.status, 200, "{again:?}");
+        assert_eq!(again.text("fencing_token"), first.text("fencing_token"));
+    }
+    let shared = r#"{"mode": "shared"}"#;
+    let different = ground.ask_with("POST", "/v1/locks/a", &with_key(), shared).await;
+    assert_eq!((different.status, different.text("kind")), (422, "invalid".to_owned()));
+}
+
+#[tokio::test]
+async fn an_id_that_was_given_up_is_never_granted() {
+    let ground = Ground::start().await;
+    let lease = format!("/v1/locks/a/leases/{KEY}");
+    let name = holdline::LockName::new("a").expect("a good name");
+    let nothing = ground.ask("DELETE", &lease, "").await;
+    assert_eq!(nothing.status, 410, "{nothing:?}");
+    // A repeated request that is still on its way must not bring the lock back.
+    let id = KEY.parse().expect("a lease id");
+    let ending = holdline_core::Ending {
+        for_good: true,
+        hold: holdline_core::Hold::Detached(Duration::from_secs(30)),
+    };
+    let request = holdline_core::ReleaseRequest { name, lease_id: id, ending };
+    ground.client.engine().release(&request).await.expect("memory");
+    let late = ground.ask_with("POST", "/v1/locks/a", &with_key(), "").await;
+    assert_eq!((late.status, late.text("kind")), (409, "cancelled".to_owned()));
+}
+
+/// A grant whose answer was lost is found again under its key, or ends with its lease.
+#[tokio::test]
+async fn a_grant_whose_answer_was_lost_is_found_by_its_key() {
+    let mut ground = Ground::start().await;
+    let other = Ground::on(ground.client.clone(), "").await;
+    let mut connection = ground.open().await;
+    connection.send(&request("POST", "/v1/locks/a", &with_key(), "")).await;
+    // The answer is on its way and nobody reads it: the server is gone.
+    while !ground.client.inspect(&"a".parse().expect("a name")).await.expect("memory").is_held() {
+        tokio::task::yield_now().await;
+    }
+    ground.cut();
+    drop(connection);
+    let again = other.ask_with("POST", "/v1/locks/a", &with_key(), "").await;
+    assert_eq!((again.status, again.text("lease_id")), (200, KEY.to_owned()));
+    let lease = format!("/v1/locks/a/leases/{KEY}");
+    assert_eq!(other.ask("DELETE", &lease, "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_ends_waits_and_another_goes_on() {
+    let client = store().await;
+    let mut first = Ground::on(client.clone(), "").await;
+    let second = Ground::on(client, "").await;
+    let held = second.acquire("a", "").await;
+    let mut waiting = first.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
+    first.until_waiting("a", 1).await;
+    let (told, ()) = tokio::join!(waiting.told(), first.stop());
+    assert_eq!((told.status, told.text("kind")), (503, "stopping".to_owned()));
+    let mut again = second.open().await;
+    again.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
+    let lease = format!("/v1/locks/a/leases/{}", held["lease_id"].as_str().expect("an id"));
+    assert_eq!(second.ask("DELETE", &lease, "").await.status, 200);
+    assert_eq!(again.told().await.status, 200);
+}
+
+#[tokio::test]
+async fn modes_permits_and_operators() {
+    let ground = Ground::start().await;
+    for _ in 0..2 {
+        ground.acquire("shared", r#"{"mode": "shared"}"#).await;
+        ground.acquire("pool", r#"{"mode": "permits", "permits_of": 2}"#).await;
+    }
+    let third = ground.ask("POST", "/v1/locks/pool", r#"{"mode":"permits","permits_of":2}"#).await;
+    assert_eq!(third.status, 423, "{third:?}");
+    let held = ground.acquire("a", r#"{"about": {"program": "p", "reason": "r"}}"#).await;
+    let shown = ground.ask("GET", "/v1/locks/a", "").await.json();
+    assert_eq!(
+        (&shown["held"], &shown["holders"][0]["about"]["reason"]),
+        (&true.into(), &"r".into())
+    );
+    let list = ground.ask("GET", "/v1/locks?prefix=p&limit=1", "").await.json();
+    assert_eq!((&list["locks"][0]["name"], &list["cursor"]), (&"pool".into(), &().into()));
+
+    let stale =
+        ground.ask("POST", "/v1/locks/a/revoke", r#"{"fencing_token": "9007199254740991"}"#);
+    let stale = stale.await;
+    assert_eq!((stale.status, stale.text("kind")), (409, "stale".to_owned()));
+    let token = &held["fencing_token"];
+    let body = format!(r#"{{"fencing_token": {token}, "reason": "now", "force": true}}"#);
+    let revoked = ground.ask("POST", "/v1/locks/a/revoke", &body).await;
+    assert_eq!((revoked.status, &revoked.json()["ended"]), (200, &true.into()), "{revoked:?}");
+    let lease = format!("/v1/locks/a/leases/{}", held["lease_id"].as_str().expect("an id"));
+    let lost = ground.ask("PUT", &lease, "").await;
+    assert_eq!((lost.status, lost.text("lost")), (410, "revoked".to_owned()));
+
+    let frozen = ground.ask("PUT", "/v1/locks/a/freeze", r#"{"duration_ms": 60000}"#).await;
+    assert_eq!(frozen.status, 204, "{frozen:?}");
+    assert_eq!(ground.ask("POST", "/v1/locks/a", "").await.status, 423);
+    assert_eq!(ground.ask("DELETE", "/v1/locks/a/freeze", "").await.status, 204);
+    assert_eq!(ground.ask("DELETE", "/v1/locks/a/freeze", "").await.status, 404);
+    assert_eq!(ground.ask("POST", "/v1/fence", r#"{"above": "1000"}"#).await.status, 204);
+    let next = ground.acquire("a", "").await;
+    let next: u64 = next["fencing_token"].as_str().expect("a string").parse().expect("digits");
+    assert!(next > 1000);
+}

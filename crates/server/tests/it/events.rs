@@ -1,0 +1,114 @@
+//! The event stream: order, resume, gap, rights.
+
+use std::time::{Duration, Instant};
+
+use crate::ground::{Connection, Ground, request};
+
+/// Reads until one event has come; returns its id, kind and data.
+async fn event(connection: &mut Connection) -> (String, String, String) {
+    let (mut id, mut kind) = (String::new(), String::new());
+    loop {
+        let line = connection.line().await;
+        assert!(!line.is_empty(), "the stream has ended");
+        if let Some(text) = line.strip_prefix("id: ") {
+            text.trim().clone_into(&mut id);
+        } else if let Some(text) = line.strip_prefix("event: ") {
+            text.trim().clone_into(&mut kind);
+        } else if let Some(text) = line.strip_prefix("data: ") {
+            return (id, kind, text.trim().to_owned());
+        }
+    }
+}
+
+async fn stream(ground: &Ground, path: &str, headers: &str) -> Connection {
+    let mut connection = ground.open().await;
+    connection.send(&request("GET", path, headers, "")).await;
+    let (status, headers) = connection.head().await;
+    assert_eq!(status, 200, "{headers}");
+    assert!(headers.contains("text/event-stream"), "{headers}");
+    // The comment that says that the stream stands comes before anything that happens later.
+    while !connection.line().await.starts_with(':') {}
+    connection
+}
+
+#[tokio::test]
+async fn what_happens_is_told_in_order_and_resumed() {
+    let ground = Ground::start().await;
+    let mut all = stream(&ground, "/v1/events", "").await;
+    let mut some = stream(&ground, "/v1/events?prefix=b", "").await;
+    let lease = ground.acquire("a", "").await;
+    let path = format!("/v1/locks/a/leases/{}", lease["lease_id"].as_str().expect("an id"));
+    ground.ask("DELETE", &path, "").await;
+    ground.acquire("b", "").await;
+    let first = event(&mut all).await;
+    assert_eq!(first.1, "granted");
+    assert!(first.2.contains(r#""name":"a""#) && first.2.contains("fencing_token"), "{first:?}");
+    assert!(!first.2.contains(lease["lease_id"].as_str().expect("an id")), "no proof is shown");
+    assert_eq!(event(&mut all).await.1, "released");
+    let last = event(&mut all).await;
+    assert!(last.2.contains(r#""name":"b""#), "{last:?}");
+    assert_eq!(event(&mut some).await, last);
+
+    let mut connection = ground.open().await;
+    let header = format!("Last-Event-ID: {}\r\n", first.0);
+    connection.send(&request("GET", "/v1/events", &header, "")).await;
+    assert_eq!(connection.head().await.0, 200);
+    assert_eq!(event(&mut connection).await.1, "released");
+    assert_eq!(event(&mut connection).await, last);
+}
+
+#[tokio::test]
+async fn a_gap_is_told_after_another_run_of_the_server() {
+    let ground = Ground::start().await;
+    ground.acquire("a", "").await;
+    let mut connection = ground.open().await;
+    connection.send(&request("GET", "/v1/events", "Last-Event-ID: 00000000-7\r\n", "")).await;
+    assert_eq!(connection.head().await.0, 200);
+    assert_eq!(event(&mut connection).await.1, "gap");
+    assert_eq!(event(&mut connection).await.1, "granted");
+}
+
+#[tokio::test]
+async fn a_slow_reader_loses_its_stream_and_costs_nobody_else() {
+    let ground = Ground::start().await;
+    let mut slow = stream(&ground, "/v1/events", "").await;
+    let mut connection = ground.open().await;
+    let reason = "r".repeat(400);
+    let body = format!(r#"{{"duration_ms": 60000, "reason": "{reason}"}}"#);
+    let freeze = request("PUT", "/v1/locks/a/freeze", "", &body);
+    // More than the buffers of both ends and what the server keeps.
+    let batch = freeze.repeat(250);
+    for _ in 0..120 {
+        connection.send(&batch).await;
+        for _ in 0..250 {
+            assert_eq!(connection.told().await.status, 204);
+        }
+    }
+    let rest = slow.rest().await;
+    assert!(
+        rest.ends_with("event: gap\ndata: {}\n\n\r\n0\r\n\r\n"),
+        "{}",
+        &rest[rest.len() - 90..]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_comes_soon() {
+    let ground = Ground::start().await;
+    let mut all = stream(&ground, "/v1/events", "").await;
+    let began = Instant::now();
+    ground.acquire("a", "").await;
+    event(&mut all).await;
+    // Far more than 20 ms, for a machine that stands still at times.
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn streams_end_when_the_server_stops_and_have_a_limit() {
+    let mut ground = Ground::with("[server.limits]\nevent_streams = 1\n").await;
+    let mut open = stream(&ground, "/v1/events", "").await;
+    let told = ground.ask("GET", "/v1/events", "").await;
+    assert_eq!((told.status, told.text("kind")), (429, "too_many".to_owned()));
+    ground.stop().await;
+    open.rest().await;
+}

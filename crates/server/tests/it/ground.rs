@@ -1,0 +1,193 @@
+//! A running server and a client that speaks HTTP/1.1 by hand, so that a test can break off at any
+//! byte.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdline::Client;
+use holdline_server::{Reloader, Server, ServerConfig};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Long enough for any machine; reached only by a failure.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A running server.
+pub(crate) struct Ground {
+    pub(crate) client: Client,
+    pub(crate) address: SocketAddr,
+    pub(crate) reloader: Reloader,
+    stop: Option<oneshot::Sender<()>>,
+    running: Option<JoinHandle<()>>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: u16,
+    pub(crate) headers: String,
+    pub(crate) body: String,
+}
+
+impl Told {
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// A text of the body.
+    pub(crate) fn text(&self, field: &str) -> String {
+        self.json()[field].as_str().unwrap_or_else(|| panic!("no {field}: {self:?}")).to_owned()
+    }
+}
+
+/// A store that no other test has.
+pub(crate) async fn store() -> Client {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    Client::connect(&format!("memory:ground-{number}")).await.expect("connects")
+}
+
+impl Ground {
+    pub(crate) async fn start() -> Ground {
+        Ground::with("").await
+    }
+
+    /// A server with these settings.
+    pub(crate) async fn with(config: &str) -> Ground {
+        Ground::on(store().await, config).await
+    }
+
+    /// One more server of the same store.
+    pub(crate) async fn on(client: Client, config: &str) -> Ground {
+        let config = ServerConfig::from_toml(config).expect("a good configuration");
+        let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let server = Server::bind(client.engine().clone(), &config).await.expect("listens");
+        let (address, reloader) = (server.address(), server.reloader());
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(server.run(async {
+            // A ground that was dropped stops too.
+            let _ = stopped.await;
+        }));
+        Ground { client, address, reloader, stop: Some(stop), running: Some(running) }
+    }
+
+    /// Stops the server as SIGTERM does, and waits for its end.
+    pub(crate) async fn stop(&mut self) {
+        drop(self.stop.take());
+        let running = self.running.take().expect("it runs");
+        timeout(DEADLINE, running).await.expect("it ends").expect("without a panic");
+    }
+
+    /// Stops the server as SIGKILL does: nothing more is sent or answered.
+    pub(crate) fn cut(&mut self) {
+        self.running.take().expect("it runs").abort();
+    }
+
+    pub(crate) async fn open(&self) -> Connection {
+        let stream = TcpStream::connect(self.address).await.expect("connects");
+        Connection(BufReader::new(stream))
+    }
+
+    /// Sends one request on a connection of its own.
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Told {
+        self.ask_with(method, path, "", body).await
+    }
+
+    /// The same with more headers, each of them ended by a line break.
+    pub(crate) async fn ask_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> Told {
+        let mut connection = self.open().await;
+        connection.send(&request(method, path, headers, body)).await;
+        connection.told().await
+    }
+
+    /// Acquires, and returns the lease.
+    pub(crate) async fn acquire(&self, name: &str, body: &str) -> Value {
+        let told = self.ask("POST", &format!("/v1/locks/{name}"), body).await;
+        assert_eq!(told.status, 200, "{told:?}");
+        told.json()
+    }
+
+    /// Waits until so many wait for a name.
+    pub(crate) async fn until_waiting(&self, name: &str, count: usize) {
+        let name = holdline::LockName::new(name).expect("a good name");
+        let waits = async {
+            while self.client.inspect(&name).await.expect("memory").queue_length != count {
+                tokio::time::sleep(Duration::from_millis(5)).await; // event: can only be looked at
+            }
+        };
+        timeout(DEADLINE, waits).await.unwrap_or_else(|_| panic!("never {count} waiting"));
+    }
+}
+
+/// The bytes of a request.
+pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
+    let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
+    let length = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{kind}{headers}Content-Length: \
+         {length}\r\n\r\n{body}"
+    )
+}
+
+/// A connection.
+pub(crate) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    pub(crate) async fn send(&mut self, bytes: &str) {
+        self.0.write_all(bytes.as_bytes()).await.expect("sent");
+    }
+
+    /// Reads one line; an empty one at the end of the connection.
+    pub(crate) async fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = timeout(DEADLINE, self.0.read_line(&mut line)).await.expect("a line in time");
+        // A reset is an end too.
+        let _ = read;
+        line
+    }
+
+    /// Reads the status and the headers.
+    pub(crate) async fn head(&mut self) -> (u16, String) {
+        let first = self.line().await;
+        let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status: {first:?}"));
+        let mut headers = String::new();
+        loop {
+            let line = self.line().await;
+            if line.trim().is_empty() {
+                return (status, headers.to_ascii_lowercase());
+            }
+            headers.push_str(&line);
+        }
+    }
+
+    /// Reads an answer that has a length.
+    pub(crate) async fn told(&mut self) -> Told {
+        let (status, headers) = self.head().await;
+        let length = headers.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.map_or(0, |length| length.trim().parse().expect("a number"));
+        let mut body = vec![0; length];
+        timeout(DEADLINE, self.0.read_exact(&mut body)).await.expect("in time").expect("whole");
+        Told { status, headers, body: String::from_utf8(body).expect("text") }
+    }
+
+    /// Waits until the server closes the connection; returns what it has said until then.
+    pub(crate) async fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        // A reset is an end too.
+        let _ = timeout(DEADLINE, self.0.read_to_end(&mut rest)).await.expect("an end in time");
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+}

@@ -1,0 +1,111 @@
+//! Bad input: what it gets, and that nothing is applied.
+
+use crate::ground::Ground;
+
+#[tokio::test]
+async fn bad_input_gets_the_field_and_the_reason() {
+    let ground = Ground::start().await;
+    let long = "n".repeat(513);
+    for (method, path, headers, body, status, field) in [
+        ("POST", "/v1/locks/a", "", "{", 400, ""),
+        ("POST", "/v1/locks/a", "", "[]", 422, "body"),
+        ("POST", "/v1/locks/a", "", r#"{"mod": "shared"}"#, 422, "mod"),
+        ("POST", "/v1/locks/a", "", r#"{"mode": "both"}"#, 422, "both"),
+        ("POST", "/v1/locks/a", "", r#"{"permits": 1}"#, 422, "permits"),
+        ("POST", "/v1/locks/a", "", r#"{"mode": "permits"}"#, 422, "permits_of"),
+        (
+            "POST",
+            "/v1/locks/a",
+            "",
+            r#"{"mode":"permits","permits":3,"permits_of":2}"#,
+            422,
+            "permits",
+        ),
+        ("POST", "/v1/locks/a", "", r#"{"wait_ms": -1}"#, 422, "-1"),
+        ("POST", "/v1/locks/a", "", r#"{"wait_ms": 99999999999}"#, 422, "wait_ms"),
+        ("POST", "/v1/locks/a", "", r#"{"lease_duration_ms": 1}"#, 422, "lease_duration"),
+        ("POST", "/v1/locks/a", "", r#"{"session": "x"}"#, 422, "session"),
+        ("POST", "/v1/locks/a", "Idempotency-Key: short\r\n", "", 422, "Idempotency-Key"),
+        ("POST", "/v1/locks/%ff", "", "", 400, ""),
+        ("POST", "/v1/locks/a%00b", "", "", 422, "name"),
+        ("POST", &format!("/v1/locks/{long}"), "", "", 422, "name"),
+        ("PUT", "/v1/locks/a/leases/xyz", "", "", 422, "lease_id"),
+        ("POST", "/v1/locks/a/revoke", "", r#"{"fencing_token": "0"}"#, 422, "fencing_token"),
+        ("POST", "/v1/locks/a/revoke", "", "", 422, "fencing_token"),
+        ("PUT", "/v1/locks/a/freeze", "", r#"{"duration_ms": 0}"#, 422, "duration"),
+        ("POST", "/v1/sessions", "", r#"{"duration_ms": 1}"#, 422, "duration_ms"),
+        ("GET", "/v1/locks?limit=0", "", "", 422, "limit"),
+        ("GET", "/v1/locks?limits=1", "", "", 400, ""),
+        ("GET", "/v1/locks?cursor=%00", "", "", 422, "name"),
+        ("GET", "/v1/lock", "", "", 404, ""),
+        ("PATCH", "/v1/locks/a", "", "", 405, ""),
+        ("POST", "/v1/engine/acquire", "", "{}", 422, "name"),
+    ] {
+        let told = ground.ask_with(method, path, headers, body).await;
+        assert_eq!(told.status, status, "{method} {path} {body}: {told:?}");
+        let problem = told.json();
+        assert_eq!(problem["status"], status, "{told:?}");
+        assert_eq!(problem["certainty"], "not_applied", "{told:?}");
+        if !field.is_empty() {
+            assert_eq!(problem["field"], field, "{method} {path} {body}: {told:?}");
+        }
+    }
+    let list = ground.ask("GET", "/v1/locks", "").await.json();
+    assert_eq!(list["locks"].as_array().map(Vec::len), Some(0), "nothing was applied: {list}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_said_to_be_json_is_refused() {
+    let ground = Ground::start().await;
+    let mut connection = ground.open().await;
+    let text = "POST /v1/locks/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n\
+                Content-Length: 2\r\n\r\n{}";
+    connection.send(text).await;
+    let told = connection.told().await;
+    assert_eq!((told.status, told.text("kind")), (415, "not_json".to_owned()));
+}
+
+#[tokio::test]
+async fn a_name_is_exact_whatever_is_in_it() {
+    let ground = Ground::start().await;
+    for (path, name) in [
+        ("a%2Fb", "a/b"),
+        ("a%252Fb", "a%2Fb"),
+        ("%2F", "/"),
+        ("..", ".."),
+        ("a%20b", "a b"),
+        ("a+b", "a+b"),
+        ("%C3%A9", "é"),
+        ("%F0%9F%94%92", "🔒"),
+        ("a%3Fb%23c", "a?b#c"),
+    ] {
+        let lease = ground.acquire(path, "").await;
+        assert_eq!(lease["name"], name);
+        let exact = holdline::LockName::new(name).expect("a good name");
+        assert!(ground.client.inspect(&exact).await.expect("memory").is_held(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_forbids_frames_caches_and_other_origins() {
+    let ground = Ground::start().await;
+    for path in ["/healthz", "/v1/locks", "/nowhere"] {
+        let told = ground.ask("GET", path, "").await;
+        for header in [
+            "x-frame-options: deny",
+            "x-content-type-options: nosniff",
+            "cache-control: no-store",
+            "frame-ancestors 'none'",
+        ] {
+            assert!(told.headers.contains(header), "{path}: {}", told.headers);
+        }
+        assert!(!told.headers.contains("access-control-allow-origin"), "{}", told.headers);
+    }
+    let origin = "Origin: http://evil.example\r\n";
+    let told = ground.ask_with("POST", "/v1/locks/a", origin, "").await;
+    assert_eq!((told.status, told.text("kind")), (403, "wrong_origin".to_owned()));
+    let mut connection = ground.open().await;
+    connection.send("GET /v1/locks HTTP/1.1\r\nHost: evil.example\r\n\r\n").await;
+    let told = connection.told().await;
+    assert_eq!((told.status, told.text("kind")), (421, "wrong_host".to_owned()));
+}

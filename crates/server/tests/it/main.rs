@@ -1,0 +1,11 @@
+//! The server as clients of any language see it: raw HTTP on a loopback port.
+
+mod acquire;
+mod connections;
+mod events;
+mod ground;
+mod inputs;
+mod openapi;
+mod rights;
+mod sessions;
+mod tls;

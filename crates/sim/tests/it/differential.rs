@@ -199,21 +199,6 @@ fn show((at, args): &Step) -> String {
     format!("  {at}> {}", args.join(" "))
 }
 
-/// Compares one fixed sequence, in both protocols.
-fn compare_lines(lines: &[&str]) {
-    let real = RealRedis::start();
-    let steps: Vec<Step> = lines.iter().map(|line| (0, words(line))).collect();
-    for protocol in ["2", "3"] {
-        assert_eq!(run(&real, protocol, &steps), Ok(()), "RESP{protocol}");
-    }
-}
-
-#[test]
-fn the_least_rank_of_lpos_counts_from_the_end() {
-    let rank = "lpos l a rank -9223372036854775808";
-    compare_lines(&["rpush l a b a c", rank, &format!("{rank} count 0")]);
-}
-
 #[test]
 fn strings_answer_as_the_real_server_does() {
     compare("strings", &[g::STRINGS, g::STRINGS, g::KEYS, g::LISTS], 60);

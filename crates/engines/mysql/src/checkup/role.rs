@@ -127,9 +127,9 @@ mod tests {
             (0, 0, Some(Vec::new()), Health::Ok, "it is not a replica"),
             (0, 3, Some(Vec::new()), Health::Ok, "it is not a replica"),
             (0, 0, None, Health::Ok, "may not ask"),
-            (0, 0, other(), Health::Warning, "of db:3306, and does not"),
-            (1, 0, None, Health::Error, "of another server, and takes writes"),
-            (1, 0, other(), Health::Error, "of db:3306, and takes writes"),
+            (0, 0, other(), Health::Warning, "from db:3306, and does not"),
+            (1, 0, None, Health::Error, "from another server, and takes writes"),
+            (1, 0, other(), Health::Error, "from db:3306, and takes writes"),
             (1, 1, other(), Health::Warning, "that others replicate"),
         ] {
             let finding =

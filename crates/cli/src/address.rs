@@ -76,8 +76,7 @@ fn split_scheme(url: &str) -> (&str, &str) {
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     // These are names of keys in the store, of files, and of variables.
-    let named =
-        ["key_template", "password_file", "key", "password_env", "token_file", "token_env"];
+    let named = ["key_template", "password_file", "key", "password_env", "token_file", "token_env"];
     if named.contains(&key.as_str()) {
         return false;
     }

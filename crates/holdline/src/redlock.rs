@@ -1,7 +1,7 @@
 //! An operator's commands for a quorum of Redis servers: initialise it, inspect it, replace a node.
 //!
-//! To acquire locks, use a [`Client`](crate::Client) with `redlock://one,two,three`; nothing here holds
-//! a lock. `docs/cli.md` explains the states, `docs/quorum.md` the protocol.
+//! To acquire locks, use a [`Client`](crate::Client) with `redlock://one,two,three`; nothing here
+//! holds a lock. `docs/cli.md` explains the states, `docs/quorum.md` the protocol.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), holdline::LockError> {
@@ -21,7 +21,8 @@ pub use holdline_redis::{
 use crate::engines::clock;
 use crate::{ClockKind, LockError};
 
-/// Returns an operator's interface to the set at a URL, with the machine's clock. It connects later.
+/// Returns an operator's interface to the set at a URL, with the machine's clock. It connects
+/// later.
 ///
 /// # Errors
 /// `Invalid`: the URL is wrong.

@@ -1,7 +1,7 @@
 //! A server's wall clock, which may differ from the world's common time.
 //!
-//! Keys expire by it, as they do on a real server. A test can make the clock wrong: ahead or behind,
-//! too fast or too slow, or stepped while leases run.
+//! Keys expire by it, as they do on a real server. A test can make the clock wrong: ahead or
+//! behind, too fast or too slow, or stepped while leases run.
 
 use std::sync::Arc;
 use std::time::Duration;

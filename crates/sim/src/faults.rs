@@ -1,7 +1,7 @@
 //! Faults that a test can inject into a server.
 //!
-//! Each fault looks real to clients. A crash closes every connection. A stopped process executes what
-//! arrived when it continues. A flush notifies no client.
+//! Each fault looks real to clients. A crash closes every connection. A stopped process executes
+//! what arrived when it continues. A flush notifies no client.
 
 use crate::data::Keyspace;
 use crate::server::FakeRedis;

@@ -1,9 +1,9 @@
 //! Seeded worlds for Holdline: fake servers in virtual time.
 //!
 //! A [`FakeRedis`] is the memory of one server process as a value. It runs our real Lua, its keys
-//! expire by a clock that a test can make wrong, and a test can crash it, stop it and lose its data.
-//! A test of its own compares it, byte for byte, with a real server. It has only the commands that
-//! our engine uses.
+//! expire by a clock that a test can make wrong, and a test can crash it, stop it and lose its
+//! data. A test of its own compares it, byte for byte, with a real server. It has only the commands
+//! that our engine uses.
 //!
 //! Read next: `server` (one server), `transport` (connections that a client crate can use),
 //! `world` (tasks in virtual time).

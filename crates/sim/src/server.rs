@@ -19,8 +19,8 @@ use crate::script::Scripts;
 use crate::session::{Connection, ConnectionId, ReplyMode};
 use crate::state::State;
 
-/// The replies of a command: usually one, one for each channel of a subscription, none if the client
-/// wants none.
+/// The replies of a command: usually one, one for each channel of a subscription, none if the
+/// client wants none.
 pub type Replies = Vec<Reply>;
 
 /// A fake Redis server: the memory of one server process.
@@ -140,8 +140,8 @@ impl FakeRedis {
 
     /// Closes the client's end of a connection.
     ///
-    /// A running server drops it at once, including a command that a pause of clients delays. A stopped
-    /// server runs the received bytes when it continues, as after SIGSTOP.
+    /// A running server drops it at once, including a command that a pause of clients delays. A
+    /// stopped server runs the received bytes when it continues, as after SIGSTOP.
     pub fn close(&mut self, connection: ConnectionId) {
         let state = self.state();
         let still = state.frozen || state.asleep.is_some();

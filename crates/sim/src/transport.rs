@@ -1,8 +1,9 @@
 //! Connections that a client can use like sockets.
 //!
-//! A write passes its bytes to the server at once, which runs the complete commands. A read takes the
-//! server's output. There is no task behind it: when the server must act by itself, the reader's timer
-//! drives it. Delay, loss and cuts are injected by a layer in between, or by the server's faults.
+//! A write passes its bytes to the server at once, which runs the complete commands. A read takes
+//! the server's output. There is no task behind it: when the server must act by itself, the
+//! reader's timer drives it. Delay, loss and cuts are injected by a layer in between, or by the
+//! server's faults.
 
 use std::future::Future;
 use std::io;

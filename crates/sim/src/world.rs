@@ -1,7 +1,7 @@
 //! Tasks in virtual time: one thread, one seed, one order of events.
 //!
-//! Time does not pass while a task can run. When none can, it jumps to the next timer. The seed decides
-//! which of several ready tasks runs next.
+//! Time does not pass while a task can run. When none can, it jumps to the next timer. The seed
+//! decides which of several ready tasks runs next.
 //!
 //! Invariant W1: the same tasks under the same seed run in the same order.
 //! Invariant W2: tasks sleep on the world's clock, never on a timer of a runtime.

@@ -221,7 +221,11 @@ fn a_client_on_blank_servers_gets_the_fix_to_wait_or_ask_an_operator() {
     eventually("founded", || redlock.states() == ["quarantined"; 3]);
     let who = redlock.run(&["who", "demo"]);
     assert_eq!(who.code, 69, "{who:?}");
-    assert_eq!(who.stderr.matches("has lost its data, and is in quarantine for").count(), 3, "{who:?}");
+    assert_eq!(
+        who.stderr.matches("has lost its data, and is in quarantine for").count(),
+        3,
+        "{who:?}"
+    );
     assert!(who.stderr.contains("`holdline doctor`"), "{who:?}");
     // Whoever waits is told for what, and waits no longer than it was to.
     let waits = redlock.run(&["run", "demo", "--wait", "3s", "--", "true"]);

@@ -1,9 +1,9 @@
 //! One attempt at a name: counts votes until a majority is won or can no longer be won.
 //!
-//! The caller sends the messages. It asks all nodes at once, passes each answer to the ballot, sends
-//! the requests that [`Ballot::take_write_backs`] returns, and reads the [`BallotOutcome`]. A ballot
-//! decides as soon as a majority has granted or no longer can, so a slow or dead node costs nothing.
-//! Later answers are passed in as well: they show where the lease id must be undone.
+//! The caller sends the messages. It asks all nodes at once, passes each answer to the ballot,
+//! sends the requests that [`Ballot::take_write_backs`] returns, and reads the [`BallotOutcome`]. A
+//! ballot decides as soon as a majority has granted or no longer can, so a slow or dead node costs
+//! nothing. Later answers are passed in as well: they show where the lease id must be undone.
 
 use std::time::Duration;
 
@@ -171,8 +171,8 @@ impl Ballot {
         std::mem::take(&mut self.write_backs)
     }
 
-    /// Returns the nodes where the lease id must be undone if the attempt is lost: all that may have
-    /// granted the name.
+    /// Returns the nodes where the lease id must be undone if the attempt is lost: all that may
+    /// have granted the name.
     pub fn to_undo(&self) -> impl Iterator<Item = usize> {
         let may_have = |entry: &VoteEntry| !matches!(entry, VoteEntry::Denied(_));
         let entries = self.entries.iter().enumerate();

@@ -1,8 +1,8 @@
 //! The membership of a set of nodes.
 //!
-//! Every node keeps the same configuration, and votes only for a request that names it. A node draws
-//! its own id. A node that comes back without its data draws a new id, and counts as a new node
-//! until the others have agreed to it.
+//! Every node keeps the same configuration, and votes only for a request that names it. A node
+//! draws its own id. A node that comes back without its data draws a new id, and counts as a new
+//! node until the others have agreed to it.
 //!
 //! - G1: a configuration is identified by its set, its epoch and its content; the stamp has all
 //!   three.
@@ -81,8 +81,8 @@ impl SetId {
 }
 
 impl Configuration {
-    /// Makes the initial configuration of these nodes. It depends on the nodes alone, so all clients
-    /// make the same.
+    /// Makes the initial configuration of these nodes. It depends on the nodes alone, so all
+    /// clients make the same.
     pub fn initial(nodes: &[(NodeId, &str)], max_lease: Duration) -> Configuration {
         let slot = |(id, address): &(NodeId, &str)| MemberSlot {
             id: *id,

@@ -8,15 +8,15 @@
 //!   the stamp of its configuration.
 //! - N2: a configuration is replaced only by a later epoch of the same set, and only by a command
 //!   that names the configuration which it replaces.
-//! - N3: a node whose marker has changed has lost data, however its store was configured. It takes a
-//!   new id. It votes again only after the others have agreed to that id, it has waited, and it has
-//!   received a floor.
+//! - N3: a node whose marker has changed has lost data, however its store was configured. It takes
+//!   a new id. It votes again only after the others have agreed to that id, it has waited, and it
+//!   has received a floor.
 //! - N4: every grant is above the floor, whatever the counters of the names say: a node that was
 //!   restored from an old copy has counters, and they are old.
 //! - N5: a quarantine ends only when clients have measured all of it with their monotonic clocks.
-//!   Each client reports how much was left when it read the node, and how long ago that was. The node
-//!   keeps the smallest remainder that follows. So no moment counts twice, and no client's time is
-//!   lost to another's. The clock of the node plays no part.
+//!   Each client reports how much was left when it read the node, and how long ago that was. The
+//!   node keeps the smallest remainder that follows. So no moment counts twice, and no client's
+//!   time is lost to another's. The clock of the node plays no part.
 
 use std::time::Duration;
 

@@ -43,10 +43,10 @@ impl NameRegister {
     /// Takes the name for a lease id, if it is free, and raises the counter: above its last value
     /// and above `floor`, and to `proposed` if that is larger.
     ///
-    /// `floor` is the result of [`super::QuorumNode::floor`]: the floor that the node was given when
-    /// it was readmitted after a loss of data, or, where the counter of this name was deleted on
-    /// purpose, the largest token of the node. A lease id that already holds the name gets the same
-    /// answer again.
+    /// `floor` is the result of [`super::QuorumNode::floor`]: the floor that the node was given
+    /// when it was readmitted after a loss of data, or, where the counter of this name was deleted
+    /// on purpose, the largest token of the node. A lease id that already holds the name gets the
+    /// same answer again.
     ///
     /// # Errors
     /// [`TokenError`]: the counter is exhausted. Nothing has changed.
@@ -71,8 +71,8 @@ impl NameRegister {
         }
     }
 
-    /// Raises the counter to a token, if the contender still holds the name. A grant that ended here
-    /// and was healed is not the same grant, so its counter is not raised.
+    /// Raises the counter to a token, if the contender still holds the name. A grant that ended
+    /// here and was healed is not the same grant, so its counter is not raised.
     pub fn write_back(&mut self, lease_id: LeaseId, token: FencingToken) -> WriteBackReply {
         if self.holder != Some(lease_id) || self.healed.is_some() {
             return WriteBackReply::NotHeld;
@@ -82,10 +82,10 @@ impl NameRegister {
         WriteBackReply::Counter(FencingToken::new(self.last).unwrap_or(token))
     }
 
-    /// Takes the name again for a lease that is held elsewhere with this token, if the name is free;
-    /// returns `false` if not. This is no vote: the counter only rises to the token and the floor.
-    /// The token must be the one that the lease was granted with: as its winner knows it, or as
-    /// [`super::proven`] returns it.
+    /// Takes the name again for a lease that is held elsewhere with this token, if the name is
+    /// free; returns `false` if not. This is no vote: the counter only rises to the token and the
+    /// floor. The token must be the one that the lease was granted with: as its winner knows it, or
+    /// as [`super::proven`] returns it.
     pub fn heal(&mut self, lease_id: LeaseId, floor: u64, token: FencingToken) -> bool {
         if self.holder.is_some() {
             return false;

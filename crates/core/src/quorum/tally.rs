@@ -1,9 +1,9 @@
 //! One renewal of a lease: counts answers until a majority keeps the lease or no longer can.
 //!
 //! A lease is renewed only when a majority of the nodes still holds it. A node may lack the lease
-//! because it did not answer the acquire, or because it lost its data since. The name is taken again
-//! there (*healed*) after a successful renewal, so a set survives a rolling restart of its nodes. A
-//! healed record counts from the next renewal on, and is never evidence for a token.
+//! because it did not answer the acquire, or because it lost its data since. The name is taken
+//! again there (*healed*) after a successful renewal, so a set survives a rolling restart of its
+//! nodes. A healed record counts from the next renewal on, and is never evidence for a token.
 
 use std::time::Duration;
 

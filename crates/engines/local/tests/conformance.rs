@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use holdline_conformance::clock::{ManualClock, MachineClock};
+use holdline_conformance::clock::{MachineClock, ManualClock};
 use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
 use holdline_core::{Engine, LockError, LockName};
 use holdline_local::{LocalEngine, LocalOptions};

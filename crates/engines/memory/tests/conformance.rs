@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdline_conformance::clock::{ManualClock, MachineClock};
+use holdline_conformance::clock::{MachineClock, ManualClock};
 use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
 use holdline_core::{Engine, LockError};
 use holdline_memory::{MemoryEngine, MemoryOptions};

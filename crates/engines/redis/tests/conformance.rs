@@ -35,8 +35,8 @@ impl Redis {
         }
     }
 
-    /// Restarts the server. A request on a connection that ends has an unknown outcome, which the suite
-    /// does not test here. So every client reconnects before the next request.
+    /// Restarts the server. A request on a connection that ends has an unknown outcome, which the
+    /// suite does not test here. So every client reconnects before the next request.
     async fn restart(&self) -> Disturbed {
         self.server.restart();
         self.engines.reconnect().await

@@ -11,8 +11,8 @@ mod latch;
 mod lines;
 #[cfg(feature = "local")]
 mod local;
-mod once;
 mod metrics;
+mod once;
 mod races;
 mod recorder;
 mod releases;

@@ -1,8 +1,8 @@
 //! One database: entries by key, in hash order.
 //!
-//! Invariant K1: a scan returns every key that exists throughout at least once. A cursor is the hash
-//! at which to continue, and a key never changes its hash.
-//! Invariant K2: the order of keys depends only on the seed.
+//! Invariant K1: a scan returns every key that exists throughout at least once. A cursor is the
+//! hash at which to continue, and a key never changes its hash. Invariant K2: the order of keys
+//! depends only on the seed.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Bytes to commands: arrays of bulk strings, and lines typed by hand.
 //!
-//! A request may arrive split anywhere. Invalid input is answered with the server's message, and ends
-//! the connection.
+//! A request may arrive split anywhere. Invalid input is answered with the server's message, and
+//! ends the connection.
 
 /// The largest length of a line: a typed command, or a length.
 const LINE: usize = 64 * 1024;

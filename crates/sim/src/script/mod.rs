@@ -1,9 +1,9 @@
 //! Scripts: real Lua, in a sandbox like the server's.
 //!
-//! Invariant L1: a script runs atomically, at one time of the clock.
-//! Invariant L2: a script leaves nothing in the sandbox. Globals can be neither created nor changed.
-//! Invariant L3: a script ends, at the latest by the limit on its instructions.
-//! Read next: `sandbox` (its environment), `caller` (`redis.call`), `convert` (values).
+//! Invariant L1: a script runs atomically, at one time of the clock. Invariant L2: a script leaves
+//! nothing in the sandbox. Globals can be neither created nor changed. Invariant L3: a script ends,
+//! at the latest by the limit on its instructions. Read next: `sandbox` (its environment), `caller`
+//! (`redis.call`), `convert` (values).
 
 mod caller;
 mod convert;

@@ -82,7 +82,8 @@ impl Sandbox {
     pub(super) fn new(slot: &Arc<Mutex<ScriptState>>, limit: u64) -> mlua::Result<Sandbox> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
-        // Scripts are short and leave little garbage, while each collection scans the whole library.
+        // Scripts are short and leave little garbage, while each collection scans the whole
+        // library.
         lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(PAUSE)));
         let random = Arc::new(Random::default());
         let library = lua.create_table()?;
@@ -104,8 +105,8 @@ impl Sandbox {
         &self.lua
     }
 
-    /// Counts instructions. Beyond the limit every instruction is an error, so a script cannot catch it
-    /// and continue.
+    /// Counts instructions. Beyond the limit every instruction is an error, so a script cannot
+    /// catch it and continue.
     fn watch(&self, stride: u32) -> mlua::Result<()> {
         let budget = self.budget.clone();
         let triggers = HookTriggers::new().every_nth_instruction(stride);

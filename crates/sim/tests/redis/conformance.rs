@@ -1,5 +1,5 @@
-//! The conformance suite on the engine with its real scripts and a fake server, in virtual time: the
-//! suite moves the clock, so leases of hours cost nothing.
+//! The conformance suite on the engine with its real scripts and a fake server, in virtual time:
+//! the suite moves the clock, so leases of hours cost nothing.
 
 use std::io;
 use std::sync::Arc;

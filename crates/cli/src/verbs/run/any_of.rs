@@ -41,7 +41,8 @@ impl Run<'_> {
 
     async fn first_free(&self, any_of: &AnyOf) -> Result<Guard, Failure> {
         let only_try = self.arguments.only_tries();
-        let tried = tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
+        let tried =
+            tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
         let error = match tried {
             Ok(Ok(guard)) => return Ok(guard),
             Ok(Err(error)) => error,

@@ -130,7 +130,8 @@ impl Run<'_> {
         };
         let (name, who) = (once.name(), who(taken));
         self.console.info(&format!("waiting for {name}: the job runs elsewhere: {who}"));
-        let wait = arguments.wait.wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
+        let wait =
+            arguments.wait.wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
         self.once(slot, wait)?.begin().await.map_err(failure)
     }
 

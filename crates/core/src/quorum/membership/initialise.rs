@@ -38,8 +38,9 @@ impl Planner<'_> {
         let wanted = match (stamps.len(), proposed.first()) {
             (0, _) | (_, None) => Configuration::initial(&nodes, self.desired.max_lease),
             (1, Some(one)) if fits(one) => (*one).clone(),
-            // Proposals that cannot be agreed on: a node lost its own, or two clients want different
-            // leases. No client can have seen all nodes accept one, so a later one may replace them.
+            // Proposals that cannot be agreed on: a node lost its own, or two clients want
+            // different leases. No client can have seen all nodes accept one, so a later one may
+            // replace them.
             (_, Some(one)) => {
                 let epoch = proposed.iter().map(|one| one.epoch()).max().unwrap_or(0);
                 let max_lease = proposed.iter().map(|one| one.max_lease()).max();

@@ -7,8 +7,8 @@
 //! - M1: a set is initialised only when all its nodes have accepted the same configuration. So two
 //!   clients with different lists of nodes never initialise two sets that share a node.
 //! - M2: a change needs a majority of the *members* of the newest configuration seen that have kept
-//!   their data. Without such a majority, each slot of that configuration must be seen or placed. So
-//!   no agreed change is lost. Nodes that are no members of it do not count.
+//!   their data. Without such a majority, each slot of that configuration must be seen or placed.
+//!   So no agreed change is lost. Nodes that are no members of it do not count.
 //! - M3: the quarantine of a recovering node begins only once a majority that has kept its data has
 //!   accepted the configuration with the node's new id. From then on no majority can be won with
 //!   grants under the old id, so after the longest lease none of them is left. Clients measure the
@@ -16,14 +16,14 @@
 //! - M4: its floor is the largest token of a majority that has kept its data and has that
 //!   configuration: one of them knows every token that was proven with the old id.
 //! - M5: a new node gets a slot automatically only if it had the slot's id before it lost its data,
-//!   answers at the slot's address, or answers where this client saw the slot's id before. Any other
-//!   new node gets one only by an operator's command, since its client's list may be wrong.
+//!   answers at the slot's address, or answers where this client saw the slot's id before. Any
+//!   other new node gets one only by an operator's command, since its client's list may be wrong.
 //! - M6: where a majority of the members of one set has kept its data, a node of another set counts
 //!   as one that does not answer. Without such a majority it is not known which set is meant.
 //!
 //! Why M4: two majorities share a node. A token that was proven with the old id has evidence from a
-//! majority, so one node of that majority is asked for the floor. There the evidence came before the
-//! node accepted the new configuration, since under the new one the old id does not count. The
+//! majority, so one node of that majority is asked for the floor. There the evidence came before
+//! the node accepted the new configuration, since under the new one the old id does not count. The
 //! argument needs no clock. Where no majority has kept its data, only the clocks are left.
 //!
 //! Read next: [`initialise`] for a new set, [`recovery`] for a set in use, [`slots`] for M5.
@@ -109,7 +109,8 @@ pub fn plan(reports: &[Option<NodeReport>], desired: &DesiredConfiguration) -> M
     Planner { reports, desired }.plan()
 }
 
-/// Returns the slots that go to new nodes once a majority can agree: the old id and the new of each.
+/// Returns the slots that go to new nodes once a majority can agree: the old id and the new of
+/// each.
 pub fn replacements(
     reports: &[Option<NodeReport>],
     desired: &DesiredConfiguration,
@@ -229,7 +230,8 @@ impl Planner<'_> {
         self.majority_has_data(current) || self.every_slot_is_known(current, changes)
     }
 
-    /// Stretches a duration so that it is long enough even if the measuring client's clock runs fast.
+    /// Stretches a duration so that it is long enough even if the measuring client's clock runs
+    /// fast.
     fn with_drift(&self, duration: Duration) -> Duration {
         duration + duration.mul_f64(f64::from(self.desired.drift_ppm) / 1e6)
     }

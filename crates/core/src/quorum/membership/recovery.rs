@@ -1,4 +1,5 @@
-//! How a set in use changes its membership, and how a node that lost its data votes again (M2 to M4).
+//! How a set in use changes its membership, and how a node that lost its data votes again (M2 to
+//! M4).
 
 use std::time::Duration;
 
@@ -106,8 +107,8 @@ impl Planner<'_> {
     }
 }
 
-/// Returns whether a measured time is reported to the node: it is all that is left, or long enough to
-/// be worth a message.
+/// Returns whether a measured time is reported to the node: it is all that is left, or long enough
+/// to be worth a message.
 fn is_worth_reporting(left: Duration, measured: Duration) -> bool {
     !left.is_zero() && measured >= left.min(MIN_REPORTED_WAIT)
 }

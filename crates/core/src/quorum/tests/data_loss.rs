@@ -2,10 +2,10 @@
 //! that readmit nodes interleave in any order. Their messages arrive in any order, late or never.
 //!
 //! A request and its answer are one step here, since the other model covers the order of answers;
-//! either may be lost. In a world *with clocks* a lease ends on a node only once no client relies on
-//! it. A quarantine ends only once no client relies on what the node had granted before. There at
-//! most one client holds the lock. Without clocks both end at any moment, and tokens are distinct
-//! and grow all the same.
+//! either may be lost. In a world *with clocks* a lease ends on a node only once no client relies
+//! on it. A quarantine ends only once no client relies on what the node had granted before. There
+//! at most one client holds the lock. Without clocks both end at any moment, and tokens are
+//! distinct and grow all the same.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -281,8 +281,8 @@ struct Small {
     /// How many renewals there are.
     renewals: u8,
     counters_deleted: bool,
-    /// Only the membership matters: nodes lose their data one after the other, the old servers still
-    /// run, and some clients know no others.
+    /// Only the membership matters: nodes lose their data one after the other, the old servers
+    /// still run, and some clients know no others.
     lists: bool,
     /// Some clients list a blank server in place of a member.
     wrong: bool,

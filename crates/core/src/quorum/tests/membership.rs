@@ -261,11 +261,7 @@ fn a_new_node_gets_its_slot_by_its_old_id_its_address_or_where_it_was_seen() {
             let planned = plan(&reports, names);
             let places: Vec<usize> = (0..lost).collect();
             if sign != "none" {
-                assert_eq!(
-                    (planned.mislisted, planned.steps.len()),
-                    (vec![], 5),
-                    "{sign}, {lost}"
-                );
+                assert_eq!((planned.mislisted, planned.steps.len()), (vec![], 5), "{sign}, {lost}");
                 assert_eq!(replacements(&reports, names).len(), lost);
                 continue;
             }
@@ -345,8 +341,8 @@ fn a_replacement_by_an_absent_node_evicts_nobody() {
     assert!(agreed(&status).has(second) && agreed(&status).has(set.nodes[0].id));
 }
 
-/// Initialised as `10.0.0.1`, listed as `host-1`, and no running client saw them: a majority lost its
-/// data.
+/// Initialised as `10.0.0.1`, listed as `host-1`, and no running client saw them: a majority lost
+/// its data.
 #[test]
 fn after_a_majority_lost_its_data_under_other_names_an_operator_names_all_slots() {
     let mut set = TestSet::initial(3);

@@ -46,22 +46,24 @@ impl QuorumAdmin {
         self.current_status()
     }
 
-    /// Initialises servers that belong to no set as one set. They do not vote at first: a new server
-    /// cannot be distinguished from one that lost its data. So they are in quarantine for the longest
-    /// lease that any set may have (10 min), unless an operator [vouches](QuorumAdmin::vouch). An
-    /// existing set is left as it is, so this may be called again at any time.
+    /// Initialises servers that belong to no set as one set. They do not vote at first: a new
+    /// server cannot be distinguished from one that lost its data. So they are in quarantine for
+    /// the longest lease that any set may have (10 min), unless an operator
+    /// [vouches](QuorumAdmin::vouch). An existing set is left as it is, so this may be called again
+    /// at any time.
     ///
     /// # Errors
     /// `Refused`: these servers cannot be one set. Or they are a set, or another client initialises
-    /// one, with another longest lease than requested; then nothing has changed. `NoQuorum`: not all
-    /// nodes answered. The next call continues, or the first client that reaches all nodes.
+    /// one, with another longest lease than requested; then nothing has changed. `NoQuorum`: not
+    /// all nodes answered. The next call continues, or the first client that reaches all nodes.
     pub async fn init(&self) -> Result<QuorumStatus, LockError> {
         self.converge(self.set.desired(), self.max_lease).await
     }
 
     /// Ends a quarantine that is there only because no majority has kept its data: the operator
-    /// confirms that no lock is held on these servers. If that is wrong, two clients can hold a lock
-    /// at once. Servers that belong to no set are initialised first, as by [`QuorumAdmin::init`].
+    /// confirms that no lock is held on these servers. If that is wrong, two clients can hold a
+    /// lock at once. Servers that belong to no set are initialised first, as by
+    /// [`QuorumAdmin::init`].
     ///
     /// # Errors
     /// As for [`QuorumAdmin::init`].
@@ -71,8 +73,9 @@ impl QuorumAdmin {
     }
 
     /// Readmits replaced nodes, and advances the recovery of nodes that lost their data; clients do
-    /// the latter by themselves. A replaced node gets its slot back from the server that has it now:
-    /// [`QuorumAdmin::plan_rejoin`] returns that one. Without such a slot, the node stays replaced.
+    /// the latter by themselves. A replaced node gets its slot back from the server that has it
+    /// now: [`QuorumAdmin::plan_rejoin`] returns that one. Without such a slot, the node stays
+    /// replaced.
     ///
     /// # Errors
     /// As for [`QuorumAdmin::init`].
@@ -121,8 +124,8 @@ impl QuorumAdmin {
         }
     }
 
-    /// Checks the requested longest lease. That of a set never changes, since quarantines rely on it,
-    /// and no set is initialised with another one than requested.
+    /// Checks the requested longest lease. That of a set never changes, since quarantines rely on
+    /// it, and no set is initialised with another one than requested.
     fn check_max_lease(
         &self,
         plan: &MembershipPlan,

@@ -1,9 +1,9 @@
 //! One attempt at a name: asks all nodes that vote at once, and decides as soon as a majority has
 //! granted or no longer can. The [`Ballot`] decides; this module sends and receives its messages.
 //!
-//! - Invariant T1: a lost attempt is undone on every node that may have granted the name, behind the
-//!   request. If the node had answered, the attempt ends only after the node has confirmed the undo.
-//!   If not, a tombstone rejects the request when it arrives.
+//! - Invariant T1: a lost attempt is undone on every node that may have granted the name, behind
+//!   the request. If the node had answered, the attempt ends only after the node has confirmed the
+//!   undo. If not, a tombstone rejects the request when it arrives.
 //! - Invariant T2: the caller undoes the requests of a dropped attempt.
 
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //!   own token, since a node that voted after the decision may have another on record. That is the
 //!   token which this process was granted, else the one that a majority of all nodes has on record
 //!   ([`proven`]). The healed record counts from the next renewal, and never proves a token (Q6).
-//! - Invariant H2: the answers of nodes slower than that majority are awaited. Otherwise a node that
-//!   always answers last would never be healed.
+//! - Invariant H2: the answers of nodes slower than that majority are awaited. Otherwise a node
+//!   that always answers last would never be healed.
 //! - Invariant H3: no lease is healed behind its release. A release during a [`RenewalInFlight`]
 //!   leaves a tombstone on every node, which rejects a healing that arrives late.
 

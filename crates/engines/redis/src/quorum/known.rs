@@ -13,8 +13,8 @@ use super::replies::{self, VoteReply};
 use super::requests::{self, AcquireKind};
 use super::set::NodeSet;
 
-/// Repeats a request under an id that was granted before: returns the same token, and the time left.
-/// A node where the lease was healed proves nothing (Q6).
+/// Repeats a request under an id that was granted before: returns the same token, and the time
+/// left. A node where the lease was healed proves nothing (Q6).
 pub(super) async fn acquire_known(
     set: &Arc<NodeSet>,
     request: &AcquireRequest,

@@ -86,8 +86,8 @@ pub(super) struct Observation {
     /// The latest end of its quarantine, as this client has measured it.
     pub(super) waits_until: Option<Moment>,
     pub(super) round_trip: Duration,
-    /// Its settings keep every acknowledged write across restarts. For display: the rules do not rely
-    /// on it.
+    /// Its settings keep every acknowledged write across restarts. For display: the rules do not
+    /// rely on it.
     pub(super) durable: bool,
     /// Its uptime.
     pub(super) up: Option<Duration>,
@@ -242,8 +242,9 @@ impl Member {
         let reply = self.node.call_of(Some(&marker), call).await?;
         let handshake = replies::handshake(&reply)?;
         if !read_only && self.node.unknown_scripts() != unknown {
-            // A restarted server has no scripts. An attempt that a majority decides does not send it
-            // the script's text, so it would never vote if it is the slowest: load the script now.
+            // A restarted server has no scripts. An attempt that a majority decides does not send
+            // it the script's text, so it would never vote if it is the slowest: load the script
+            // now.
             drop(self.node.call_in_full(|| requests::load_acquire(context)).await);
         }
         if !handshake.accepted {

@@ -10,8 +10,8 @@
 //! The rules are in [`holdline_core::quorum`]: what a vote is, when a token is proven, which nodes
 //! belong to a set, and how a node that lost its data is readmitted. The modules here send and
 //! receive the messages.
-//! - Invariant R1: every request for a vote names the run of the server that the handshake found, and
-//!   goes over a connection to that run only. It also names the configuration, and a node with
+//! - Invariant R1: every request for a vote names the run of the server that the handshake found,
+//!   and goes over a connection to that run only. It also names the configuration, and a node with
 //!   another configuration does not vote.
 //! - Invariant R2: once a majority has decided, no answer of a single node delays the caller.
 //!

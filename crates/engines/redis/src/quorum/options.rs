@@ -1,7 +1,7 @@
 //! The settings of a quorum, in code or in a URL.
 //!
-//! `redlock://[user[:password]@]host[:port],host[:port],…[/db][?…]`, and `redlocks://` for TLS. User,
-//! password and parameters apply to all nodes.
+//! `redlock://[user[:password]@]host[:port],host[:port],…[/db][?…]`, and `redlocks://` for TLS.
+//! User, password and parameters apply to all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,8 +115,8 @@ impl QuorumOptions {
         Ok(QuorumOptions { nodes, max_lease: None, read_only: false })
     }
 
-    /// Sets the longest lease of a set that this client initialises; 60 s unless set, 10 min at most.
-    /// An existing set keeps its own.
+    /// Sets the longest lease of a set that this client initialises; 60 s unless set, 10 min at
+    /// most. An existing set keeps its own.
     #[must_use]
     pub fn with_max_lease(mut self, max_lease: Duration) -> QuorumOptions {
         self.max_lease = Some(max_lease);

@@ -101,7 +101,8 @@ impl ReleaseTally {
         self.reasons[node] = Some(reason);
     }
 
-    /// Returns the decision of a majority. If too few nodes still held the lease, it was lost before.
+    /// Returns the decision of a majority. If too few nodes still held the lease, it was lost
+    /// before.
     fn decided(&mut self) -> Option<ReleaseReply> {
         let needed = majority(self.nodes);
         if self.released >= needed {

@@ -1,8 +1,8 @@
-//! Renewal of leases: a batch goes to all nodes that vote, and each renewal is counted separately. A
-//! renewal of a waiter only checks whether a majority holds the lease.
+//! Renewal of leases: a batch goes to all nodes that vote, and each renewal is counted separately.
+//! A renewal of a waiter only checks whether a majority holds the lease.
 //!
-//! A majority decides. The answers of slower nodes are awaited in the background, since a lease that
-//! is missing there is healed.
+//! A majority decides. The answers of slower nodes are awaited in the background, since a lease
+//! that is missing there is healed.
 //!
 //! Read next: `healing` for that.
 

@@ -35,9 +35,9 @@ pub struct Replacement {
 }
 
 impl QuorumAdmin {
-    /// Returns which servers would lose their slots to which, and changes nothing. The first of each
-    /// pair is a server of the set: an address, as the set or the list has it, or the beginning of an
-    /// id. The second is an address of the list.
+    /// Returns which servers would lose their slots to which, and changes nothing. The first of
+    /// each pair is a server of the set: an address, as the set or the list has it, or the
+    /// beginning of an id. The second is an address of the list.
     ///
     /// # Errors
     /// `Refused`: the replacement is not possible; the message says why. `NotInitialised`,
@@ -67,8 +67,8 @@ impl QuorumAdmin {
         Ok(all)
     }
 
-    /// Gives the slots to the new servers. These vote after a quarantine, as any server does that has
-    /// lost its data. The evicted servers do not vote from the agreement on.
+    /// Gives the slots to the new servers. These vote after a quarantine, as any server does that
+    /// has lost its data. The evicted servers do not vote from the agreement on.
     ///
     /// # Errors
     /// As for [`QuorumAdmin::plan_replace`]. After `NoQuorum` some servers may know of the change:
@@ -113,7 +113,8 @@ impl QuorumAdmin {
         }
     }
 
-    /// Returns which servers would lose their slots by [`QuorumAdmin::rejoin`], and changes nothing.
+    /// Returns which servers would lose their slots by [`QuorumAdmin::rejoin`], and changes
+    /// nothing.
     pub async fn plan_rejoin(&self) -> Vec<Replacement> {
         self.set.inspect_all().await;
         let observed = self.set.observed();

@@ -104,8 +104,8 @@ pub(crate) enum AcquireKind {
     Known,
 }
 
-/// Requests the name. `proposed` is the token that the contender proposes; the node accepts it up to
-/// `skew` ahead of its own clock.
+/// Requests the name. `proposed` is the token that the contender proposes; the node accepts it up
+/// to `skew` ahead of its own clock.
 pub(crate) fn acquire(
     context: &RequestContext,
     proof: &EpochProof,

@@ -1,7 +1,7 @@
 //! The scripts of a quorum's node.
 //!
-//! A script executes one atomic step of the definition in the core: `quorum::node` for the state of a
-//! node in its set, `quorum::register` for the state of a name. `scripts/quorum_common.lua` and
+//! A script executes one atomic step of the definition in the core: `quorum::node` for the state of
+//! a node in its set, `quorum::register` for the state of a name. `scripts/quorum_common.lua` and
 //! `scripts/quorum_node.lua` state the rules; the tests beside this file compare them with the
 //! definition.
 //!

@@ -3,8 +3,9 @@
 //! - Invariant P1: an undo is written behind every request under the id that the node may still
 //!   execute, even on a connection that does not answer: this process may be gone when the node
 //!   continues. It carries the script's text, since no client would be there to handle `NOSCRIPT`.
-//! - Invariant P2: a caller gets its answer once a majority has decided. Undos that other nodes have
-//!   yet to receive are counted in [`BackgroundUndos`], and [`flush`] waits for the nodes that answer.
+//! - Invariant P2: a caller gets its answer once a majority has decided. Undos that other nodes
+//!   have yet to receive are counted in [`BackgroundUndos`], and [`flush`] waits for the nodes that
+//!   answer.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -102,14 +103,14 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    /// Returns how long a request under the id may still have an effect. It may begin a lease when it
-    /// arrives, and arrives no later than its connection may be silent.
+    /// Returns how long a request under the id may still have an effect. It may begin a lease when
+    /// it arrives, and arrives no later than its connection may be silent.
     pub(super) fn remember_for(&self) -> Duration {
         self.lease.max(MIN_TOMBSTONE)
     }
 
-    /// Sends the undo to one node, if it answers in time now. `tombstone`: a request under the id may
-    /// still arrive there.
+    /// Sends the undo to one node, if it answers in time now. `tombstone`: a request under the id
+    /// may still arrive there.
     pub(super) async fn send(
         &self,
         set: &NodeSet,

@@ -203,8 +203,8 @@ async fn clocks_of_a_cluster_that_differ_are_reported() {
     );
 }
 
-/// A replica that is gone but not detected, one that is marked as failed, and one of two: each leaves
-/// a master with too few replicas.
+/// A replica that is gone but not detected, one that is marked as failed, and one of two: each
+/// leaves a master with too few replicas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn masters_without_a_live_replica_are_reported() {
     let cluster = RedisCluster::start(&calm().with_size(3, 2));
@@ -225,7 +225,12 @@ async fn masters_without_a_live_replica_are_reported() {
     assert!(of(&found, "links").found().contains("does not answer"), "{found:?}");
     cluster.nodes()[second].stop();
     let found = run_checkup(&cluster).await;
-    expect_finding(&found, "replicas", Health::Warning, &format!("give {} a working replica", place(0)));
+    expect_finding(
+        &found,
+        "replicas",
+        Health::Warning,
+        &format!("give {} a working replica", place(0)),
+    );
     assert_eq!(of(&found, "replicas").found(), "0, 2, 2");
     cluster.nodes()[second].cont();
     // Marked as failed, it is no longer listed with its master. No replica may take over meanwhile.

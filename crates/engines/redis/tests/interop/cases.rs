@@ -216,8 +216,8 @@ impl<'a> CaseRun<'a> {
         let attempt = self.ours.attempt(name, SHORT);
         attempt.take().await?;
         self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
-        // No client pushes to the list when a lease ends: that library waits for the length of its own lease,
-        // unless another client releases. So we acquire and release.
+        // No client pushes to the list when a lease ends: that library waits for the length of its
+        // own lease, unless another client releases. So we acquire and release.
         if self.row.peer.signal.is_some() {
             self.is_blocked()?;
             let mutex = self.ours.mutex(name)?;

@@ -1,5 +1,5 @@
-//! The plain dialect with the libraries that share its locks: real libraries, on the same keys of one
-//! real server or of five, in both directions. `docs/interop.md` describes how to run it.
+//! The plain dialect with the libraries that share its locks: real libraries, on the same keys of
+//! one real server or of five, in both directions. `docs/interop.md` describes how to run it.
 
 /// Fails a case unless a condition holds.
 macro_rules! ensure {

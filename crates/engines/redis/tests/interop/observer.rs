@@ -36,8 +36,8 @@ impl Observer {
         Observer::holding(1)
     }
 
-    /// Answers no contender before this many have entered. That never happens if they exclude each other,
-    /// so it detects that they do not.
+    /// Answers no contender before this many have entered. That never happens if they exclude each
+    /// other, so it detects that they do not.
     pub(crate) fn holding(together: usize) -> Observer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("it listens").port();

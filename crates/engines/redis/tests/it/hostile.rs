@@ -76,7 +76,8 @@ async fn a_script_reports_foreign_data_with_a_clear_error() {
     for reported in ask_with_all(&engine).await.into_iter().chain([release]) {
         let Err(reported) = reported else { continue };
         stumbled += 1;
-        let foreign = matches!(reported.kind(), ErrorKind::Foreign { .. } | ErrorKind::Protocol { .. });
+        let foreign =
+            matches!(reported.kind(), ErrorKind::Foreign { .. } | ErrorKind::Protocol { .. });
         assert!(foreign && !reported.to_string().contains("script"), "{reported}");
     }
     assert!(stumbled > 2);

@@ -77,7 +77,8 @@ async fn nothing_but_the_counter_outlives_its_use() {
         }
     }
     assert_eq!(keys(&server), [COUNTER]);
-    // The same after waiting, sharing, permits and a freeze, except for keys that are kept on purpose.
+    // The same after waiting, sharing, permits and a freeze, except for keys that are kept on
+    // purpose.
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, of: 2 }] {
         let mut held: Vec<_> = (0..4).map(|_| request("n")).collect();
         held.iter_mut().for_each(|request| request.mode = mode);

@@ -32,8 +32,8 @@ impl PlainSetup {
         self.server.raw().send(&words).expect("the server answers")
     }
 
-    /// Waits until every client has reconnected: a request on the old connection shows nothing about the
-    /// kept data.
+    /// Waits until every client has reconnected: a request on the old connection shows nothing
+    /// about the kept data.
     async fn meet_again(&self) -> Disturbed {
         let opened = self.opened.lock().expect("nobody panics with it").clone();
         let name = LockName::new("met again").expect("a good name");

@@ -1,5 +1,5 @@
-//! A connection hangs, and the server does not: attempts and undos continue on another connection, and
-//! the hanging request is undone behind it.
+//! A connection hangs, and the server does not: attempts and undos continue on another connection,
+//! and the hanging request is undone behind it.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The specifics of this dialect: plain commands, the server's own compare-and-delete, foreign holders,
-//! undos behind a request, and the required rights.
+//! The specifics of this dialect: plain commands, the server's own compare-and-delete, foreign
+//! holders, undos behind a request, and the required rights.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -189,8 +189,8 @@ async fn an_attempt_undone_on_a_stopped_server_leaves_no_keys() {
     {
         let server = server();
         let engine = engine(&server, parameters).await;
-        // The scripts are loaded: the text of an unknown one is sent only while a client waits for its
-        // answer.
+        // The scripts are loaded: the text of an unknown one is sent only while a client waits for
+        // its answer.
         let first = request("a");
         take(&engine, &first).await;
         engine.release(&ending(&first, true)).await.expect("released");

@@ -251,11 +251,12 @@ async fn each_harmful_setting_of_one_server_is_reported_with_its_address() {
     assert_eq!(ill(&of(&options).await), [""; 0]);
     let server = &nodes.servers[2];
     let (address, mut raw) = (server.address().to_string(), server.raw());
-    // So much that the memory of connections does not matter. A long argument would count twice until the
-    // server shrinks the buffer of the connection.
+    // So much that the memory of connections does not matter. A long argument would count twice
+    // until the server shrinks the buffer of the connection.
     raw.say(&format!("SETRANGE ballast {} x", 10 << 20)).expect("set");
     let reported = raw.say("INFO memory").expect("a reply").text().expect("a text");
-    let used = reported.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("a reply");
+    let used =
+        reported.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("a reply");
     let used: u64 = used.parse().expect("a number");
     for (wrong, right, check, health) in [
         (

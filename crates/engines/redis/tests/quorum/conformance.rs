@@ -1,5 +1,5 @@
-//! The conformance suite on five real servers, in real time: in the native dialect, and in the plain
-//! one with and without tokens.
+//! The conformance suite on five real servers, in real time: in the native dialect, and in the
+//! plain one with and without tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -69,8 +69,8 @@ impl Servers {
         }
     }
 
-    /// Waits until each client reaches all servers that vote, under the configuration with the new ids of
-    /// the restarted ones. Before, a request may meet both configurations.
+    /// Waits until each client reaches all servers that vote, under the configuration with the new
+    /// ids of the restarted ones. Before, a request may meet both configurations.
     async fn settled(&self) -> Result<(), String> {
         self.all_reach_all().await?;
         if self.form.test == BARE.test {
@@ -107,8 +107,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Acquires an unused name with this client, and checks that each server has it. A client that has
-    /// reached a majority grants already, but another client may reach another majority.
+    /// Acquires an unused name with this client, and checks that each server has it. A client that
+    /// has reached a majority grants already, but another client may reach another majority.
     async fn reaches_all(&self, engine: &QuorumEngine) -> Result<(), String> {
         let probe = self.probes.fetch_add(1, Ordering::Relaxed);
         let lease_id = LeaseId::from_bytes(u128::from(probe).to_be_bytes());

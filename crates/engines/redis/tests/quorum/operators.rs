@@ -172,7 +172,10 @@ async fn a_majority_without_data_under_other_names_is_reported_and_an_operator_r
         server.raw().say("FLUSHALL").expect("flushed");
     }
     let reported = message(QuorumEngine::connect(&renamed, Arc::new(MachineClock)).await);
-    assert!(reported.contains("quorum replace OLD NEW") && !reported.contains("FLUSH"), "{reported}");
+    assert!(
+        reported.contains("quorum replace OLD NEW") && !reported.contains("FLUSH"),
+        "{reported}"
+    );
     for server in &servers {
         let port = server.address().port();
         assert!(reported.contains(&format!("127.0.0.1:{port}")), "{reported}");
@@ -246,7 +249,11 @@ async fn after_a_total_loss_a_set_has_the_longest_lease_of_the_client_that_initi
             assert!(id < 250, "{error:?} {status:?}");
             tokio::time::sleep(Duration::from_millis(20)).await; // event: until it is initialised
         };
-        assert_eq!((initialised.epoch, initialised.max_lease_ms), (Some(1), Some(longest)), "{initialised:?}");
+        assert_eq!(
+            (initialised.epoch, initialised.max_lease_ms),
+            (Some(1), Some(longest)),
+            "{initialised:?}"
+        );
         assert_ne!(initialised.set, before.set, "it is another set");
         // No lease of the set before can be longer than this wait.
         let left = initialised.nodes.iter().filter_map(|node| node.quarantine_left_ms);

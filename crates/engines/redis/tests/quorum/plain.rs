@@ -192,8 +192,8 @@ async fn await_connections(engine: &QuorumEngine, nodes: &Nodes) {
     }
 }
 
-/// A hanging request takes the name when it arrives at the node. One undo goes behind it, and another
-/// one over a connection that answers.
+/// A hanging request takes the name when it arrives at the node. One undo goes behind it, and
+/// another one over a connection that answers.
 #[tokio::test]
 async fn a_hanging_request_is_undone_behind_it() {
     for parameters in [TOKENS, BARE] {
@@ -225,8 +225,8 @@ async fn a_hanging_request_is_undone_behind_it() {
     }
 }
 
-/// With tokens, a server without data is in quarantine for us, while other libraries get its vote at
-/// once. Without tokens so do we, and two clients may hold a lock.
+/// With tokens, a server without data is in quarantine for us, while other libraries get its vote
+/// at once. Without tokens so do we, and two clients may hold a lock.
 #[tokio::test]
 async fn a_server_without_data_votes_at_once_only_without_tokens() {
     for parameters in [TOKENS, BARE] {

@@ -83,7 +83,9 @@ async fn a_wrong_list_is_reported_for_each_server() {
         assert!(!status.works(), "{status:?}");
         for node in &status.nodes {
             assert_eq!(node.state, NodeState::Mislisted, "{node:?}");
-            assert!(node.problem.as_deref().is_some_and(|reported| reported.ends_with("of 3 servers")));
+            assert!(
+                node.problem.as_deref().is_some_and(|reported| reported.ends_with("of 3 servers"))
+            );
             assert!(node.fix.as_deref().is_some_and(|fix| fix.contains(says)), "{node:?}");
         }
     }

@@ -38,8 +38,8 @@ async fn await_lock(engine: &QuorumEngine, server: &RedisServer, id: u8) {
     }
 }
 
-/// Acquires the name under new ids until all servers have the same token on record. A node that voted
-/// after the decision may have another one from its own counter.
+/// Acquires the name under new ids until all servers have the same token on record. A node that
+/// voted after the decision may have another one from its own counter.
 async fn granted_alike(engine: &QuorumEngine, nodes: &Nodes) -> (u8, FencingToken) {
     for id in 1..u8::MAX {
         let granted = engine.try_acquire(&request(id)).await.expect("free");
@@ -55,8 +55,8 @@ async fn granted_alike(engine: &QuorumEngine, nodes: &Nodes) -> (u8, FencingToke
     panic!("the servers never agree at once");
 }
 
-/// Two nodes lose the lock one after the other, and continue with larger counters. Their healed records
-/// are a majority, and none of them may prove a token to a client that knows the lease id.
+/// Two nodes lose the lock one after the other, and continue with larger counters. Their healed
+/// records are a majority, and none of them may prove a token to a client that knows the lease id.
 #[tokio::test]
 async fn healed_records_prove_no_token_to_a_known_lease_id() {
     let nodes = Nodes::start(3, &RedisConfig::default());
@@ -79,8 +79,8 @@ async fn healed_records_prove_no_token_to_a_known_lease_id() {
     assert!(matches!(renew(&engine, id).await, RenewReply::Renewed { .. }), "it is still kept");
 }
 
-/// A server votes after the decision with its own counter, and one of the deciding servers loses the
-/// lock. No majority has one token on record any more, but the holder knows the granted one.
+/// A server votes after the decision with its own counter, and one of the deciding servers loses
+/// the lock. No majority has one token on record any more, but the holder knows the granted one.
 #[tokio::test]
 async fn a_lease_is_healed_even_if_a_late_vote_has_another_token() {
     let nodes = Nodes::start(3, &RedisConfig::default());
@@ -118,8 +118,8 @@ fn number(server: &RedisServer, line: &str) -> Option<i64> {
     server.raw().say(line).expect("a reply").integer()
 }
 
-/// The requests of a contender wait at two stopped servers, and then its process ends. When the servers
-/// continue, they find its undo behind its requests.
+/// The requests of a contender wait at two stopped servers, and then its process ends. When the
+/// servers continue, they find its undo behind its requests.
 #[test]
 fn the_late_votes_of_a_dead_contender_are_undone() {
     let nodes = Nodes::start(3, &RedisConfig::default());

@@ -98,8 +98,8 @@ async fn sentinels_and_servers_are_verified_by_tls() {
     takes(&again, "a").await;
 }
 
-/// Both protocols, with users that have exactly the rights of the document at the sentinels and at the
-/// servers, each with its own password.
+/// Both protocols, with users that have exactly the rights of the document at the sentinels and at
+/// the servers, each with its own password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rights_suffice_at_sentinels_and_servers() {
     let line = |start: &str| {

@@ -67,5 +67,8 @@ async fn unreachable_sentinels_are_named() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
     let reported = error.to_string();
     let address = silent.address().to_string();
-    assert!(reported.contains("none of the sentinels") && reported.contains(&address), "{reported}");
+    assert!(
+        reported.contains("none of the sentinels") && reported.contains(&address),
+        "{reported}"
+    );
 }

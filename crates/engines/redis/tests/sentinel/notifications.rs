@@ -90,8 +90,8 @@ fn is_between(kind: &ErrorKind) -> bool {
 }
 
 /// Two sentinels are stopped during the connect, and the third does not answer, until the proxy is
-/// thawed: no time limit ends this. Clients with a connection to the master are served meanwhile, also
-/// if they need the number of replicas.
+/// thawed: no time limit ends this. Clients with a connection to the master are served meanwhile,
+/// also if they need the number of replicas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connected_clients_do_not_wait_for_hanging_sentinels() {
     let group = calm();

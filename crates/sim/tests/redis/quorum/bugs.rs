@@ -1,6 +1,6 @@
 //! Planted bugs, to prove that the worlds detect them. They are injected from outside: into the
-//! scripts in transit, or between library and engine. One bug that only the library can have is there
-//! behind its feature `planted`.
+//! scripts in transit, or between library and engine. One bug that only the library can have is
+//! there behind its feature `planted`.
 //!
 //! The client decides which servers belong to a set (M2 and M5: members of the current
 //! configuration count, each slot is seen or placed, a new server needs a sign) and with which
@@ -67,13 +67,13 @@ impl Bug {
 
     /// Bugs that no world detects, since another rule prevents their effect.
     ///
-    /// Healed nodes count at once: the library accepts no renewal after its lease has ended by its own
-    /// count. Before that no other client can have won a majority, so counting a healed node at once does
-    /// no harm. The model has no library and detects it: there a renewal may succeed after another client
-    /// held the lock.
+    /// Healed nodes count at once: the library accepts no renewal after its lease has ended by its
+    /// own count. Before that no other client can have won a majority, so counting a healed node at
+    /// once does no harm. The model has no library and detects it: there a renewal may succeed
+    /// after another client held the lock.
     ///
-    /// Sets are not distinguished by id: where no majority has its data, no node gets a slot in a set
-    /// whose servers are elsewhere (M5 of the membership).
+    /// Sets are not distinguished by id: where no majority has its data, no node gets a slot in a
+    /// set whose servers are elsewhere (M5 of the membership).
     pub(crate) const COVERED: [Bug; 2] = [Bug::HealedCountsAtOnce, Bug::ForeignTakenForNewer];
 
     /// Returns whether it is between library and engine, with other connections.
@@ -250,7 +250,8 @@ return wanted < token and wanted or token",
                 ),
                 ("if accepted == 1 and ARGV[3]", "node.d = '1'\nif accepted == 1 and ARGV[3]"),
             ],
-            // All sets have one id, so that the configuration of one counts as a change of the other.
+            // All sets have one id, so that the configuration of one counts as a change of the
+            // other.
             Bug::ForeignTakenForNewer => &[(
                 "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
                 "node.g = 'proposed'

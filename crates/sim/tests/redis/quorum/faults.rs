@@ -26,8 +26,8 @@ pub(crate) enum Fault {
     Slow,
     LoseMessages,
     Snapshot,
-    /// The append-only file of a server is switched off, and the server crashes: it restarts with the old
-    /// file.
+    /// The append-only file of a server is switched off, and the server crashes: it restarts with
+    /// the old file.
     SwitchOff,
     /// The dump of another set is restored.
     Dump,
@@ -239,8 +239,8 @@ impl World {
         self.plan(until, Event::Restart(node, restored));
     }
 
-    /// The configuration file has `appendfsync always`, and an operator switched it off at run time:
-    /// every write since then is lost.
+    /// The configuration file has `appendfsync always`, and an operator switched it off at run
+    /// time: every write since then is lost.
     fn switch_off_aof(&mut self, node: usize) {
         if self.nodes[node].frozen {
             return;
@@ -283,8 +283,8 @@ impl World {
         }
     }
 
-    /// After a new initialisation it is another set. A copy of the former one would make every client
-    /// fail, as it should, until an operator empties the server. Here no copy is restored.
+    /// After a new initialisation it is another set. A copy of the former one would make every
+    /// client fail, as it should, until an operator empties the server. Here no copy is restored.
     fn drop_snapshots(&mut self) {
         for node in &mut self.nodes {
             node.snapshot = None;
@@ -295,8 +295,8 @@ impl World {
         self.net.lock().collect();
     }
 
-    /// Returns whether a restored copy belongs to a former set: all other servers were emptied in the
-    /// meantime, one by one.
+    /// Returns whether a restored copy belongs to a former set: all other servers were emptied in
+    /// the meantime, one by one.
     pub(crate) fn is_of_another_set(&self, node: usize, copy: &RedisHost) -> bool {
         let Some(set) = super::nodes::set_of(copy) else { return false };
         let others = self.nodes.iter().enumerate();
@@ -370,7 +370,8 @@ impl World {
             return;
         }
         let by = Duration::from_millis(1 + self.rng.below(5_000));
-        // If clocks are set all the time, leases only end early; otherwise no client would get a lock.
+        // If clocks are set all the time, leases only end early; otherwise no client would get a
+        // lock.
         let forward = self.rng.percent(50) || self.stress.is_some();
         let way = if forward { "forward" } else { "back" };
         self.happens("a clock is set", format_args!("n{node} {way} by {by:?}"));
@@ -388,8 +389,8 @@ impl World {
         self.net.lock().collect();
     }
 
-    /// The clock of a server in quarantine is corrected. That excuses nothing: its earlier grants do not
-    /// count.
+    /// The clock of a server in quarantine is corrected. That excuses nothing: its earlier grants
+    /// do not count.
     fn leap_in_quarantine(&mut self, node: usize) {
         if !self.nodes[node].waits() {
             return;

@@ -12,8 +12,8 @@ use super::run::MAX_LEASE;
 use crate::world::rng::SeededRng;
 
 pub(crate) const NODES: usize = 5;
-/// The largest deviation of a server's clock rate, in parts per million. That of clients is as large;
-/// together they stay below the drift that leases allow for.
+/// The largest deviation of a server's clock rate, in parts per million. That of clients is as
+/// large; together they stay below the drift that leases allow for.
 pub(crate) const SKEW_PPM: u64 = 4_700;
 
 /// One server.

@@ -91,7 +91,8 @@ impl Engine for ObservedEngine {
     ) -> Answer<'a, Result<ReleaseReply, LockError>> {
         if let (Some(other), Some(Bug::UndoOnAnotherConnection)) = (&self.other, self.bug) {
             return Answer::later(async {
-                // The tombstone is a second protection: without it the order of connections decides.
+                // The tombstone is a second protection: without it the order of connections
+                // decides.
                 let ending = Ending { for_good: false, ..request.ending };
                 other.release(&ReleaseRequest { ending, ..request.clone() }).await
             });

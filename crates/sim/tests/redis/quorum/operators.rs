@@ -29,8 +29,8 @@ enum OperatorCommand {
     Operate(Operation),
 }
 
-/// Returns whether the error says that the servers belong to several sets, which no client changes by
-/// itself. For rivals, whose lists name servers of two sets, it is expected.
+/// Returns whether the error says that the servers belong to several sets, which no client changes
+/// by itself. For rivals, whose lists name servers of two sets, it is expected.
 pub(crate) fn is_several_sets(kind: ScenarioKind, error: &LockError) -> bool {
     kind == ScenarioKind::Wild && error.to_string().contains("these servers are not one set")
 }
@@ -120,7 +120,8 @@ impl World {
         self.operate(OperatorCommand::Init);
     }
 
-    /// If a server still belongs to a former set, an operator empties it for the set of the majority.
+    /// If a server still belongs to a former set, an operator empties it for the set of the
+    /// majority.
     pub(crate) fn empty_minority_set(&mut self) {
         if !std::mem::take(&mut self.recorder.lock().two_sets) {
             return;

@@ -79,8 +79,8 @@ pub(crate) struct Recorder {
     pub(crate) violation: Option<Violation>,
     /// How often each event happened.
     pub(crate) counts: BTreeMap<&'static str, u64>,
-    /// Grants from before have no promise of exclusion: too many nodes lost their data, or a clock was
-    /// set.
+    /// Grants from before have no promise of exclusion: too many nodes lost their data, or a clock
+    /// was set.
     pub(crate) excused: Option<Moment>,
     /// A client got the error that the servers belong to two sets: an operator must separate them.
     pub(crate) two_sets: bool,

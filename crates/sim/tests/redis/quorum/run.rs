@@ -50,11 +50,11 @@ pub(crate) enum ScenarioKind {
     Tame,
     /// Clocks are set as well, which excuses the grants held meanwhile.
     Clocks,
-    /// Any number may lose their data, which excuses the grants held meanwhile. The servers' clocks agree,
-    /// since tokens rely on them where no majority has its data.
+    /// Any number may lose their data, which excuses the grants held meanwhile. The servers' clocks
+    /// agree, since tokens rely on them where no majority has its data.
     Wild,
-    /// Two groups of clients list three servers each and share one: only one group may ever have a set.
-    /// No server loses its data.
+    /// Two groups of clients list three servers each and share one: only one group may ever have a
+    /// set. No server loses its data.
     Rivals,
 }
 

@@ -1,5 +1,5 @@
-//! Stressed worlds: each is tuned to a rule that matters too rarely in random worlds. They have seeds
-//! and promises like all others, and are also played without a planted bug.
+//! Stressed worlds: each is tuned to a rule that matters too rarely in random worlds. They have
+//! seeds and promises like all others, and are also played without a planted bug.
 
 use super::client::NAMES;
 use super::faults::Fault;
@@ -11,8 +11,8 @@ use crate::world::tasks::Process;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reachability {
     All,
-    /// Two clients reach the first three servers and one the last three, so the server in the middle
-    /// decides. One client reaches all and acquires nothing.
+    /// Two clients reach the first three servers and one the last three, so the server in the
+    /// middle decides. One client reaches all and acquires nothing.
     Halves,
     /// One client for each half, and two that reach all and acquire nothing.
     Ends,
@@ -188,7 +188,8 @@ pub(crate) const OLD_COPIES: Stress = Stress {
     ..WARM
 };
 
-/// The append-only file of the server in the middle was switched off; it restarts with the old file.
+/// The append-only file of the server in the middle was switched off; it restarts with the old
+/// file.
 pub(crate) const SWITCHED_OFF: Stress = Stress {
     name: "switched-off",
     every_ms: (500, 2_500),
@@ -245,9 +246,9 @@ pub(crate) const LATE_HEALING: Stress = Stress {
     ..WARM
 };
 
-/// All servers lose their data at once and are vouched for at once. Their clocks differ by almost the
-/// second that tokens may be ahead, and run at one rate, so the difference stays. Between two losses
-/// more time passes than that difference.
+/// All servers lose their data at once and are vouched for at once. Their clocks differ by almost
+/// the second that tokens may be ahead, and run at one rate, so the difference stays. Between two
+/// losses more time passes than that difference.
 pub(crate) const ALL_FORGET: Stress = Stress {
     name: "all-forget",
     kind: ScenarioKind::Wild,

@@ -205,8 +205,8 @@ fn search(bug: Bug, from: u64, most: u64) -> (Option<Found>, u64, bool) {
     (found, played, was_there)
 }
 
-/// Each planted bug breaks a promise in some world. The environment may name one bug, and the number
-/// of worlds to search.
+/// Each planted bug breaks a promise in some world. The environment may name one bug, and the
+/// number of worlds to search.
 #[test]
 fn planted_bugs_of_a_quorum_are_detected() {
     let named = std::env::var(BUG).ok();

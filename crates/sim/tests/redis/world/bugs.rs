@@ -1,6 +1,6 @@
-//! Planted bugs, to prove that the simulation detects them. They are injected from outside: into the
-//! scripts in transit, or between library and engine, so shipped code has none of them. One bug that
-//! only the library can have is there behind its feature `planted`.
+//! Planted bugs, to prove that the simulation detects them. They are injected from outside: into
+//! the scripts in transit, or between library and engine, so shipped code has none of them. One bug
+//! that only the library can have is there behind its feature `planted`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -107,8 +107,8 @@ impl Mutation {
         self.applied.iter().all(|applied| *applied)
     }
 
-    /// Returns the changed script, if it is changed. EVALSHA passes, and the server does not know its
-    /// digest.
+    /// Returns the changed script, if it is changed. EVALSHA passes, and the server does not know
+    /// its digest.
     pub(crate) fn apply(&mut self, frame: &Frame) -> Option<Frame> {
         if &frame[0] != b"EVAL" {
             return None;

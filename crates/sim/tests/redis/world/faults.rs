@@ -119,8 +119,8 @@ impl World {
         self.rng.below(CLIENTS as u64) as usize
     }
 
-    /// Sometimes loses the message of a hand-off with its connection, and sometimes pauses the claiming
-    /// process right after.
+    /// Sometimes loses the message of a hand-off with its connection, and sometimes pauses the
+    /// claiming process right after.
     pub(super) fn disturb_hand_off(&mut self, before: &BTreeMap<&'static str, NameView>) {
         let mut met = Vec::new();
         for (name, view) in &self.views {

@@ -1,8 +1,8 @@
-//! Seeded worlds of clients, a network and a server with faults. An observer checks the promises after
-//! every step.
+//! Seeded worlds of clients, a network and a server with faults. An observer checks the promises
+//! after every step.
 //!
-//! Read next: `run`, `faults` and `operators` (what happens), `recorder` and `rules` (the promises),
-//! `bugs` (proof that violations are detected).
+//! Read next: `run`, `faults` and `operators` (what happens), `recorder` and `rules` (the
+//! promises), `bugs` (proof that violations are detected).
 
 pub(crate) mod bugs;
 mod client;

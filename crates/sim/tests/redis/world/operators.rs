@@ -71,8 +71,8 @@ impl World {
         );
     }
 
-    /// Sets the server's clock, forward or back. The promise of exclusion does not cover that; that of
-    /// tokens does.
+    /// Sets the server's clock, forward or back. The promise of exclusion does not cover that; that
+    /// of tokens does.
     pub(super) fn set_clock(&mut self) {
         let by = Duration::from_millis(1 + self.rng.below(STEP_MS));
         let forward = self.rng.percent(50);

@@ -144,7 +144,8 @@ impl Recorder {
             let forgotten = self.excuses(of.started);
             let largest = self.largest.entry(name).or_default();
             if token < *largest && forgotten {
-                // Two at once: the server has lost one or ended it too soon, and the order of holding with it.
+                // Two at once: the server has lost one or ended it too soon, and the order of
+                // holding with it.
             } else if token < *largest {
                 let largest = *largest;
                 let what = format!("{name}: held after {largest}, granted {token}");

@@ -212,8 +212,8 @@ impl World {
             rng: Mutex::new(self.rng.fork()),
             clock: Arc::new(self.clock.clone()),
         };
-        // With RESP2, subscriptions need a runtime, which a world does not have. Such a process gets no
-        // messages and relies on its heartbeat.
+        // With RESP2, subscriptions need a runtime, which a world does not have. Such a process
+        // gets no messages and relies on its heartbeat.
         let url = match self.rng.percent(20) {
             true => "redis://fake?protocol=resp2",
             false => "redis://fake",

@@ -34,7 +34,8 @@ impl NodeSet {
         }));
     }
 
-    /// Runs one round: asks all nodes, and sends the planned steps. Returns the time until the next.
+    /// Runs one round: asks all nodes, and sends the planned steps. Returns the time until the
+    /// next.
     async fn run_round(&self, contention: &mut Backoff) -> Duration {
         let may_initialise = {
             let mut state = self.state.lock();

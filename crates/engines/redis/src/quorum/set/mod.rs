@@ -1,10 +1,10 @@
 //! The nodes of a set, and what this client knows of them together.
 //!
 //! A task asks all nodes for their reports, computes the next steps with
-//! [`plan`](holdline_core::quorum::plan), sends them, and repeats (`maintenance`). All clients do the
-//! same side by side; a node rejects a step that comes too late. The result is a [`MembershipView`]:
-//! which nodes vote, and under which configuration (`publish`). A request that meets a node with
-//! another configuration wakes the task.
+//! [`plan`](holdline_core::quorum::plan), sends them, and repeats (`maintenance`). All clients do
+//! the same side by side; a node rejects a step that comes too late. The result is a
+//! [`MembershipView`]: which nodes vote, and under which configuration (`publish`). A request that
+//! meets a node with another configuration wakes the task.
 
 mod maintenance;
 mod publish;
@@ -116,8 +116,8 @@ impl NodeSet {
         Ok(Arc::new(set))
     }
 
-    /// Allows the maintenance to initialise servers that belong to no set: an acquire was requested.
-    /// A read-only client initialises none.
+    /// Allows the maintenance to initialise servers that belong to no set: an acquire was
+    /// requested. A read-only client initialises none.
     pub(super) fn allow_initialisation(&self) {
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.may_initialise, true) {
@@ -193,9 +193,9 @@ impl NodeSet {
         self.members[node].node().healthy().is_some()
     }
 
-    /// Returns the deadline of a request to one node, for a lease of this length. A slow majority is
-    /// better than none as long as enough of the lease is left; a renewal ends before the next one
-    /// is due.
+    /// Returns the deadline of a request to one node, for a lease of this length. A slow majority
+    /// is better than none as long as enough of the lease is left; a renewal ends before the next
+    /// one is due.
     pub(super) fn node_deadline(&self, lease: Duration) -> Duration {
         (lease / 4).max(MIN_NODE_DEADLINE).min(self.context.deadline)
     }

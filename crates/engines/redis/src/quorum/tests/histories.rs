@@ -1,5 +1,5 @@
-//! Random histories of one node, compared step by step with the definition in the core: its replies,
-//! its reports, and its keys for two names.
+//! Random histories of one node, compared step by step with the definition in the core: its
+//! replies, its reports, and its keys for two names.
 //!
 //! A failure prints the seed and the step; the same seed makes the same history.
 

@@ -1,5 +1,5 @@
-//! A quorum without tokens: each node executes the commands of other Redlock libraries, and a majority
-//! decides.
+//! A quorum without tokens: each node executes the commands of other Redlock libraries, and a
+//! majority decides.
 //!
 //! `SET key value NX PX …` acquires a name, a compare-and-delete frees it, and a compare-and-expire
 //! renews it. A node keeps nothing else, so the servers need no initialisation. But a loss of data
@@ -7,8 +7,8 @@
 //!
 //! - Invariant B1: a foreign value is never overwritten, extended or deleted: each command compares
 //!   and acts in one step.
-//! - Invariant B2: after an undo of a lease id may have been sent, this process does not request that
-//!   id again on any node, until no grant under it can exist.
+//! - Invariant B2: after an undo of a lease id may have been sent, this process does not request
+//!   that id again on any node, until no grant under it can exist.
 //!
 //! Read next: `attempt` for an acquire, and `plain` for the commands.
 

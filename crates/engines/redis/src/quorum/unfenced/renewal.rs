@@ -1,4 +1,5 @@
-//! Renewal of leases: a batch goes to all nodes that answer, and each renewal is counted separately.
+//! Renewal of leases: a batch goes to all nodes that answer, and each renewal is counted
+//! separately.
 //!
 //! A missing lease is not healed: without tombstones on the nodes, a late healing could restore a
 //! lease that was undone.

@@ -1091,6 +1091,7 @@ impl Model for Small {
             }
         }
         self.attempt_actions(world, actions);
+        let votes = |place: &Place| place.node.state == MemberState::Voting;
         for (node, place) in world.places.iter().enumerate() {
             let id = place.node.id;
             let held = place.register.holder().is_some();
@@ -1108,17 +1109,13 @@ impl Model for Small {
             }
             // Nodes are alike until one of them is saved or loses its data.
             let alike = world.lost_data == 0 && world.saved == 0;
-            if world.saved < self.restores
-                && place.node.state == MemberState::Voting
-                && (!alike || node == 0)
-            {
+            if world.saved < self.restores && votes(place) && (!alike || node == 0) {
                 actions.push(Action::Save { node });
             }
             if world.restored < self.restores && world.copies[node].is_some() {
                 actions.push(Action::Restore { node });
             }
-            let settled =
-                || world.places.iter().all(|place| place.node.state == MemberState::Voting);
+            let settled = || world.places.iter().all(votes);
             let may_forget = world.lost_data - world.restored < self.data_losses;
             if may_forget && (!alike || node == 0) && (!self.lists || settled()) {
                 actions.push(Action::LoseData { node, stays_reachable: false });
@@ -1179,9 +1176,7 @@ impl Model for Small {
             Action::Meet { attempt, node } => {
                 world.attempts[attempt].old.insert(node);
             }
-            Action::Write { attempt, node, token } => {
-                self.write(&mut world, attempt, node, token);
-            }
+            Action::Write { attempt, node, token } => self.write(&mut world, attempt, node, token),
             Action::Renew { attempt, silent, healer } => {
                 world.renewals += 1;
                 self.renew(&mut world, attempt, silent, healer);

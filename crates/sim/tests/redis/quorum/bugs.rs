@@ -168,9 +168,6 @@ impl Bug {
   end
   return { 'gone', value and 0 or 1 }",
             )],
-            Bug::HealTakesWhatIsTaken => {
-                &[("if value or mark then return 0 end", "if mark then return 0 end")]
-            }
             // A counter that expires after some seconds shows it soon.
             Bug::OldTokenBase => &[
                 ("local base = last or largest", "local base = last or floor"),
@@ -205,6 +202,9 @@ impl Bug {
     /// The replacements that concern proofs, evidence and membership.
     fn changes_of_sets(self) -> &'static [(&'static str, &'static str)] {
         match self {
+            Bug::HealTakesWhatIsTaken => {
+                &[("if value or mark then return 0 end", "if mark then return 0 end")]
+            }
             Bug::AnyPass => &[
                 ("if node[1] == ARGV[1] then", "if node[1] then"),
                 ("if kept[1] ~= proof then", "if not kept[1] then"),

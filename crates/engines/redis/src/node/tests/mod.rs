@@ -11,6 +11,7 @@ mod loss;
 mod reconnects;
 mod refusals;
 mod runtimes;
+mod silence;
 mod subscriptions;
 mod tls;
 mod world;

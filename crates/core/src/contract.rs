@@ -288,11 +288,11 @@ pub enum Operation {
         /// The largest token that may have been issued.
         to: FencingToken,
     },
-    /// Asks a count-down latch, which is no lock.
+    /// Sends a command to a count-down latch, which is no lock.
     Latch {
         /// The name of the latch.
         name: LockName,
-        /// What is asked.
+        /// The command.
         command: LatchCommand,
     },
 }
@@ -408,7 +408,7 @@ pub enum OperationReply {
     },
     /// There is no grant with that token, or no freeze.
     NothingThere,
-    /// How the latch stands.
+    /// The state of the latch.
     Latch(LatchReply),
 }
 

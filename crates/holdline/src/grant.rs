@@ -151,7 +151,7 @@ impl Grant {
         Subject::of(&self.plan, self.lease_id)
     }
 
-    /// An observer is told that it is held.
+    /// Records that observers know that it is held.
     pub(crate) fn observe_begin(&self) {
         self.state.fetch_or(OBSERVED, Ordering::Relaxed);
     }

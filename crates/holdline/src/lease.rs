@@ -146,7 +146,7 @@ pub(crate) async fn detach(guard: Guard) -> Result<Lease, DetachError> {
     detach_to(guard, lease_duration).await
 }
 
-/// Gives a guard's lease out of this process, for this long from now, or for what is left of it if
+/// Detaches a guard's lease from this process, for this long from now, or for the remaining time if
 /// that is longer.
 pub(crate) async fn detach_for(
     guard: Guard,

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 
-/// What `latch` takes.
+/// The arguments of `latch`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without a flag it prints the count. A latch that was never set is open: set it \

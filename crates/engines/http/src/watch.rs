@@ -63,7 +63,7 @@ impl Watcher {
         name: &LockName,
         lease_id: LeaseId,
     ) -> Hints {
-        // First of all: what the task hears from now on is for this watch too.
+        // First of all: hints that the task receives from now on are for this watch too.
         let hints = Watches::open(&self.watches, lease_id);
         let mut followers = lock(&self.followers);
         let known = followers.get(&lease_id).and_then(Weak::upgrade);

@@ -117,7 +117,7 @@ pub(super) struct Report {
     pub(super) in_the_way: Option<Holder>,
     pub(super) lost: Option<LostReason>,
     pub(super) confirmed: Option<bool>,
-    /// Somebody asked us to end, by a signal to the job; not part of what is written.
+    /// We received a signal to end, and passed it to the job; the report does not contain this.
     pub(super) asked_to_end: bool,
     /// Who ran the job in this slot, of `--once-per`.
     ran_by: Option<Value>,

@@ -13,6 +13,7 @@ use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use holdline_core::latch::LatchCommand;
 use holdline_core::{
     AcquireReply, Hints, Hold, ListRequest, LockError, Operation, Purpose, ReleaseReply,
     RenewRequest,
@@ -165,6 +166,14 @@ pub(crate) async fn operate(
         Operation::Unfreeze { name } => {
             identity.may_on(Right::Operate, name.as_str())?;
             Some(Event::of(What::Unfrozen, name))
+        }
+        Operation::Latch { name, command: LatchCommand::Count } => {
+            identity.may_on(Right::View, name.as_str())?;
+            None
+        }
+        Operation::Latch { name, .. } => {
+            identity.may_on(Right::Lock, name.as_str())?;
+            None
         }
     };
     let reply = app.engine().operate(&operation).await;

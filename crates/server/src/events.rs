@@ -27,7 +27,7 @@ use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::input::Parameters;
 use crate::limits::OpenStream;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemBody};
 
 /// How many events are kept.
 const KEPT: usize = 10_000;
@@ -243,7 +243,7 @@ pub(crate) struct EventParameters {
     responses(
         (status = 200, body = String, description = "The stream",
          content_type = "text/event-stream"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use crate::access::{Identity, Right};
 use crate::app::App;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemBody};
 
 /// How long the store may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ const WELL: Json<WellBody> = Json(WellBody { status: "ok" });
     get, path = "/healthz", tag = "health",
     responses(
         (status = 200, body = WellBody, description = "The process runs"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -48,9 +48,9 @@ pub(crate) async fn healthz() -> Json<WellBody> {
     get, path = "/readyz", tag = "health",
     responses(
         (status = 200, body = WellBody, description = "Ready"),
-        (status = 503, body = Problem, description = "The store does not answer, or the server \
+        (status = 503, body = ProblemBody, description = "The store does not answer, or the server \
          is stopping", content_type = "application/problem+json"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -77,7 +77,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<WellBody>, Pro
     responses(
         (status = 200, body = String, description = "The metrics",
          content_type = "application/openmetrics-text"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]

@@ -24,7 +24,7 @@ use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::{Body, LeaseOf, Name, Parameters, lease_id, lock_name};
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemBody};
 use crate::views::{
     AboutBody, LeaseBody, LockBody, ModeBody, PageBody, ReleasedBody, RenewedBody, millis,
 };
@@ -72,11 +72,11 @@ pub(crate) struct AcquireBody {
         (status = 200, body = LeaseBody, description = "The lock is held", headers(
             ("Holdline-Fencing-Token" = String, description = "The fencing token")
         )),
-        (status = 423, body = Problem, description = "The lock is held by somebody else",
+        (status = 423, body = ProblemBody, description = "The lock is held by somebody else",
          content_type = "application/problem+json"),
-        (status = 408, body = Problem, description = "The wait ran out",
+        (status = 408, body = ProblemBody, description = "The wait ran out",
          content_type = "application/problem+json"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -280,9 +280,9 @@ pub(crate) struct RenewBody {
     ),
     responses(
         (status = 200, body = RenewedBody, description = "The lease is renewed"),
-        (status = 410, body = Problem, description = "The lease is lost",
+        (status = 410, body = ProblemBody, description = "The lease is lost",
          content_type = "application/problem+json"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -316,9 +316,9 @@ pub(crate) async fn renew(
     ),
     responses(
         (status = 200, body = ReleasedBody, description = "The lease is released"),
-        (status = 410, body = Problem, description = "The lease was lost before",
+        (status = 410, body = ProblemBody, description = "The lease was lost before",
          content_type = "application/problem+json"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -356,7 +356,7 @@ pub(crate) async fn release_by_id(
     params(("name" = String, Path, description = "The lock name, percent-encoded")),
     responses(
         (status = 200, body = LockBody, description = "How the lock stands; a free one too"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -389,7 +389,7 @@ pub(crate) struct ListParameters {
     get, path = "/v1/locks", tag = "locks", params(ListParameters),
     responses(
         (status = 200, body = PageBody, description = "One page"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]

@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::{Body, Name, fencing_token};
 use crate::locks::DONE;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemBody};
 use crate::views::millis;
 
 /// Which grant to take away.
@@ -47,9 +47,9 @@ pub(crate) struct RevokedBody {
     params(("name" = String, Path, description = "The lock name, percent-encoded")),
     responses(
         (status = 200, body = RevokedBody, description = "The grant is revoked"),
-        (status = 409, body = Problem, description = "No holder has this fencing token",
+        (status = 409, body = ProblemBody, description = "No holder has this fencing token",
          content_type = "application/problem+json"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -70,7 +70,9 @@ pub(crate) async fn revoke(
         OperationReply::Notified { left } => {
             RevokedBody { ended: false, left_ms: left.map(millis) }
         }
-        OperationReply::NothingThere => return Err(Problem::stale_token()),
+        OperationReply::NothingThere | OperationReply::Latch(_) => {
+            return Err(Problem::stale_token());
+        }
     };
     app.events.publish(event);
     Ok(Json(body))
@@ -94,7 +96,7 @@ pub(crate) struct FreezeRequest {
     params(("name" = String, Path, description = "The lock name, percent-encoded")),
     responses(
         (status = 204, description = "The name is frozen, or will be once its holders are done"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -118,9 +120,9 @@ pub(crate) async fn freeze(
     params(("name" = String, Path, description = "The lock name, percent-encoded")),
     responses(
         (status = 204, description = "The freeze is over"),
-        (status = 404, body = Problem, description = "The name is not frozen",
+        (status = 404, body = ProblemBody, description = "The name is not frozen",
          content_type = "application/problem+json"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -153,7 +155,7 @@ pub(crate) struct FenceBody {
     post, path = "/v1/fence", tag = "operators", request_body = FenceBody,
     responses(
         (status = 204, description = "All later tokens are larger"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]

@@ -16,9 +16,14 @@ use utoipa::ToSchema;
 use crate::access::Right;
 use crate::views::HolderBody;
 
+/// What went wrong, as it is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem(Box<ProblemBody>);
+
 /// What went wrong, as `application/problem+json`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct Problem {
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody {
     /// Identifies the kind of problem: `urn:holdline:problem:` and the kind.
     #[serde(rename = "type")]
     #[schema(rename = "type", example = "urn:holdline:problem:busy")]
@@ -58,7 +63,7 @@ impl Problem {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Problem {
-        Problem {
+        Problem(Box::new(ProblemBody {
             type_: format!("urn:holdline:problem:{kind}"),
             title,
             status: status.as_u16(),
@@ -70,22 +75,22 @@ impl Problem {
             fix: None,
             lost: None,
             holder: None,
-        }
+        }))
     }
 
     fn fix(mut self, fix: &'static str) -> Problem {
-        self.fix = Some(fix);
+        self.0.fix = Some(fix);
         self
     }
 
     fn retry_after(mut self, after: Duration) -> Problem {
-        self.retry_after = Some(after.as_secs().max(1));
+        self.0.retry_after = Some(after.as_secs().max(1));
         self
     }
 
     /// The kind, for metrics and events.
     pub(crate) fn kind(&self) -> &'static str {
-        self.kind
+        self.0.kind
     }
 
     /// A request of no known form.
@@ -97,7 +102,7 @@ impl Problem {
     pub(crate) fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Problem {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         let mut problem = Problem::new(status, "invalid", "A field has a wrong value", detail);
-        problem.field = Some(field.into());
+        problem.0.field = Some(field.into());
         problem
     }
 
@@ -196,7 +201,7 @@ impl Problem {
     }
 
     pub(crate) fn certain(mut self, certainty: Certainty) -> Problem {
-        self.certainty = match certainty {
+        self.0.certainty = match certainty {
             Certainty::Applied => "applied",
             Certainty::NotApplied => "not_applied",
             Certainty::Unknown => "unknown",
@@ -221,7 +226,7 @@ impl Problem {
             other => format!("the lease is lost: {other}"),
         };
         let mut problem = Problem::new(StatusCode::GONE, "lost", "The lease is lost", detail);
-        problem.lost = Some(match reason {
+        problem.0.lost = Some(match reason {
             LostReason::Expired | LostReason::RanOut | LostReason::MaxHold => "expired",
             LostReason::Missing => "missing",
             LostReason::Revoked(_) => "revoked",
@@ -245,14 +250,14 @@ fn of_kind(error: &LockError) -> Problem {
         ErrorKind::Busy { holder } => {
             let detail = "somebody else holds the lock, or waits for it";
             let mut problem = Problem::new(StatusCode::LOCKED, "busy", "The lock is held", detail);
-            problem.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
+            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
             problem.retry_after(holder.as_ref().and_then(|holder| holder.left).unwrap_or(second))
         }
         ErrorKind::TimedOut { holder, .. } => {
             let detail = "the lock was not free before the wait ran out";
             let status = StatusCode::REQUEST_TIMEOUT;
             let mut problem = Problem::new(status, "timed_out", "The wait ran out", detail);
-            problem.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
+            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
             problem
         }
         ErrorKind::Cancelled => {
@@ -305,9 +310,9 @@ fn of_store(kind: &ErrorKind, error: &LockError) -> Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_GATEWAY);
-        let retry_after = self.retry_after;
-        let mut response = (status, Json(self)).into_response();
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::BAD_GATEWAY);
+        let retry_after = self.0.retry_after;
+        let mut response = (status, Json(self.0)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {
@@ -347,8 +352,8 @@ mod tests {
         ] {
             let error = LockError::new("e", kind, Certainty::Unknown);
             let problem = Problem::from(error);
-            assert_eq!((problem.status, problem.certainty), (status, "unknown"));
-            let text = serde_json::to_string(&problem).expect("JSON");
+            assert_eq!((problem.0.status, problem.0.certainty), (status, "unknown"));
+            let text = serde_json::to_string(&problem.0).expect("JSON");
             assert!(!text.contains("s3cret"), "{text}");
         }
     }

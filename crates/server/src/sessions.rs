@@ -23,7 +23,7 @@ use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::{Body, lease_id, lock_name};
 use crate::locks::{DONE, release_by_id};
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemBody};
 use crate::views::millis;
 
 /// How many leases one session has at most.
@@ -220,7 +220,7 @@ pub(crate) enum LeaseState {
     post, path = "/v1/sessions", tag = "sessions", request_body = SessionBody,
     responses(
         (status = 201, body = SessionView, description = "The session is open"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -258,9 +258,9 @@ pub(crate) async fn open(
     params(("session" = String, Path, description = "The id of the session")),
     responses(
         (status = 200, body = SessionView, description = "The session goes on"),
-        (status = 404, body = Problem, description = "The session is over",
+        (status = 404, body = ProblemBody, description = "The session is over",
          content_type = "application/problem+json"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
@@ -280,9 +280,9 @@ pub(crate) async fn heartbeat(
     params(("session" = String, Path, description = "The id of the session")),
     responses(
         (status = 204, description = "All leases are released"),
-        (status = 404, body = Problem, description = "The session is over",
+        (status = 404, body = ProblemBody, description = "The session is over",
          content_type = "application/problem+json"),
-        (status = "default", body = Problem, description = "A problem",
+        (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]

@@ -85,7 +85,7 @@ impl AboutBody {
             reason: self.reason.unwrap_or_default(),
             labels: self.labels,
             traceparent: self.traceparent.unwrap_or_default(),
-            lease_duration_ms: None,
+            ..HolderFields::default()
         }
     }
 }

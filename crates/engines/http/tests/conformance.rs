@@ -30,7 +30,7 @@ const CONFIG: &str = "[server.limits]\nwaiters_per_client = 20000\n";
 enum Store {
     Memory,
     Local(PathBuf),
-    Redis(RedisServer),
+    Redis(Box<RedisServer>),
 }
 
 struct Served {
@@ -188,5 +188,5 @@ async fn on_redis() {
         Arc::new(RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connects"))
     };
     let (one, other) = (open().await, open().await);
-    run(Served::start("on_redis", Store::Redis(server), [one, other]).await).await.conclude();
+    run(Served::start("on_redis", Store::Redis(Box::new(server)), [one, other]).await).await.conclude();
 }

@@ -541,7 +541,7 @@ impl Small {
             RenewalOutcome::Pending | RenewalOutcome::Unknown => return,
         }
         let records = self.tokens(world, stamp, silent, |at| at.recorded(mine(number)));
-        let won = world.attempts[number].won.map(|won| token(won));
+        let won = world.attempts[number].won.map(token);
         let granted = won.filter(|_| healer == Healer::Winner);
         let Some(healed_with) = self.heals_with(granted, &records) else { return };
         for at in tally.to_heal() {

@@ -34,6 +34,7 @@ pub struct Description {
     max_waiters: usize,
     repeat: bool,
     splits: bool,
+    latch: bool,
     max_batch: usize,
 }
 
@@ -73,6 +74,7 @@ impl Description {
             max_waiters: capabilities.max_waiters,
             repeat: capabilities.repeat,
             splits: capabilities.splits,
+            latch: capabilities.latch,
             max_batch: capabilities.max_batch,
         }
     }
@@ -123,6 +125,7 @@ pub fn capabilities_of(description: Description) -> Option<Capabilities> {
         max_waiters: description.max_waiters,
         repeat: description.repeat,
         splits: description.splits,
+        latch: description.latch,
         max_batch: description.max_batch.clamp(1, 128),
     })
 }

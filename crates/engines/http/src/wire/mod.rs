@@ -12,6 +12,7 @@ mod views;
 
 use std::time::Duration;
 
+use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
     LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose, ReleaseReply,
@@ -349,6 +350,9 @@ pub enum Operate {
     Freeze { name: LockName, duration: Duration, reason: String },
     Unfreeze { name: LockName },
     RaiseFence { to: FencingToken },
+    LatchSet { name: LockName, count: u64 },
+    LatchCountDown { name: LockName, count: u64 },
+    LatchCount { name: LockName },
 }
 
 impl From<Operation> for Operate {
@@ -362,6 +366,11 @@ impl From<Operation> for Operate {
             }
             Operation::Unfreeze { name } => Operate::Unfreeze { name },
             Operation::RaiseFence { to } => Operate::RaiseFence { to },
+            Operation::Latch { name, command } => match command {
+                LatchCommand::Set(count) => Operate::LatchSet { name, count },
+                LatchCommand::CountDown(count) => Operate::LatchCountDown { name, count },
+                LatchCommand::Count => Operate::LatchCount { name },
+            },
         }
     }
 }
@@ -377,6 +386,13 @@ impl From<Operate> for Operation {
             }
             Operate::Unfreeze { name } => Operation::Unfreeze { name },
             Operate::RaiseFence { to } => Operation::RaiseFence { to },
+            Operate::LatchSet { name, count } => {
+                Operation::Latch { name, command: LatchCommand::Set(count) }
+            }
+            Operate::LatchCountDown { name, count } => {
+                Operation::Latch { name, command: LatchCommand::CountDown(count) }
+            }
+            Operate::LatchCount { name } => Operation::Latch { name, command: LatchCommand::Count },
         }
     }
 }
@@ -389,6 +405,7 @@ pub enum Operated {
     Done,
     HolderNotified { left: Option<Duration> },
     NothingThere,
+    Latch { count: u64, changed: bool },
 }
 
 impl From<OperationReply> for Operated {
@@ -397,6 +414,9 @@ impl From<OperationReply> for Operated {
             OperationReply::Done => Operated::Done,
             OperationReply::Notified { left } => Operated::HolderNotified { left },
             OperationReply::NothingThere => Operated::NothingThere,
+            OperationReply::Latch(LatchReply { count, changed }) => {
+                Operated::Latch { count, changed }
+            }
         }
     }
 }
@@ -407,6 +427,9 @@ impl From<Operated> for OperationReply {
             Operated::Done => OperationReply::Done,
             Operated::HolderNotified { left } => OperationReply::Notified { left },
             Operated::NothingThere => OperationReply::NothingThere,
+            Operated::Latch { count, changed } => {
+                OperationReply::Latch(LatchReply { count, changed })
+            }
         }
     }
 }

@@ -169,12 +169,8 @@ fn waiter(view: &WaiterView) -> Waiter {
 }
 
 fn waiter_view(waiter: Waiter) -> WaiterView {
-    WaiterView {
-        lease_id: short(&waiter.lease_id),
-        mode: waiter.mode,
-        waited: waiter.waited,
-        metadata: metadata(&waiter.metadata),
-    }
+    let Waiter { lease_id, mode, waited, metadata: text } = waiter;
+    WaiterView { lease_id: short(&lease_id), mode, waited, metadata: metadata(&text) }
 }
 
 /// A [`ListPage`].

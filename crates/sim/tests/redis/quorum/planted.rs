@@ -41,7 +41,7 @@ pub(crate) enum Bug {
 
 impl Bug {
     /// Each of these is found.
-    pub(crate) const ALL: [Bug; 21] = [
+    pub(crate) const ALL: [Bug; 20] = [
         Bug::NoWriteBack,
         Bug::WriteBackWithoutCompare,
         Bug::RejoinWithoutWait,
@@ -59,7 +59,6 @@ impl Bug {
         Bug::Stamped,
         Bug::UndoOnAnotherConnection,
         Bug::FloorOfTheClockAlone,
-        Bug::HealTakesWhatIsTaken,
         Bug::WaitByTheClock,
         Bug::DurableExcuse,
         Bug::OneStopsAll,
@@ -75,7 +74,11 @@ impl Bug {
     ///
     /// That another set is told apart by its name: where no majority remembers, nobody takes a
     /// place in a set whose servers are elsewhere (M5 of the membership), whatever its name.
-    pub(crate) const COVERED: [Bug; 2] = [Bug::HealedCountsAtOnce, Bug::ForeignTakenForNewer];
+    ///
+    /// That healing leaves a name that is taken: since leases are healed as soon as a server votes,
+    /// the worlds that showed it (from seed 367 on) do not any more, and no other was found yet.
+    pub(crate) const COVERED: [Bug; 3] =
+        [Bug::HealedCountsAtOnce, Bug::ForeignTakenForNewer, Bug::HealTakesWhatIsTaken];
 
     /// Tells whether it stands between library and engine, with other connections.
     pub(crate) fn is_between(self) -> bool {

@@ -78,8 +78,8 @@ impl Bug {
 
     /// What is not searched for, and should be: nobody has shown that another rule covers for it.
     ///
-    /// That healing leaves a name that is taken: worlds from seed 367 on showed it, until leases were
-    /// healed as soon as a server votes. No world that shows it since is known.
+    /// That healing leaves a name that is taken: worlds from seed 367 on showed it, until leases
+    /// were healed as soon as a server votes. No world that shows it since is known.
     pub(crate) const UNSEEN: [Bug; 1] = [Bug::HealTakesWhatIsTaken];
 
     /// Tells whether it stands between library and engine, with other connections.
